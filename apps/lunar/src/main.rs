@@ -1,0 +1,2 @@
+//! Placeholder purpose line.
+fn main() {}

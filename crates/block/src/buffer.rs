@@ -1,0 +1,1 @@
+//! Owned, page-aligned, pooled buffers.

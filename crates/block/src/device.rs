@@ -1,0 +1,140 @@
+//! The bottom trait: a disk.
+
+use crate::{Buffer, Error};
+use bytes::Bytes;
+use std::fmt;
+
+/// A boxed future that may cross threads.
+pub type BoxFuture<'a, T> = futures_util::future::BoxFuture<'a, T>;
+
+/// Shape of a disk.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Geometry {
+    /// Logical block length in bytes: 512, 1024, 2048 or 4096.
+    pub block_bytes: u32,
+    /// How many logical blocks.
+    pub block_count: u64,
+    /// Physical block length in bytes, a power-of-two multiple of `block_bytes`.
+    pub physical_block_bytes: u32,
+    /// A good transfer length in bytes; a multiple of `physical_block_bytes`.
+    pub optimal_transfer_bytes: u32,
+}
+
+impl Geometry {
+    /// Size of the disk in bytes.
+    pub const fn size_bytes(&self) -> u64 {
+        self.block_count * self.block_bytes as u64
+    }
+}
+
+/// A run of logical blocks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash)]
+pub struct BlockRange {
+    /// First block.
+    pub lba: u64,
+    /// How many; 0 is allowed and does nothing.
+    pub count: u64,
+}
+
+impl BlockRange {
+    /// `count` blocks from `lba` on.
+    pub const fn new(lba: u64, count: u64) -> Self {
+        Self { lba, count }
+    }
+}
+
+/// What is known of a run of blocks. SBC: GET LBA STATUS.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ExtentState {
+    /// Data was written, or it cannot be told.
+    Mapped,
+    /// Deallocated: reads as zeroes, takes no room.
+    Unmapped,
+}
+
+/// A run of blocks in one state.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Extent {
+    /// Which blocks.
+    pub range: BlockRange,
+    /// Their state.
+    pub state: ExtentState,
+}
+
+/// A disk. Handles are shared by all cores; futures are `Send`.
+///
+/// Overlapping writes may interleave by block, never within one. Dropping a future may or may not
+/// stop what it began; buffers stay alive until the operating system is through with them.
+pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
+    /// What to call it in messages: a path, a URL.
+    fn name(&self) -> &str;
+
+    /// Its shape.
+    fn geometry(&self) -> Geometry;
+
+    /// Reads `range` into the first bytes of `into`, whose length is at least that of the range.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unaligned` (buffer too short) before any I/O · `Medium` from the device.
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>>;
+
+    /// Writes `from`, exactly as long as `range`. Returned, it is accepted; with `durable` it is on
+    /// stable storage.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unaligned` before any I/O · `ReadOnly` · `NoSpace` · `Medium` · `Poisoned`
+    /// after a sync has failed once.
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// All writes that returned before are on stable storage after.
+    ///
+    /// # Errors
+    /// `Medium`; from then on every write and flush gives `Poisoned`.
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Asks for `range` to be brought near, without waiting for it. A hint.
+    fn prefetch(&self, _range: BlockRange) {}
+
+    /// Deallocation, where the device can.
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        None
+    }
+
+    /// Writes are refused.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// How I/O is done, for status lines: `inline + pool`, `direct, pool`, `memory`.
+    fn io_tier(&self) -> String;
+}
+
+/// What a disk that allocates on demand can do besides.
+pub trait Sparse: Send + Sync {
+    /// Deallocates `range`; it reads as zeroes after. Parts smaller than the granularity are zeroed.
+    fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Makes `range` read as zeroes; with `may_unmap` deallocation is welcome, else room is kept.
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// The state of the blocks from `range.lba` on, as contiguous extents in order, at most
+    /// `extents_max` of them and none beyond `range`.
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Extent>, Error>>;
+
+    /// Deallocation works on aligned runs of this many bytes.
+    fn granularity_bytes(&self) -> u32;
+}

@@ -1,0 +1,1 @@
+//! The initiator role of a connection: the values at its border. Mirrors `target`.

@@ -1,0 +1,152 @@
+//! The target role of a connection: the values at its border.
+
+use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::login::{Claim, Identified, Join, Joined};
+use crate::pdu::{LoginStatus, TaskAttribute};
+use crate::session::target::{ToConnection, ToSession};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use wire::{Lun, Time};
+
+/// What a target connection is told.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A PDU's header; its digest was right.
+    Header(Header),
+    /// The data segment of that PDU is complete and lies where `Receive` said. `data` holds it for
+    /// [`Place::Control`] and is empty otherwise.
+    Payload {
+        /// For [`Place::Control`].
+        data: Bytes,
+        /// `false`: the data digest did not match.
+        digest_ok: bool,
+    },
+    /// A header arrived whose digest did not match; framing is lost (ERL 0). RFC 7143 §7.8.
+    HeaderDigestError,
+    /// The answer to [`Output::Identify`].
+    Identified(Identified),
+    /// The answer to [`Output::Join`].
+    Joined(Result<Joined, LoginStatus>),
+    /// The answer to [`Output::ListTargets`].
+    Targets(Vec<TargetRecord>),
+    /// The session speaks to this connection.
+    Session(ToConnection),
+    /// The executor has planned a task and wants this many bytes of data-out before it can run.
+    Wants {
+        /// A task that was started.
+        task: TaskId,
+        /// At most its ExpectedDataTransferLength; more is asked for as a residual, never sent.
+        data_out_bytes: u32,
+    },
+    /// The executor is through with a task: started and ended by itself, or told to abort.
+    Done {
+        /// Which.
+        task: TaskId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// The time of [`Output::Wait`] has come.
+    Deadline,
+    /// The peer closed its side, or the socket failed.
+    PeerClosed,
+    /// The target is being stopped or the session ended by an operator: ask the initiator to log
+    /// out (Asynchronous Message 1), or tell it that the session drops (3), then close in time.
+    Shutdown {
+        /// Seconds the initiator is given.
+        within_seconds: u16,
+    },
+}
+
+/// What a target connection asks of its driver.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Where the data segment of the header just handed in goes. Exactly once for each header
+    /// with DataSegmentLength > 0, unless `Close` comes instead.
+    Receive(Place),
+    /// Send it, in this order.
+    Send(Pdu),
+    /// Who is this, and what must it prove? Answer with `Input::Identified`.
+    Identify(Claim),
+    /// Make or find the session. Answer with `Input::Joined`.
+    Join(Join),
+    /// SendTargets: which targets may this initiator see? Answer with `Input::Targets`.
+    ListTargets {
+        /// One name, or all.
+        only: Option<String>,
+    },
+    /// For the session this connection belongs to.
+    ToSession(ToSession),
+    /// It is this command's turn: plan it, then answer `Wants` or `Done`.
+    Start(Task),
+    /// All the data-out it wanted lies in its buffer: run it, then answer `Done`.
+    Run(TaskId),
+    /// Stop it if that can be done, run it no further if it is not running; free its buffer. The
+    /// executor answers `Done` (the outcome is ignored) once the task can have no effect any more.
+    Abort(TaskId),
+    /// Text that arrived is over, the login is through: the driver switches digests on now, in
+    /// both directions, after what was sent so far.
+    FullFeature(crate::text::ConnectionParameters),
+    /// Nothing more will be sent: flush what was, then close the socket.
+    Close(CloseReason),
+    /// Nothing to do until then (`None`: until the next input).
+    Wait(Option<Time>),
+}
+
+/// A SCSI command as the executor gets it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Task {
+    /// Names it in `Wants`, `Done`, `Run`, `Abort`.
+    pub id: TaskId,
+    /// Of which unit.
+    pub lun: Lun,
+    /// 16 bytes, or longer with an extended CDB header segment.
+    pub cdb: Bytes,
+    /// SIMPLE, ORDERED …
+    pub attribute: TaskAttribute,
+    /// R bit.
+    pub read: bool,
+    /// W bit.
+    pub write: bool,
+    /// ExpectedDataTransferLength: of data-out if W is set, else of data-in.
+    pub expected_bytes: u32,
+    /// Expected bidirectional read length, if the header segment was there.
+    pub expected_read_bytes: Option<u32>,
+}
+
+/// How a SCSI command ended.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Outcome {
+    /// SAM status byte.
+    pub status: u8,
+    /// Sense data, without the SenseLength field.
+    pub sense: Bytes,
+    /// All the data the command produced; what the initiator did not expect becomes a residual.
+    pub data_in: Bytes,
+    /// How many bytes of data-out the command would have moved, for the residual.
+    pub data_out_bytes: u32,
+}
+
+/// One target in a SendTargets answer. RFC 7143 Appendix C.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TargetRecord {
+    /// iSCSI name.
+    pub name: String,
+    /// `host:port` (IPv6 in brackets) and portal group tag.
+    pub addresses: Vec<(String, u16)>,
+}
+
+/// Why a connection ends.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CloseReason {
+    /// The peer logged out, or its side closed.
+    Ended,
+    /// The login was refused.
+    LoginRefused(LoginStatus),
+    /// The peer broke the protocol; the text says how.
+    Violation(String),
+    /// No answer to a ping, or a login that took too long.
+    TimedOut(&'static str),
+    /// We are stopping, or another login took the session's or the connection's place.
+    Dropped,
+}

@@ -1,0 +1,14 @@
+//! iSCSI, RFC 7143, both roles, as values: no I/O, no clock, no randomness.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod connection;
+pub mod framing;
+pub mod login;
+pub mod pdu;
+pub mod session;
+pub mod text;

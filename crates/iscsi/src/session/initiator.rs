@@ -1,0 +1,1 @@
+//! The initiator role of a session. Mirrors `target`.

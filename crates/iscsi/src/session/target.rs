@@ -1,0 +1,149 @@
+//! The target role of a session: the values at its border.
+
+use crate::framing::TaskId;
+use crate::pdu::{ManagementFunction, ManagementResponse};
+use wire::{Lun, SerialNumber};
+
+/// A connection speaks to its session.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ToSession {
+    /// A request with a CmdSN arrived (its header; its payload may still be on the way).
+    Arrived {
+        /// The connection's own number for this request, to recognise the answer.
+        ticket: u64,
+        /// The I bit.
+        immediate: bool,
+        /// CmdSN.
+        cmd_sn: SerialNumber,
+        /// What it is.
+        request: Arrival,
+    },
+    /// A task of this connection is over for good: answered, or aborted and quiet.
+    TaskEnded(TaskId),
+    /// The connection is gone; its tasks are aborted and quiet.
+    ConnectionClosed,
+    /// This connection's Logout asks that the session (or another connection) be closed.
+    Logout {
+        /// `None`: the whole session.
+        cid: Option<u16>,
+    },
+    /// This connection met a format error: all connections must go. RFC 7143 §7.7.
+    DropSession,
+}
+
+/// What kind of request arrived, as far as the session must know.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Arrival {
+    /// A SCSI command, now a task.
+    Command {
+        /// The task.
+        task: TaskId,
+        /// Its Initiator Task Tag.
+        initiator_task_tag: u32,
+        /// Its unit.
+        lun: Lun,
+    },
+    /// A task management function.
+    Management {
+        /// To recognise the answer.
+        initiator_task_tag: u32,
+        /// Function, unit, referenced task and CmdSN.
+        function: ManagementFunction,
+        /// Its unit.
+        lun: Lun,
+        /// The task meant by ABORT TASK.
+        referenced_task_tag: u32,
+        /// Its CmdSN.
+        ref_cmd_sn: SerialNumber,
+    },
+    /// NOP-Out, Text, Logout: only their order matters.
+    Other,
+}
+
+/// The session speaks to one of its connections.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ToConnection {
+    /// The answer to `Arrived`, at once: accepted (perhaps to be delivered later) or to be dropped
+    /// without a word (outside the window, or a duplicate). RFC 7143 §4.2.2.1.
+    Verdict {
+        /// Which request.
+        ticket: u64,
+        /// `false`: discard it silently.
+        accepted: bool,
+    },
+    /// It is this request's turn.
+    Deliver {
+        /// Which request.
+        ticket: u64,
+    },
+    /// ExpCmdSN and MaxCmdSN to be stamped from now on. Never moves back.
+    Window {
+        /// ExpCmdSN.
+        exp_cmd_sn: SerialNumber,
+        /// MaxCmdSN.
+        max_cmd_sn: SerialNumber,
+    },
+    /// Abort this task; send no response for it; say `TaskEnded` once it is quiet.
+    AbortTask(TaskId),
+    /// Send the response of a task management function.
+    ManagementDone {
+        /// Of which request.
+        initiator_task_tag: u32,
+        /// How it ended.
+        response: ManagementResponse,
+    },
+    /// Close; the session ends, or this connection is replaced.
+    Close,
+}
+
+/// What a session is told, besides [`ToSession`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Input {
+    /// From connection `cid`.
+    Connection(u16, ToSession),
+    /// A further connection, after its login. The driver has closed an older one with that CID.
+    Join(u16),
+    /// The executor is through with a management function.
+    Managed {
+        /// From [`Output::Manage`].
+        id: u64,
+        /// How it ended.
+        response: ManagementResponse,
+    },
+    /// Another initiator's CLEAR TASK SET, LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT
+    /// hits this session's tasks on these units (`None`: on all).
+    AbortedByOther {
+        /// To answer with [`Output::OthersAborted`].
+        id: u64,
+        /// Which unit.
+        lun: Option<Lun>,
+    },
+    /// The session is to end now: reinstated, logged out by an operator, or the target stops.
+    End,
+}
+
+/// What a session asks of its driver.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Output {
+    /// To connection `cid`.
+    ToConnection(u16, ToConnection),
+    /// All this session's affected tasks are quiet: do the rest of the function (reset the unit,
+    /// abort other sessions' tasks, set unit attentions), then answer `Input::Managed`.
+    Manage {
+        /// To recognise the answer.
+        id: u64,
+        /// Which function: never ABORT TASK or TASK REASSIGN, which end here.
+        function: ManagementFunction,
+        /// Its unit.
+        lun: Lun,
+    },
+    /// The answer to `Input::AbortedByOther`: those tasks are quiet.
+    OthersAborted {
+        /// From the input.
+        id: u64,
+        /// How many tasks were aborted; a unit attention is due if any.
+        tasks: u32,
+    },
+    /// No connection and no task is left.
+    Ended,
+}

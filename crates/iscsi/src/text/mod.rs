@@ -1,0 +1,126 @@
+//! Text keys: format, table, negotiation. RFC 7143 §6.1, §6.2, §13.
+
+use crate::framing::Digests;
+use crate::login::SessionType;
+use alloc::vec::Vec;
+
+/// One way to protect headers or data. RFC 7143 §13.1.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Digest {
+    /// None.
+    None,
+    /// CRC32C.
+    Crc32c,
+}
+
+/// How multi-task aborts are reported. RFC 7143 §13.23.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TaskReporting {
+    /// As RFC 3720 said.
+    #[default]
+    Rfc3720,
+    /// Responses are fenced, RFC 7143 §4.2.2.3.3.
+    ResponseFence,
+    /// Fast multi-task abort, RFC 7143 §4.2.3.4.
+    FastAbort,
+}
+
+/// What one side is willing to negotiate: the values it proposes, and the bounds within which it
+/// accepts. Both roles use it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Offer {
+    /// HeaderDigest values in order of preference.
+    pub header_digest: Vec<Digest>,
+    /// DataDigest values in order of preference.
+    pub data_digest: Vec<Digest>,
+    /// MaxConnections, at most.
+    pub max_connections: u16,
+    /// InitialR2T wanted.
+    pub initial_r2t: bool,
+    /// ImmediateData wanted.
+    pub immediate_data: bool,
+    /// MaxRecvDataSegmentLength declared by us.
+    pub max_recv_data_segment_bytes: u32,
+    /// MaxBurstLength, at most.
+    pub max_burst_bytes: u32,
+    /// FirstBurstLength, at most.
+    pub first_burst_bytes: u32,
+    /// DefaultTime2Wait in seconds.
+    pub time_to_wait_seconds: u16,
+    /// DefaultTime2Retain in seconds.
+    pub time_to_retain_seconds: u16,
+    /// MaxOutstandingR2T, at most.
+    pub max_outstanding_r2t: u16,
+    /// DataPDUInOrder wanted.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder wanted.
+    pub data_sequence_in_order: bool,
+    /// ErrorRecoveryLevel, at most.
+    pub error_recovery_level: u8,
+    /// TaskReporting values in order of preference.
+    pub task_reporting: Vec<TaskReporting>,
+    /// iSCSIProtocolLevel, at most.
+    pub protocol_level: u8,
+}
+
+/// What holds for a session after login. RFC 7143 §13; defaults are the RFC's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)] // each is the key of that name, §13
+pub struct SessionParameters {
+    pub session_type: SessionType,
+    pub max_connections: u16,
+    pub initial_r2t: bool,
+    pub immediate_data: bool,
+    pub max_burst_bytes: u32,
+    pub first_burst_bytes: u32,
+    pub time_to_wait_seconds: u16,
+    pub time_to_retain_seconds: u16,
+    pub max_outstanding_r2t: u16,
+    pub data_pdu_in_order: bool,
+    pub data_sequence_in_order: bool,
+    pub error_recovery_level: u8,
+    pub task_reporting: TaskReporting,
+    pub protocol_level: u8,
+}
+
+impl Default for SessionParameters {
+    fn default() -> Self {
+        Self {
+            session_type: SessionType::Normal,
+            max_connections: 1,
+            initial_r2t: true,
+            immediate_data: true,
+            max_burst_bytes: 262_144,
+            first_burst_bytes: 65_536,
+            time_to_wait_seconds: 2,
+            time_to_retain_seconds: 20,
+            max_outstanding_r2t: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: TaskReporting::Rfc3720,
+            protocol_level: 1,
+        }
+    }
+}
+
+/// What holds for one connection after login.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ConnectionParameters {
+    /// Digests in both directions.
+    pub digests: Digests,
+    /// The peer's MaxRecvDataSegmentLength: the longest data segment we may send.
+    pub send_data_segment_bytes_max: u32,
+    /// Ours: the longest data segment the peer may send.
+    pub receive_data_segment_bytes_max: u32,
+}
+
+impl Default for ConnectionParameters {
+    fn default() -> Self {
+        Self {
+            digests: Digests::default(),
+            send_data_segment_bytes_max: 8192,
+            receive_data_segment_bytes_max: 8192,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! SCSI: commands as types, the command table, sense, VPD and mode pages, reservations.
+//! Judged and planned here, run elsewhere: no I/O, no clock, no randomness.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod plan;
+pub mod sense;

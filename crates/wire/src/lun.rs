@@ -1,0 +1,84 @@
+//! Logical unit numbers.
+
+use crate::Field;
+
+/// The 8-byte LUN field of a PDU or CDB, as SAM-5 §4.7 lays it out.
+#[derive(Clone, Copy, Default, Eq, PartialEq, Hash, Ord, PartialOrd)]
+pub struct Lun(pub [u8; 8]);
+
+/// What a LUN field says, once understood.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LunForm {
+    /// A unit of this target: peripheral or flat space addressing of one level.
+    Unit(u16),
+    /// A well known logical unit (C1h, then its number): 01h is REPORT LUNS.
+    WellKnown(u8),
+    /// Any other addressing; no unit here has such a number.
+    Other,
+}
+
+impl Lun {
+    /// LUN 0.
+    pub const ZERO: Self = Self([0; 8]);
+    /// The largest number the single-level forms can carry.
+    pub const UNIT_MAX: u16 = 0x3fff;
+    /// The REPORT LUNS well known logical unit.
+    pub const REPORT_LUNS: Self = Self([0xc1, 0x01, 0, 0, 0, 0, 0, 0]);
+
+    /// Unit `number` (14 bits): peripheral addressing up to 255, flat space above, as SAM-5 §4.7.
+    pub const fn new(number: u16) -> Self {
+        let [high, low] = number.to_be_bytes();
+        let form = if number > 0xff { 0x40 | (high & 0x3f) } else { 0 };
+        Self([form, low, 0, 0, 0, 0, 0, 0])
+    }
+
+    /// Judges the field. Both single-level forms of one number mean the same unit.
+    pub const fn form(self) -> LunForm {
+        match self.0 {
+            [0, low, 0, 0, 0, 0, 0, 0] => LunForm::Unit(low as u16),
+            [high @ 0x40..=0x7f, low, 0, 0, 0, 0, 0, 0] => {
+                LunForm::Unit(u16::from_be_bytes([high & 0x3f, low]))
+            }
+            [0xc1, number, 0, 0, 0, 0, 0, 0] => LunForm::WellKnown(number),
+            _ => LunForm::Other,
+        }
+    }
+}
+
+impl core::fmt::Debug for Lun {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.form() {
+            LunForm::Unit(number) => write!(f, "Lun({number})"),
+            _ => write!(f, "Lun({:#018x})", u64::from_be_bytes(self.0)),
+        }
+    }
+}
+
+impl Field for Lun {
+    const SIZE: usize = 8;
+    fn get(bytes: &[u8]) -> Self {
+        Self(<[u8; 8]>::get(bytes))
+    }
+    fn put(self, bytes: &mut [u8]) {
+        self.0.put(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_comes_back() {
+        for number in 0..=Lun::UNIT_MAX {
+            assert_eq!(Lun::new(number).form(), LunForm::Unit(number));
+        }
+    }
+
+    #[test]
+    fn both_single_level_forms_of_seven_are_seven() {
+        assert_eq!(Lun([0x40, 7, 0, 0, 0, 0, 0, 0]).form(), LunForm::Unit(7));
+        assert_eq!(Lun::new(7).form(), LunForm::Unit(7));
+        assert_eq!(Lun([0, 7, 0, 1, 0, 0, 0, 0]).form(), LunForm::Other, "two levels");
+    }
+}

@@ -1,0 +1,34 @@
+//! Time as a value: protocol machines are told what time it is.
+
+use core::time::Duration;
+
+/// Nanoseconds since some start; monotonic. 584 years fit.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Ord, PartialOrd, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The start.
+    pub const ZERO: Self = Self(0);
+
+    /// From nanoseconds since the start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// `span` later; the end of time when that would not fit.
+    #[must_use]
+    pub const fn after(self, span: Duration) -> Self {
+        let nanos = span.as_nanos();
+        if nanos > (u64::MAX - self.0) as u128 { Self(u64::MAX) } else { Self(self.0 + nanos as u64) }
+    }
+
+    /// How long ago `earlier` was; zero if it is not earlier.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
