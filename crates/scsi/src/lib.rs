@@ -9,3 +9,4 @@ extern crate std;
 
 pub mod plan;
 pub mod sense;
+pub mod unit;

@@ -173,9 +173,9 @@ impl Plan {
     pub fn data_out_bytes(&self, block_bytes: u32) -> u64 {
         let block = u64::from(block_bytes);
         match self {
-            Self::Write { range, .. } | Self::WriteAndVerify { range, .. } | Self::OrWrite { range, .. } => {
-                range.count * block
-            }
+            Self::Write { range, .. }
+            | Self::WriteAndVerify { range, .. }
+            | Self::OrWrite { range, .. } => range.count * block,
             Self::Verify { range, compare } => match compare {
                 Compare::Medium => 0,
                 Compare::Bytes => range.count * block,

@@ -24,7 +24,11 @@ impl Time {
     #[must_use]
     pub const fn after(self, span: Duration) -> Self {
         let nanos = span.as_nanos();
-        if nanos > (u64::MAX - self.0) as u128 { Self(u64::MAX) } else { Self(self.0 + nanos as u64) }
+        if nanos > (u64::MAX - self.0) as u128 {
+            Self(u64::MAX)
+        } else {
+            Self(self.0 + nanos as u64)
+        }
     }
 
     /// How long ago `earlier` was; zero if it is not earlier.
