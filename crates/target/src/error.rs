@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; is another server using it?")]
+    #[error("cannot listen on {address} ({source}): choose another --listen address or stop the server that uses it")]
     Listen {
         /// Which.
         address: std::net::SocketAddr,
@@ -12,7 +12,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The state directory cannot be used.
-    #[error("state {path}: {what}")]
+    #[error("state {}: {what}", path.display())]
     State {
         /// Which file or directory.
         path: std::path::PathBuf,
@@ -26,6 +26,6 @@ pub enum Error {
     #[error("{0}")]
     Options(String),
     /// A thread or runtime could not be started.
-    #[error("cannot start a data-plane thread: {0}")]
-    Thread(std::io::Error),
+    #[error("cannot start a data-plane thread")]
+    Thread(#[source] std::io::Error),
 }
