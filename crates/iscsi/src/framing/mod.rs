@@ -58,6 +58,9 @@ pub enum Place {
         task: TaskId,
         /// First byte of the data segment in that buffer.
         offset_bytes: u32,
+        /// How long that buffer has to be in all: the ExpectedDataTransferLength. The same for
+        /// every segment of a task, so that the driver allocates once and nothing is moved.
+        buffer_bytes: u32,
     },
     /// Nowhere: read and forget. The digest is still checked, and `Input::Payload` still follows.
     Discard,
