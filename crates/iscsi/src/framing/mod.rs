@@ -1,5 +1,10 @@
 //! Between bytes and PDUs: what a machine is told of a PDU, and what it hands out to be sent.
 
+pub mod ahs;
+mod deframer;
+
+pub use deframer::{Deframer, Event, HEADER_SEGMENTS_BYTES_MAX, encode_head, encode_tail};
+
 use crate::pdu::{BasicHeader, FirstByte, HEADER_BYTES, Opcode};
 use alloc::boxed::Box;
 use bytes::Bytes;
