@@ -1,2 +1,35 @@
-//! Placeholder purpose line.
-fn main() {}
+//! `cargo run -p xtask -- tidy | rfc-sections FILE...`.
+use anyhow::{Context, Result, bail};
+use std::process::ExitCode;
+
+fn main() -> Result<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some("tidy") => tidy(),
+        Some("rfc-sections") => {
+            for file in arguments {
+                write_section_list(&file)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => bail!("usage: cargo run -p xtask -- tidy | rfc-sections RFC-TEXT..."),
+    }
+}
+
+fn tidy() -> Result<ExitCode> {
+    let problems = xtask::tidy::check(&xtask::workspace_root())?;
+    for problem in &problems {
+        println!("{problem}");
+    }
+    println!("tidy: {} problem(s)", problems.len());
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Reads `rfcNNNN.txt` and writes the numbers of its sections to `xtask/rfc-sections/`.
+fn write_section_list(file: &str) -> Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
+    let name = std::path::Path::new(file).file_name().context("a file name")?;
+    let to = xtask::rfc::lists_folder(&xtask::workspace_root()).join(name);
+    std::fs::write(&to, xtask::rfc::sections_of(&text).join("\n") + "\n")
+        .with_context(|| format!("writing {}", to.display()))
+}

@@ -25,7 +25,8 @@ impl Buffer {
         self.bytes.truncate(len);
     }
 
-    /// Shares it, read-only, without copying; it returns to its pool when the last share is dropped.
+    /// Shares it, read-only, without copying; it returns to its pool when the last share is
+    /// dropped.
     pub fn freeze(self) -> bytes::Bytes {
         self.bytes.into()
     }

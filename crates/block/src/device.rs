@@ -116,7 +116,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
 /// What a disk that allocates on demand can do besides.
 pub trait Sparse: Send + Sync {
-    /// Deallocates `range`; it reads as zeroes after. Parts smaller than the granularity are zeroed.
+    /// Deallocates `range`; it reads as zeroes after. Parts smaller than the granularity are
+    /// zeroed.
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Makes `range` read as zeroes; with `may_unmap` deallocation is welcome, else room is kept.

@@ -27,7 +27,10 @@ pub enum ErrorKind {
 
 /// A failure of a disk: its kind, which device, which blocks, and what the system said.
 #[derive(Debug, thiserror::Error)]
-#[error("{device}: {what}{}", .range.map(|r| format!(" (blocks {}+{})", r.lba, r.count)).unwrap_or_default())]
+#[error(
+    "{device}: {what}{}",
+    .range.map(|r| format!(" (blocks {}+{})", r.lba, r.count)).unwrap_or_default()
+)]
 pub struct Error {
     /// Kind.
     pub kind: ErrorKind,

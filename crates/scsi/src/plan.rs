@@ -57,7 +57,8 @@ pub enum Pattern {
 pub enum Plan {
     /// GOOD, with this data-in (already cut to the allocation length).
     Reply(Vec<u8>),
-    /// Read blocks. With `from_medium` (FUA) what a volatile cache holds of them is made durable first.
+    /// Read blocks. With `from_medium` (FUA) what a volatile cache holds of them is made
+    /// durable first.
     Read {
         /// Which.
         range: LbaRange,
@@ -145,7 +146,8 @@ pub enum Plan {
         /// The command, parked.
         parked: Parked,
     },
-    /// The unit's persistent state changed: save `BlockUnit::persistent_state`, durably, then answer GOOD.
+    /// The unit's persistent state changed: save `BlockUnit::persistent_state`, durably, then
+    /// answer GOOD.
     SaveState,
     /// Other nexuses' tasks on this unit are to be aborted (PREEMPT AND ABORT), then the state is
     /// saved if `save`, then GOOD.

@@ -4,7 +4,10 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({source}): choose another --listen address or stop the server that uses it")]
+    #[error(
+        "cannot listen on {address} ({source}): choose another --listen address or stop the \
+         server that uses it"
+    )]
     Listen {
         /// Which.
         address: std::net::SocketAddr,

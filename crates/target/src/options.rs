@@ -78,7 +78,8 @@ pub struct TargetOptions {
     pub portal_group: u16,
     /// Who may log in.
     pub access: Access,
-    /// What initiators must prove; the first entry that fits the initiator's name counts. Empty: nothing.
+    /// What initiators must prove; the first entry that fits the initiator's name counts.
+    /// Empty: nothing.
     pub chap: Vec<ChapEntry>,
     /// What is negotiated.
     pub offer: Offer,

@@ -1,4 +1,5 @@
-//! CRC32C (Castagnoli), as RFC 7143 §13.1 asks of digests; uses the CPU's instruction where there is one.
+//! CRC32C (Castagnoli), as RFC 7143 §13.1 asks of digests; uses the CPU's instruction where
+//! there is one.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -38,7 +38,8 @@ impl SerialNumber {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// `self` comes before `other`. Numbers exactly 2^31 apart are unordered: neither is before the other.
+    /// `self` comes before `other`. Numbers exactly 2^31 apart are unordered: neither is before
+    /// the other.
     pub const fn before(self, other: Self) -> bool {
         let distance = other.0.wrapping_sub(self.0);
         distance != 0 && distance < 1 << 31
@@ -83,7 +84,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: RFC 1982 §3.2 order for every distance below 2^31, wherever on the circle.
+        /// Goal: RFC 1982 order for every distance below 2^31, wherever on the circle.
         #[test]
         fn nearer_half_is_before(at: u32, distance in 1u32..(1 << 31)) {
             let (a, b) = (SerialNumber(at), SerialNumber(at).plus(distance));
@@ -91,7 +92,7 @@ mod tests {
             prop_assert_eq!(b.since(a), distance);
         }
 
-        /// Goal: opposite numbers are unordered, RFC 1982 §3.2.
+        /// Goal: opposite numbers are unordered, RFC 1982.
         #[test]
         fn opposites_are_unordered(at: u32) {
             let (a, b) = (SerialNumber(at), SerialNumber(at).plus(1 << 31));

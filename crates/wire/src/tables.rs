@@ -5,7 +5,8 @@
 ///
 /// Gives `decode` (total: any bytes decode, meaning is judged later), `encode` (bytes the table
 /// does not name are zero, as standards ask of reserved fields), `write_to` and one
-/// `AT_FIELD` offset constant a field. Offsets are checked at compile time: ascending, no overlap, inside the layout.
+/// `AT_FIELD` offset constant a field. Offsets are checked at compile time: ascending, no
+/// overlap, inside the layout.
 ///
 /// ```
 /// wire::wire_struct! {

@@ -4,7 +4,8 @@ use super::FirstByte;
 use wire::{SerialNumber, U24};
 
 wire::wire_flags! {
-    /// Byte 1: T and C; CSG and NSG are read by [`current`](Self::current) and [`next`](Self::next).
+    /// Byte 1: T and C; CSG and NSG are read by [`current`](Self::current) and
+    /// [`next`](Self::next).
     pub struct LoginFlags(u8) { TRANSIT = 0x80, CONTINUE = 0x40 }
 }
 

@@ -33,7 +33,7 @@ wire::wire_struct! {
     pub struct ScsiCommand [48] {
         0 => first: FirstByte,
         1 => flags: CommandFlags,
-        /// Command priority in the low four bits, RFC 7144 §7.1.1; zero below protocol level 2.
+        /// Command priority in the low four bits, RFC 7144 §5.1.1; zero below protocol level 2.
         2 => priority: u8,
         4 => total_ahs_words: u8,
         5 => data_segment_length: U24,
@@ -70,7 +70,7 @@ wire::wire_struct! {
         3 => status: u8,
         4 => total_ahs_words: u8,
         5 => data_segment_length: U24,
-        /// Status qualifier, RFC 7144 §7.1.2; zero below protocol level 2.
+        /// Status qualifier, RFC 7144 §5.2.1; zero below protocol level 2.
         8 => status_qualifier: u16,
         16 => initiator_task_tag: u32,
         20 => snack_tag: u32,

@@ -1,0 +1,113 @@
+//! The rules of the house that a program can check. A test runs them: `cargo test -p xtask`.
+//!
+//! Each finding names the file and the line, says what is wrong, and what to do about it.
+
+mod arrows;
+mod leftovers;
+mod lengths;
+mod links;
+mod sections;
+
+use anyhow::{Context, Result};
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+/// Something to mend.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Problem {
+    /// The path inside the repository.
+    pub file: String,
+    /// The line, counted from 1; 0 when the file as a whole is meant.
+    pub line: usize,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+/// A text file of the repository.
+pub struct Source {
+    /// The path inside the repository, with `/`.
+    pub path: String,
+    /// What it holds.
+    pub text: String,
+}
+
+impl Source {
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    fn is_markdown(&self) -> bool {
+        self.path.ends_with(".md")
+    }
+
+    fn problem(&self, line: usize, what: impl Into<String>) -> Problem {
+        Problem { file: self.path.clone(), line, what: what.into() }
+    }
+}
+
+/// Runs every check over the files that git knows or would add.
+///
+/// # Errors
+/// git or cargo cannot be run, or a file cannot be read: no verdict then.
+pub fn check(root: &Path) -> Result<Vec<Problem>> {
+    let sources = sources(root)?;
+    let lists = crate::rfc::read_lists(root)?;
+    let mut problems = arrows::check(root)?;
+    for source in &sources {
+        problems.extend(leftovers::check(source));
+        problems.extend(sections::check(source, &lists));
+        if source.is_rust() {
+            problems.extend(lengths::check(source));
+        }
+        if source.is_markdown() {
+            problems.extend(links::check(source, root));
+        }
+    }
+    problems.extend(no_std(&sources));
+    Ok(problems)
+}
+
+/// Crates that have no I/O, no clock and no randomness; the compiler holds them to it.
+const NO_STD: &[&str] = &["wire", "iscsi", "scsi", "isns"];
+
+fn no_std(sources: &[Source]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for name in NO_STD {
+        let path = format!("crates/{name}/src/lib.rs");
+        let Some(source) = sources.iter().find(|source| source.path == path) else { continue };
+        if !source.text.lines().any(|line| line == "#![no_std]") {
+            problems.push(source.problem(1, "a protocol crate: it must say #![no_std]"));
+        }
+    }
+    problems
+}
+
+/// Text files that are committed or would be by `git add -A`.
+fn sources(root: &Path) -> Result<Vec<Source>> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("running git ls-files")?;
+    anyhow::ensure!(
+        listed.status.success(),
+        "git ls-files failed: {}",
+        String::from_utf8_lossy(&listed.stderr).trim()
+    );
+    let mut sources = Vec::new();
+    for path in String::from_utf8(listed.stdout)?.lines() {
+        // A file deleted but not committed is still listed; binary corpora are not text.
+        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
+            sources.push(Source { path: path.to_owned(), text });
+        }
+    }
+    anyhow::ensure!(!sources.is_empty(), "no files found below {}", root.display());
+    Ok(sources)
+}

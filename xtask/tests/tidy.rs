@@ -1,0 +1,9 @@
+//! The rules of the house, as a test.
+
+/// Goal: the tree keeps its own rules. Method: every check of `xtask::tidy` over every file.
+#[test]
+fn the_house_is_tidy() {
+    let problems = xtask::tidy::check(&xtask::workspace_root()).expect("the checks run");
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert!(lines.is_empty(), "{} problem(s):\n{}", lines.len(), lines.join("\n"));
+}
