@@ -7,6 +7,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod cdb;
+pub mod commands;
+mod fault;
 pub mod plan;
 pub mod sense;
 pub mod unit;

@@ -3,6 +3,10 @@
 //! `BlockUnit::plan` makes a [`Plan`] or a [`Refusal`]; the target's executor collects
 //! [`data_out_bytes`](Plan::data_out_bytes), runs the plan on the unit's device and answers.
 
+pub(crate) mod capacity;
+pub(crate) mod inform;
+pub(crate) mod read_write;
+
 use crate::sense::Sense;
 use alloc::vec::Vec;
 
@@ -130,7 +134,7 @@ pub enum Plan {
         immediate: bool,
     },
     /// GET LBA STATUS: look at the device's extents in `range` (from its first block on, at most
-    /// `extents_max`), then reply with [`lba_status_reply`](crate::plan::lba_status_reply).
+    /// `extents_max`), then reply with [`lba_status_reply`](crate::unit::lba_status_reply).
     MapStatus {
         /// From the starting LBA to the end of the unit.
         range: LbaRange,

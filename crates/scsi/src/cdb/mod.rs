@@ -1,0 +1,27 @@
+//! Command descriptor blocks as the standards draw them: raw layouts, one table each, and the
+//! typed command most block commands share.
+
+pub mod sbc;
+pub mod spc;
+
+/// The first `N` bytes of `cdb`, followed by zeroes where it is shorter. The dispatcher has
+/// refused CDBs that are too short for their command, so nothing real is ever made up here.
+pub fn first<const N: usize>(cdb: &[u8]) -> [u8; N] {
+    let mut bytes = [0; N];
+    for (to, from) in bytes.iter_mut().zip(cdb) {
+        *to = *from;
+    }
+    bytes
+}
+
+/// Length of a fixed CDB by the group code of its operation code, SPC-4 §4.2.5.1; `None` for the
+/// variable length, reserved and vendor specific groups.
+pub const fn length(opcode: u8) -> Option<usize> {
+    match opcode >> 5 {
+        0 => Some(6),
+        1 | 2 => Some(10),
+        4 => Some(16),
+        5 => Some(12),
+        _ => None,
+    }
+}

@@ -1,0 +1,70 @@
+//! Layouts of SPC-4 commands.
+
+wire::wire_struct! {
+    /// INQUIRY, SPC-4 §6.6; VPD with EVPD in `flags`.
+    pub struct Inquiry [6] {
+        0 => opcode: u8,
+        /// EVPD 01h.
+        1 => flags: u8,
+        2 => page: u8,
+        3 => allocation_bytes: u16,
+        5 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// REQUEST SENSE, SPC-4 §6.39.
+    pub struct RequestSense [6] {
+        0 => opcode: u8,
+        /// DESC 01h.
+        1 => flags: u8,
+        4 => allocation_bytes: u8,
+        5 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// REPORT LUNS, SPC-4 §6.33.
+    pub struct ReportLuns [12] {
+        0 => opcode: u8,
+        2 => select_report: u8,
+        6 => allocation_bytes: u32,
+        11 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// REPORT SUPPORTED OPERATION CODES, SPC-4 §6.35.
+    pub struct ReportSupportedOperationCodes [12] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        /// RCTD 80h, REPORTING OPTIONS 07h.
+        2 => options: u8,
+        3 => requested_opcode: u8,
+        4 => requested_service_action: u16,
+        6 => allocation_bytes: u32,
+        11 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS, SPC-4 §6.36.
+    pub struct ReportSupportedTaskManagement [12] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        /// REPD 80h.
+        2 => options: u8,
+        6 => allocation_bytes: u32,
+        11 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// PREVENT ALLOW MEDIUM REMOVAL, SBC-3 §5.15.
+    pub struct PreventAllow [6] {
+        0 => opcode: u8,
+        /// PREVENT 03h.
+        4 => prevent: u8,
+        5 => control: u8,
+    }
+}
