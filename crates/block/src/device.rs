@@ -1,11 +1,18 @@
 //! The bottom trait: a disk.
 
-use crate::{Buffer, Error};
+use crate::{Buffer, Error, ErrorKind};
 use bytes::Bytes;
 use std::fmt;
+use std::ops::Range;
 
 /// A boxed future that may cross threads.
 pub type BoxFuture<'a, T> = futures_util::future::BoxFuture<'a, T>;
+
+/// The longest physical block.
+pub const PHYSICAL_BLOCK_BYTES_MAX: u32 = 64 << 10;
+
+/// The transfer length local disks name as a good one; a multiple of every physical block.
+pub const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
 
 /// Shape of a disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,6 +28,92 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// The shape of a disk of `size_bytes`; `device` is its name in messages.
+    ///
+    /// # Errors
+    /// `Open` for a block length that is not 512, 1024, 2048 or 4096, a physical block that is no
+    /// power-of-two multiple of it up to 64 KiB, and a size of 0 or with a part of a block.
+    pub fn new(
+        device: &str,
+        size_bytes: u64,
+        block_bytes: u32,
+        physical_block_bytes: u32,
+    ) -> Result<Self, Error> {
+        let refuse = |what: String| Err(Error::new(ErrorKind::Open, device, what));
+        if !matches!(block_bytes, 512 | 1024 | 2048 | 4096) {
+            return refuse(format!(
+                "a block cannot have {block_bytes} bytes; 512, 1024, 2048 and 4096 are possible"
+            ));
+        }
+        if physical_block_bytes < block_bytes
+            || !physical_block_bytes.is_power_of_two()
+            || physical_block_bytes > PHYSICAL_BLOCK_BYTES_MAX
+        {
+            return refuse(format!(
+                "a physical block cannot have {physical_block_bytes} bytes; powers of two from \
+                 the block length ({block_bytes}) to {PHYSICAL_BLOCK_BYTES_MAX} are possible"
+            ));
+        }
+        if size_bytes == 0 {
+            return refuse("it is empty: a disk has at least one block".into());
+        }
+        if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+            return refuse(format!(
+                "its size of {size_bytes} bytes is not a multiple of the block length of \
+                 {block_bytes} bytes"
+            ));
+        }
+        Ok(Self {
+            block_bytes,
+            block_count: size_bytes / u64::from(block_bytes),
+            physical_block_bytes,
+            optimal_transfer_bytes: OPTIMAL_TRANSFER_BYTES,
+        })
+    }
+
+    /// The bytes of `range`; `None` when a block of it lies past the end.
+    pub fn byte_range(&self, range: BlockRange) -> Option<Range<u64>> {
+        let end = range.lba.checked_add(range.count)?;
+        if end > self.block_count {
+            return None;
+        }
+        let block = u64::from(self.block_bytes);
+        Some(range.lba.checked_mul(block)?..end.checked_mul(block)?)
+    }
+
+    /// The bytes of `range`, with the checks every device makes before I/O. `buffer_bytes` is the
+    /// length of the buffer at hand; with `exact` it must not be longer than the range.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unaligned`.
+    pub fn checked(
+        &self,
+        device: &str,
+        range: BlockRange,
+        buffer_bytes: usize,
+        exact: bool,
+    ) -> Result<Range<u64>, Error> {
+        let bytes = self.checked_range(device, range)?;
+        let need = bytes.end - bytes.start;
+        let have = buffer_bytes as u64;
+        if have < need || (exact && have != need) {
+            let what = format!("a buffer of {have} bytes for blocks of {need} bytes");
+            return Err(Error::new(ErrorKind::Unaligned, device, what).at(range));
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of `range`.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    pub fn checked_range(&self, device: &str, range: BlockRange) -> Result<Range<u64>, Error> {
+        self.byte_range(range).ok_or_else(|| {
+            let what = format!("past the end of {} blocks", self.block_count);
+            Error::new(ErrorKind::OutOfRange, device, what).at(range)
+        })
+    }
+
     /// Size of the disk in bytes.
     pub const fn size_bytes(&self) -> u64 {
         self.block_count * self.block_bytes as u64

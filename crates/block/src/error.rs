@@ -44,3 +44,22 @@ pub struct Error {
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
+
+impl Error {
+    /// A failure of `device`.
+    pub fn new(kind: ErrorKind, device: impl Into<Arc<str>>, what: impl Into<String>) -> Self {
+        Self { kind, device: device.into(), range: None, what: what.into(), source: None }
+    }
+
+    /// It concerns these blocks.
+    pub fn at(mut self, range: BlockRange) -> Self {
+        self.range = Some(range);
+        self
+    }
+
+    /// This is behind it.
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}

@@ -5,7 +5,12 @@
 mod buffer;
 mod device;
 mod error;
+mod memory;
 
-pub use buffer::{Buffer, BufferPool};
-pub use device::{BlockDevice, BlockRange, BoxFuture, Extent, ExtentState, Geometry, Sparse};
+pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
+pub use device::{
+    BlockDevice, BlockRange, BoxFuture, Extent, ExtentState, Geometry, OPTIMAL_TRANSFER_BYTES,
+    PHYSICAL_BLOCK_BYTES_MAX, Sparse,
+};
 pub use error::{Error, ErrorKind};
+pub use memory::MemoryDevice;

@@ -1,0 +1,328 @@
+//! A disk in memory: sparse, gone with the process.
+
+use crate::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, ExtentState, Geometry, PAGE_BYTES,
+    Sparse,
+};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Pages are found and locked in chunks of this many.
+const CHUNK_PAGES: usize = 16;
+const CHUNK_BYTES: u64 = (CHUNK_PAGES * PAGE_BYTES) as u64;
+
+/// Chunks are spread over this many locks.
+const SHARDS: u64 = 64;
+
+/// A disk in memory. Pages of 4096 bytes exist once they are written, and are given back by
+/// `unmap`. Nothing survives the process, so a durable write is an ordinary one.
+///
+/// A chunk is read and written under its lock, so a block is never torn, by reads either.
+pub struct MemoryDevice {
+    name: String,
+    geometry: Geometry,
+    shards: Vec<RwLock<BTreeMap<u64, Chunk>>>,
+}
+
+type Page = Box<[u8; PAGE_BYTES]>;
+
+#[derive(Default)]
+struct Chunk {
+    pages: [Option<Page>; CHUNK_PAGES],
+}
+
+/// A part of a page: `page` of its chunk, `bytes` inside it.
+struct Part {
+    page: usize,
+    bytes: Range<usize>,
+}
+
+impl MemoryDevice {
+    /// A disk of `size_bytes` zeroes; it takes no memory yet.
+    ///
+    /// # Errors
+    /// `Open` for an impossible shape, as [`Geometry::new`].
+    pub fn new(
+        size_bytes: u64,
+        block_bytes: u32,
+        physical_block_bytes: u32,
+    ) -> Result<Self, Error> {
+        let name = format!("mem:{size_bytes}");
+        let geometry = Geometry::new(&name, size_bytes, block_bytes, physical_block_bytes)?;
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        Ok(Self { name, geometry, shards })
+    }
+
+    /// Memory that written pages take now.
+    pub fn allocated_bytes(&self) -> u64 {
+        let pages = |chunk: &Chunk| chunk.pages.iter().flatten().count() as u64;
+        let shard = |index| self.shard(index).values().map(pages).sum::<u64>();
+        (0..SHARDS).map(shard).sum::<u64>() * PAGE_BYTES as u64
+    }
+
+    fn shard(&self, chunk: u64) -> RwLockReadGuard<'_, BTreeMap<u64, Chunk>> {
+        let shard = &self.shards[(chunk % SHARDS) as usize];
+        shard.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shard_mut(&self, chunk: u64) -> RwLockWriteGuard<'_, BTreeMap<u64, Chunk>> {
+        let shard = &self.shards[(chunk % SHARDS) as usize];
+        shard.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_now(&self, range: BlockRange, into: &mut [u8]) -> Result<(), Error> {
+        let bytes = self.geometry.checked(&self.name, range, into.len(), false)?;
+        let start = bytes.start;
+        for chunk in chunks(bytes) {
+            let shard = self.shard(chunk.start / CHUNK_BYTES);
+            let pages = shard.get(&(chunk.start / CHUNK_BYTES)).map(|c| &c.pages);
+            for (at, part) in parts(chunk) {
+                let into = &mut into[(at - start) as usize..][..part.bytes.len()];
+                match pages.and_then(|pages| pages[part.page].as_ref()) {
+                    Some(page) => into.copy_from_slice(&page[part.bytes]),
+                    None => into.fill(0),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_now(&self, range: BlockRange, from: &[u8]) -> Result<(), Error> {
+        let bytes = self.geometry.checked(&self.name, range, from.len(), true)?;
+        let start = bytes.start;
+        for bytes in chunks(bytes) {
+            let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
+            let chunk = shard.entry(bytes.start / CHUNK_BYTES).or_default();
+            for (at, part) in parts(bytes) {
+                let from = &from[(at - start) as usize..][..part.bytes.len()];
+                let page = chunk.pages[part.page].get_or_insert_with(zero_page);
+                page[part.bytes].copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole pages are given back, parts of a page zeroed. Chunks that do not exist cost nothing,
+    /// however long the range is.
+    fn unmap_now(&self, range: BlockRange) -> Result<(), Error> {
+        let bytes = self.geometry.checked_range(&self.name, range)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let first = bytes.start / CHUNK_BYTES;
+        let last = (bytes.end - 1) / CHUNK_BYTES;
+        for shard in 0..SHARDS {
+            let mut next = first;
+            loop {
+                // One chunk at a time, so that others get at the shard in between.
+                let mut chunks = self.shard_mut(shard);
+                let Some((&index, chunk)) = chunks.range_mut(next..=last).next() else { break };
+                let base = index * CHUNK_BYTES;
+                let inside = bytes.start.max(base)..bytes.end.min(base + CHUNK_BYTES);
+                chunk.clear(inside);
+                if chunk.pages.iter().all(Option::is_none) {
+                    chunks.remove(&index);
+                }
+                next = index + 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn zero_now(&self, range: BlockRange) -> Result<(), Error> {
+        let bytes = self.geometry.checked_range(&self.name, range)?;
+        for bytes in chunks(bytes) {
+            let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
+            let chunk = shard.entry(bytes.start / CHUNK_BYTES).or_default();
+            for (_, part) in parts(bytes) {
+                chunk.pages[part.page].get_or_insert_with(zero_page)[part.bytes].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn status_now(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
+        let bytes = self.geometry.checked_range(&self.name, range)?;
+        let mut extents = Extents::new(u64::from(self.geometry.block_bytes), extents_max);
+        let mut at = bytes.start;
+        while at < bytes.end && !extents.full {
+            let index = at / CHUNK_BYTES;
+            let chunk_end = bytes.end.min((index + 1) * CHUNK_BYTES);
+            let shard = self.shard(index);
+            if let Some(chunk) = shard.get(&index) {
+                for (at, part) in parts(at..chunk_end) {
+                    let state = match chunk.pages[part.page] {
+                        Some(_) => ExtentState::Mapped,
+                        None => ExtentState::Unmapped,
+                    };
+                    extents.push(at..at + part.bytes.len() as u64, state);
+                }
+                at = chunk_end;
+            } else {
+                drop(shard);
+                let next = self.next_chunk(index + 1).map_or(bytes.end, |i| i * CHUNK_BYTES);
+                let end = next.min(bytes.end);
+                extents.push(at..end, ExtentState::Unmapped);
+                at = end;
+            }
+        }
+        Ok(extents.done)
+    }
+
+    /// The first existing chunk from `index` on.
+    fn next_chunk(&self, index: u64) -> Option<u64> {
+        let next = |shard| self.shard(shard).range(index..).next().map(|(index, _)| *index);
+        (0..SHARDS).filter_map(next).min()
+    }
+}
+
+impl Chunk {
+    /// Gives back or zeroes the pages of `bytes`, which lie in this chunk.
+    fn clear(&mut self, bytes: Range<u64>) {
+        for (_, part) in parts(bytes) {
+            let page = &mut self.pages[part.page];
+            if part.bytes.len() == PAGE_BYTES {
+                *page = None;
+            } else if let Some(page) = page {
+                page[part.bytes].fill(0);
+            }
+        }
+    }
+}
+
+fn zero_page() -> Page {
+    Box::new([0; PAGE_BYTES])
+}
+
+/// `bytes`, cut at the borders of chunks.
+fn chunks(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    cut(bytes, CHUNK_BYTES)
+}
+
+/// `bytes` of one chunk, cut at the borders of pages; each with its first byte on the disk.
+fn parts(bytes: Range<u64>) -> impl Iterator<Item = (u64, Part)> {
+    cut(bytes, PAGE_BYTES as u64).map(|bytes| {
+        let inside = (bytes.start % PAGE_BYTES as u64) as usize;
+        let part = Part {
+            page: (bytes.start % CHUNK_BYTES) as usize / PAGE_BYTES,
+            bytes: inside..inside + (bytes.end - bytes.start) as usize,
+        };
+        (bytes.start, part)
+    })
+}
+
+fn cut(bytes: Range<u64>, every: u64) -> impl Iterator<Item = Range<u64>> {
+    let mut at = bytes.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = bytes.end.min((start / every + 1) * every);
+        (start < bytes.end).then_some(start..at)
+    })
+}
+
+/// Extents in order, joined where neighbours have one state.
+pub(crate) struct Extents {
+    block_bytes: u64,
+    extents_max: usize,
+    pub(crate) done: Vec<Extent>,
+    /// One more would be too many.
+    pub(crate) full: bool,
+}
+
+impl Extents {
+    pub(crate) fn new(block_bytes: u64, extents_max: usize) -> Self {
+        Self { block_bytes, extents_max, done: Vec::new(), full: extents_max == 0 }
+    }
+
+    /// The next bytes: whole blocks, right after the last ones.
+    pub(crate) fn push(&mut self, bytes: Range<u64>, state: ExtentState) {
+        if self.full || bytes.is_empty() {
+            return;
+        }
+        let count = (bytes.end - bytes.start) / self.block_bytes;
+        if let Some(last) = self.done.last_mut().filter(|last| last.state == state) {
+            last.range.count += count;
+        } else if self.done.len() == self.extents_max {
+            self.full = true;
+        } else {
+            let range = BlockRange::new(bytes.start / self.block_bytes, count);
+            self.done.push(Extent { range, state });
+        }
+    }
+}
+
+impl BlockDevice for MemoryDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read(&self, range: BlockRange, mut into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        Box::pin(async move {
+            self.read_now(range, &mut into)?;
+            Ok(into)
+        })
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        _durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move { self.write_now(range, &from) })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        Some(self)
+    }
+
+    fn io_tier(&self) -> String {
+        "memory".into()
+    }
+}
+
+impl Sparse for MemoryDevice {
+    fn unmap(&self, range: BlockRange, _durable: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move { self.unmap_now(range) })
+    }
+
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        _durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(
+            async move { if may_unmap { self.unmap_now(range) } else { self.zero_now(range) } },
+        )
+    }
+
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
+        Box::pin(async move { self.status_now(range, extents_max) })
+    }
+
+    fn granularity_bytes(&self) -> u32 {
+        PAGE_BYTES as u32
+    }
+}
+
+impl fmt::Debug for MemoryDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDevice").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
