@@ -7,9 +7,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod attention;
 pub mod cdb;
 pub mod commands;
 mod fault;
+pub mod inquiry;
 pub mod plan;
 pub mod sense;
 pub mod unit;
+pub mod vpd;

@@ -1,0 +1,169 @@
+//! Unit attentions of one I_T nexus: what a unit has to tell it before its next command.
+//! SAM-5 §5.14.
+
+use crate::sense::{Sense, SenseKey};
+use alloc::collections::VecDeque;
+
+/// How many different unit attentions may wait for one nexus; the oldest of the others makes room.
+pub const ATTENTIONS_MAX: usize = 16;
+
+/// The condition a unit attention tells of: its additional sense code and qualifier, `0xAAQQ`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
+pub struct Attention(pub u16);
+
+impl Attention {
+    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    pub const POWER_ON_RESET: Self = Self(Sense::POWER_ON_RESET.code);
+    /// BUS DEVICE RESET FUNCTION OCCURRED: LOGICAL UNIT RESET or TARGET RESET.
+    pub const RESET_BY_FUNCTION: Self = Self(Sense::RESET_BY_FUNCTION.code);
+    /// I_T NEXUS LOSS OCCURRED.
+    pub const NEXUS_LOSS: Self = Self(Sense::NEXUS_LOSS.code);
+    /// MODE PARAMETERS CHANGED.
+    pub const MODE_PARAMETERS_CHANGED: Self = Self(Sense::MODE_PARAMETERS_CHANGED.code);
+    /// RESERVATIONS PREEMPTED.
+    pub const RESERVATIONS_PREEMPTED: Self = Self(Sense::RESERVATIONS_PREEMPTED.code);
+    /// RESERVATIONS RELEASED.
+    pub const RESERVATIONS_RELEASED: Self = Self(Sense::RESERVATIONS_RELEASED.code);
+    /// REGISTRATIONS PREEMPTED.
+    pub const REGISTRATIONS_PREEMPTED: Self = Self(Sense::REGISTRATIONS_PREEMPTED.code);
+    /// CAPACITY DATA HAS CHANGED.
+    pub const CAPACITY_DATA_HAS_CHANGED: Self = Self(Sense::CAPACITY_DATA_HAS_CHANGED.code);
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    pub const MEDIUM_MAY_HAVE_CHANGED: Self = Self(Sense::MEDIUM_MAY_HAVE_CHANGED.code);
+    /// COMMANDS CLEARED BY ANOTHER INITIATOR.
+    pub const COMMANDS_CLEARED_BY_ANOTHER_INITIATOR: Self =
+        Self(Sense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR.code);
+    /// INQUIRY DATA HAS CHANGED.
+    pub const INQUIRY_DATA_HAS_CHANGED: Self = Self(Sense::INQUIRY_DATA_HAS_CHANGED.code);
+    /// REPORTED LUNS DATA HAS CHANGED.
+    pub const REPORTED_LUNS_DATA_HAS_CHANGED: Self =
+        Self(Sense::REPORTED_LUNS_DATA_HAS_CHANGED.code);
+
+    /// The sense that reports it.
+    pub const fn sense(self) -> Sense {
+        Sense::new(SenseKey::UNIT_ATTENTION, self.0)
+    }
+
+    /// SAM-5 §5.14.3: a reset tells all that a nexus loss would, and both tell all that the rest
+    /// would of what was before.
+    const fn precedence(self) -> u8 {
+        match self {
+            Self::POWER_ON_RESET => 3,
+            Self::RESET_BY_FUNCTION => 2,
+            Self::NEXUS_LOSS => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// The unit attentions that wait for one nexus, each at most once.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct AttentionQueue {
+    waiting: VecDeque<Attention>,
+}
+
+impl AttentionQueue {
+    /// A queue with nothing in it.
+    pub const fn new() -> Self {
+        Self { waiting: VecDeque::new() }
+    }
+
+    /// Establishes a unit attention. One that waits already is not repeated; a reset or a nexus
+    /// loss replaces what it has precedence over.
+    pub fn establish(&mut self, attention: Attention) {
+        let precedence = attention.precedence();
+        let subsumed = self.waiting.iter().any(|waiting| {
+            *waiting == attention || (precedence > 0 && waiting.precedence() > precedence)
+        });
+        if subsumed {
+            return;
+        }
+        if precedence > 0 {
+            self.waiting.clear();
+        } else if self.waiting.len() >= ATTENTIONS_MAX {
+            // A waiting reset stays at the front: it says the most.
+            let oldest = usize::from(self.waiting[0].precedence() > 0);
+            self.waiting.remove(oldest);
+        }
+        self.waiting.push_back(attention);
+    }
+
+    /// The next to be reported, cleared by being reported (UA_INTLCK_CTRL is 00b).
+    pub fn take(&mut self) -> Option<Attention> {
+        self.waiting.pop_front()
+    }
+
+    /// Clears one kind: REPORT LUNS does so with REPORTED LUNS DATA HAS CHANGED.
+    pub fn clear(&mut self, attention: Attention) {
+        self.waiting.retain(|waiting| *waiting != attention);
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn drain(queue: &mut AttentionQueue) -> Vec<Attention> {
+        core::iter::from_fn(|| queue.take()).collect()
+    }
+
+    #[test]
+    fn each_waits_once_and_in_order() {
+        let mut queue = AttentionQueue::new();
+        queue.establish(Attention::RESERVATIONS_RELEASED);
+        queue.establish(Attention::MODE_PARAMETERS_CHANGED);
+        queue.establish(Attention::RESERVATIONS_RELEASED);
+        let order = [Attention::RESERVATIONS_RELEASED, Attention::MODE_PARAMETERS_CHANGED];
+        assert_eq!(drain(&mut queue), order);
+        assert!(queue.is_empty());
+    }
+
+    /// A reset says all that came before it; what comes after it is said after it.
+    #[test]
+    fn a_reset_replaces_what_was_before() {
+        let mut queue = AttentionQueue::new();
+        queue.establish(Attention::MODE_PARAMETERS_CHANGED);
+        queue.establish(Attention::NEXUS_LOSS);
+        queue.establish(Attention::RESET_BY_FUNCTION);
+        queue.establish(Attention::NEXUS_LOSS);
+        queue.establish(Attention::CAPACITY_DATA_HAS_CHANGED);
+        let order = [Attention::RESET_BY_FUNCTION, Attention::CAPACITY_DATA_HAS_CHANGED];
+        assert_eq!(drain(&mut queue), order);
+    }
+
+    /// Goal: memory stays bounded. Method: ever new codes; the reset at the front stays.
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut queue = AttentionQueue::new();
+        queue.establish(Attention::POWER_ON_RESET);
+        for code in 0..1000 {
+            queue.establish(Attention(0x8000 + code));
+        }
+        let left = drain(&mut queue);
+        assert_eq!(left.len(), ATTENTIONS_MAX);
+        assert_eq!(left[0], Attention::POWER_ON_RESET);
+        assert_eq!(left[ATTENTIONS_MAX - 1], Attention(0x8000 + 999));
+    }
+
+    #[test]
+    fn one_kind_is_cleared() {
+        let mut queue = AttentionQueue::new();
+        queue.establish(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        queue.establish(Attention::NEXUS_LOSS);
+        queue.establish(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        queue.clear(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        assert_eq!(drain(&mut queue), [Attention::NEXUS_LOSS]);
+    }
+
+    #[test]
+    fn the_sense_of_an_attention() {
+        assert_eq!(Attention::NEXUS_LOSS.sense(), Sense::NEXUS_LOSS);
+        assert_eq!(Attention(0x2a05).sense(), Sense::REGISTRATIONS_PREEMPTED);
+    }
+}

@@ -1,0 +1,172 @@
+//! INQUIRY: what a unit is. SPC-4 §6.6.
+
+use crate::sense::Sense;
+use crate::unit::{TargetPort, UnitOptions};
+use crate::vpd;
+use alloc::vec;
+use alloc::vec::Vec;
+use wire::Field;
+
+/// T10 VENDOR IDENTIFICATION, padded.
+pub const VENDOR: [u8; 8] = *b"LUNAR   ";
+
+/// PRODUCT REVISION LEVEL: major and minor version of this program.
+pub const REVISION: &str =
+    concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+
+/// Length of the standard data.
+pub const STANDARD_BYTES: usize = 96;
+
+/// Standards claimed, "no version claimed" forms. SPC-4 §6.6.2, VERSION DESCRIPTOR.
+const VERSION_DESCRIPTORS: [u16; 3] = [SAM_5, SPC_4, SBC_3];
+const SAM_5: u16 = 0x00a0;
+const SPC_4: u16 = 0x0460;
+const SBC_3: u16 = 0x04c0;
+/// iSCSI; the session's protocol level is added, RFC 7144 §4.2.
+const ISCSI: u16 = 0x0960;
+/// The highest level that T10 left numbers for.
+const PROTOCOL_LEVEL_MAX: u8 = 31;
+
+const VERSION_SPC_4: u8 = 0x06;
+const REMOVABLE: u8 = 0x80;
+/// HISUP, and RESPONSE DATA FORMAT 2.
+const HIERARCHICAL_FORMAT_2: u8 = 0x12;
+const COMMAND_QUEUING: u8 = 0x02;
+/// PERIPHERAL QUALIFIER 011b and DEVICE TYPE 1Fh: no unit can be here.
+const NO_UNIT: u8 = 0x7f;
+
+/// What an INQUIRY asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Request {
+    /// EVPD: a vital product data page, not the standard data.
+    pub vital: bool,
+    /// PAGE CODE.
+    pub page: u8,
+    /// ALLOCATION LENGTH in bytes.
+    pub allocation_bytes: u16,
+}
+
+/// Answers an INQUIRY, cut to its allocation length. The lengths inside stay whole, as SPC-4
+/// §4.2.5.6 asks.
+///
+/// # Errors
+/// INVALID FIELD IN CDB, pointing at the page code: a page without EVPD, or one the unit has not.
+pub fn reply(
+    options: &UnitOptions,
+    port: &TargetPort,
+    protocol_level: u8,
+    request: Request,
+) -> Result<Vec<u8>, Sense> {
+    let mut data = if request.vital {
+        vpd::page(options, port, request.page)?
+    } else if request.page == 0 {
+        standard(options, protocol_level)
+    } else {
+        return Err(Sense::invalid_field_in_cdb(2, None));
+    };
+    data.truncate(usize::from(request.allocation_bytes));
+    Ok(data)
+}
+
+/// Standard data of a unit; `protocol_level` is the session's iSCSIProtocolLevel.
+pub fn standard(options: &UnitOptions, protocol_level: u8) -> Vec<u8> {
+    let mut data = head(protocol_level);
+    data[1] = if options.removable { REMOVABLE } else { 0 };
+    data[16..32].copy_from_slice(&padded::<16>(&options.product));
+    data
+}
+
+/// Standard data for a LUN that has no unit: INQUIRY is answered even there, SPC-4 §6.6.1.
+pub fn standard_of_no_unit(protocol_level: u8) -> Vec<u8> {
+    let mut data = head(protocol_level);
+    data[0] = NO_UNIT;
+    data
+}
+
+fn head(protocol_level: u8) -> Vec<u8> {
+    let mut data = vec![0; STANDARD_BYTES];
+    data[2] = VERSION_SPC_4;
+    data[3] = HIERARCHICAL_FORMAT_2;
+    data[4] = (STANDARD_BYTES - 5) as u8;
+    data[7] = COMMAND_QUEUING;
+    data[8..16].copy_from_slice(&VENDOR);
+    data[16..32].fill(b' ');
+    data[32..36].copy_from_slice(&padded::<4>(REVISION));
+    let iscsi = ISCSI + u16::from(protocol_level.min(PROTOCOL_LEVEL_MAX));
+    let descriptors = VERSION_DESCRIPTORS.into_iter().chain([iscsi]);
+    for (place, descriptor) in data[58..74].chunks_exact_mut(2).zip(descriptors) {
+        descriptor.put(place);
+    }
+    data
+}
+
+/// A left-aligned ASCII field: cut, padded with spaces; what cannot be printed becomes a dot.
+fn padded<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [b' '; N];
+    for (place, byte) in field.iter_mut().zip(text.bytes()) {
+        *place = if matches!(byte, 0x20..=0x7e) { byte } else { b'.' };
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vpd::tests::{options, port};
+    use alloc::format;
+
+    #[test]
+    fn standard_bytes() {
+        let data = standard(&options(), 1);
+        assert_eq!(data.len(), 96);
+        assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
+        assert_eq!(&data[8..36], format!("LUNAR   DISK            {REVISION:<4}").as_bytes());
+        assert_eq!(data[36..58], [0; 22]);
+        assert_eq!(data[58..66], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x61]);
+        assert_eq!(data[66..], [0; 30]);
+    }
+
+    #[test]
+    fn removable_and_unprintable() {
+        let mut options = options();
+        options.removable = true;
+        options.product = "caf\u{e9} and far too long a name".into();
+        let data = standard(&options, 0);
+        assert_eq!(data[1], 0x80);
+        assert_eq!(&data[16..32], b"caf.. and far to");
+    }
+
+    #[test]
+    fn no_unit_says_so() {
+        let data = standard_of_no_unit(0);
+        assert_eq!(data[..4], [0x7f, 0, 6, 0x12]);
+        assert_eq!(data[64..66], [0x09, 0x60]);
+    }
+
+    /// Goal: every allocation length cuts, none changes the lengths inside.
+    /// Method: all lengths up to past the end, standard data and one page.
+    #[test]
+    fn allocation_length_cuts() {
+        for (vital, page) in [(false, 0), (true, 0x83)] {
+            let ask = |allocation_bytes| {
+                let request = Request { vital, page, allocation_bytes };
+                reply(&options(), &port(), 1, request).unwrap()
+            };
+            let whole = ask(u16::MAX);
+            for length in 0..300 {
+                let cut = whole.len().min(usize::from(length));
+                assert_eq!(ask(length), whole[..cut]);
+            }
+        }
+    }
+
+    /// Goal: a page code without EVPD is refused at its byte. Method: all of them.
+    #[test]
+    fn pages_want_evpd() {
+        for page in 1..=255 {
+            let request = Request { vital: false, page, allocation_bytes: 255 };
+            let refused = reply(&options(), &port(), 1, request);
+            assert_eq!(refused, Err(Sense::invalid_field_in_cdb(2, None)));
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Vital product data: who a unit is and what it can do. SPC-4 §7.8, SBC-3 §6.5.
+
+use crate::inquiry::VENDOR;
+use crate::sense::Sense;
+use crate::unit::{TargetPort, UnitOptions};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// MAXIMUM UNMAP LBA COUNT: blocks one UNMAP may name in all.
+pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
+/// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
+pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
+/// MAXIMUM WRITE SAME LENGTH, in bytes: what a slow disk writes within a usual command timeout.
+pub const WRITE_SAME_BYTES_MAX: u32 = 256 << 20;
+/// MAXIMUM COMPARE AND WRITE LENGTH, where transfers of this many blocks are allowed.
+pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
+/// WSNZ: WRITE SAME of zero blocks is refused; it would mean "to the end of the unit".
+pub const WRITE_SAME_NON_ZERO: bool = true;
+/// The target port group all ports are in: they reach the unit equally well.
+pub const TARGET_PORT_GROUP: u16 = 1;
+
+/// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
+const NAME_BYTES_MAX: usize = 223;
+
+/// One page: its code, whether a unit has it, and its bytes behind the four of the header.
+struct Page {
+    code: u8,
+    applies: fn(&UnitOptions) -> bool,
+    body: fn(&UnitOptions, &TargetPort) -> Vec<u8>,
+}
+
+/// Every page, in ascending order; page 00h is made from this list.
+const PAGES: &[Page] = &[
+    Page { code: 0x00, applies: always, body: supported_pages },
+    Page { code: 0x80, applies: always, body: unit_serial_number },
+    Page { code: 0x83, applies: always, body: device_identification },
+    Page { code: 0x86, applies: always, body: extended_inquiry },
+    Page { code: 0xb0, applies: always, body: block_limits },
+    Page { code: 0xb1, applies: always, body: block_device_characteristics },
+    Page { code: 0xb2, applies: is_thin, body: logical_block_provisioning },
+];
+
+/// A whole page, as INQUIRY with EVPD returns it before it is cut to the allocation length.
+///
+/// # Errors
+/// INVALID FIELD IN CDB, pointing at the page code, when the unit has no such page.
+pub fn page(options: &UnitOptions, port: &TargetPort, code: u8) -> Result<Vec<u8>, Sense> {
+    let page = PAGES
+        .iter()
+        .find(|page| page.code == code && (page.applies)(options))
+        .ok_or(Sense::invalid_field_in_cdb(2, None))?;
+    let body = (page.body)(options, port);
+    // Bodies are short: seven designators of at most 255 bytes are the longest.
+    let mut data = vec![0, code];
+    data.extend_from_slice(&(body.len() as u16).to_be_bytes());
+    data.extend_from_slice(&body);
+    Ok(data)
+}
+
+/// What the unit takes in one command, as page B0h says and the planner enforces.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BlockLimits {
+    /// MAXIMUM TRANSFER LENGTH, in blocks.
+    pub transfer_blocks_max: u32,
+    /// MAXIMUM COMPARE AND WRITE LENGTH, in blocks.
+    pub compare_and_write_blocks_max: u8,
+    /// MAXIMUM UNMAP LBA COUNT; 0 when the unit is not thin.
+    pub unmap_blocks_max: u32,
+    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT; 0 when the unit is not thin.
+    pub unmap_descriptors_max: u32,
+    /// MAXIMUM WRITE SAME LENGTH, in blocks.
+    pub write_same_blocks_max: u32,
+}
+
+impl BlockLimits {
+    /// The limits of a unit.
+    pub fn of(options: &UnitOptions) -> Self {
+        let thin = is_thin(options);
+        let compare = options.transfer_blocks_max.min(u32::from(COMPARE_AND_WRITE_BLOCKS_MAX));
+        let write_same = WRITE_SAME_BYTES_MAX.checked_div(options.block_bytes).unwrap_or(1);
+        Self {
+            transfer_blocks_max: options.transfer_blocks_max,
+            compare_and_write_blocks_max: compare as u8,
+            unmap_blocks_max: if thin { UNMAP_BLOCKS_MAX } else { 0 },
+            unmap_descriptors_max: if thin { UNMAP_DESCRIPTORS_MAX } else { 0 },
+            write_same_blocks_max: write_same.max(1),
+        }
+    }
+}
+
+/// NAA 3, locally assigned: 60 bits of a hash of the whole UUID, so that UUIDs that somebody
+/// counted up by hand do not meet. The same UUID gives the same name for ever.
+pub fn naa(uuid: &[u8; 16]) -> u64 {
+    let hash = uuid.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    0x3000_0000_0000_0000 | ((hash ^ (hash >> 60)) & 0x0fff_ffff_ffff_ffff)
+}
+
+/// Serial number: the UUID as 32 hexadecimal digits.
+pub fn serial_number(uuid: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*uuid))
+}
+
+fn always(_: &UnitOptions) -> bool {
+    true
+}
+
+fn is_thin(options: &UnitOptions) -> bool {
+    options.unmap_granularity_blocks.is_some()
+}
+
+/// 00h. SPC-4 §7.8.13.
+fn supported_pages(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+    PAGES.iter().filter(|page| (page.applies)(options)).map(|page| page.code).collect()
+}
+
+/// 80h. SPC-4 §7.8.15.
+fn unit_serial_number(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+    serial_number(&options.uuid).into_bytes()
+}
+
+wire::wire_enum! {
+    /// Designator type. SPC-4 §7.8.6.1; UUID is SPC-5's.
+    pub struct DesignatorType(u8) {
+        T10_VENDOR_ID = 0x1, NAA = 0x3, RELATIVE_TARGET_PORT = 0x4, TARGET_PORT_GROUP = 0x5,
+        SCSI_NAME_STRING = 0x8, UUID = 0xa,
+    }
+}
+
+#[derive(Clone, Copy)]
+enum CodeSet {
+    Binary = 1,
+    Ascii = 2,
+    Utf8 = 3,
+}
+
+/// What a designator names; with the protocol identifier (iSCSI, 5h) where that has a meaning.
+#[derive(Clone, Copy)]
+enum Association {
+    LogicalUnit = 0x00,
+    TargetPort = 0x90,
+    TargetDevice = 0xa0,
+}
+
+const PROTOCOL_ISCSI: u8 = 0x50;
+
+/// 83h. SPC-4 §7.8.6.
+fn device_identification(options: &UnitOptions, port: &TargetPort) -> Vec<u8> {
+    use Association::{LogicalUnit, TargetDevice, TargetPort as Port};
+    use CodeSet::{Ascii, Binary, Utf8};
+    use DesignatorType as Type;
+    let naa = naa(&options.uuid);
+    let mut data = Vec::new();
+    let mut add = |association, code_set, kind, designator: &[u8]| {
+        data.extend_from_slice(&designation(association, code_set, kind, designator));
+    };
+    add(LogicalUnit, Binary, Type::NAA, &naa.to_be_bytes());
+    let mut uuid = vec![0x10, 0];
+    uuid.extend_from_slice(&options.uuid);
+    add(LogicalUnit, Binary, Type::UUID, &uuid);
+    let mut vendor = VENDOR.to_vec();
+    vendor.extend_from_slice(serial_number(&options.uuid).as_bytes());
+    add(LogicalUnit, Ascii, Type::T10_VENDOR_ID, &vendor);
+    let unit_name = name_string(&format!("naa.{naa:016X}"));
+    add(LogicalUnit, Utf8, Type::SCSI_NAME_STRING, &unit_name);
+    let [high, low] = port.relative_id.to_be_bytes();
+    add(Port, Binary, Type::RELATIVE_TARGET_PORT, &[0, 0, high, low]);
+    let [high, low] = TARGET_PORT_GROUP.to_be_bytes();
+    add(Port, Binary, Type::TARGET_PORT_GROUP, &[0, 0, high, low]);
+    let name = &port.name[..port.name.floor_char_boundary(NAME_BYTES_MAX)];
+    let port_name = name_string(&format!("{name},t,0x{:04x}", port.portal_group_tag));
+    add(Port, Utf8, Type::SCSI_NAME_STRING, &port_name);
+    add(TargetDevice, Utf8, Type::SCSI_NAME_STRING, &name_string(name));
+    data
+}
+
+fn designation(
+    association: Association,
+    code_set: CodeSet,
+    kind: DesignatorType,
+    designator: &[u8],
+) -> Vec<u8> {
+    let protocol = match association {
+        Association::LogicalUnit => 0,
+        Association::TargetPort | Association::TargetDevice => PROTOCOL_ISCSI,
+    };
+    let length = designator.len() as u8;
+    let mut data = vec![protocol | code_set as u8, association as u8 | kind.0, 0, length];
+    data.extend_from_slice(designator);
+    data
+}
+
+/// NUL-terminated, padded to a multiple of four. SPC-4 §7.8.6.9.
+fn name_string(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::from(name);
+    bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+    bytes
+}
+
+wire::wire_struct! {
+    /// 86h behind the header. SPC-4 §7.8.7.
+    pub struct ExtendedInquiry [60] {
+        1 => task_attributes: u8,
+        2 => volatile_cache: u8,
+        3 => nexus_clear: u8,
+    }
+}
+
+/// 86h. Every command is SIMPLE; V_SUP when there is a volatile cache. NV_SUP stays 0.
+fn extended_inquiry(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+    const SIMPLE: u8 = 0x01;
+    const V_SUP: u8 = 0x01;
+    // LUICLR: a unit attention is cleared for the nexus that it was reported to.
+    const LUICLR: u8 = 0x01;
+    let volatile_cache = if options.write_back { V_SUP } else { 0 };
+    let page = ExtendedInquiry { task_attributes: SIMPLE, volatile_cache, nexus_clear: LUICLR };
+    page.encode().to_vec()
+}
+
+wire::wire_struct! {
+    /// B0h behind the header; the WRITE ATOMIC fields behind it stay 0. SBC-3 §6.5.3.
+    pub struct BlockLimitsPage [60] {
+        0  => wsnz: u8,
+        1  => compare_and_write_blocks_max: u8,
+        2  => transfer_granularity_blocks: u16,
+        4  => transfer_blocks_max: u32,
+        8  => optimal_transfer_blocks: u32,
+        12 => prefetch_blocks_max: u32,
+        16 => unmap_blocks_max: u32,
+        20 => unmap_descriptors_max: u32,
+        24 => unmap_granularity_blocks: u32,
+        28 => unmap_alignment: u32,
+        32 => write_same_blocks_max: u64,
+    }
+}
+
+/// B0h. SBC-3 §6.5.3.
+fn block_limits(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+    /// UGAVALID, and an alignment of 0.
+    const ALIGNED_TO_0: u32 = 0x8000_0000;
+    let limits = BlockLimits::of(options);
+    let physical = options.physical_block_bytes.checked_div(options.block_bytes).unwrap_or(1);
+    let page = BlockLimitsPage {
+        wsnz: u8::from(WRITE_SAME_NON_ZERO),
+        compare_and_write_blocks_max: limits.compare_and_write_blocks_max,
+        transfer_granularity_blocks: u16::try_from(physical).unwrap_or(0),
+        transfer_blocks_max: limits.transfer_blocks_max,
+        optimal_transfer_blocks: options.optimal_transfer_blocks,
+        prefetch_blocks_max: 0,
+        unmap_blocks_max: limits.unmap_blocks_max,
+        unmap_descriptors_max: limits.unmap_descriptors_max,
+        unmap_granularity_blocks: options.unmap_granularity_blocks.unwrap_or(0),
+        unmap_alignment: if is_thin(options) { ALIGNED_TO_0 } else { 0 },
+        write_same_blocks_max: u64::from(limits.write_same_blocks_max),
+    };
+    page.encode().to_vec()
+}
+
+wire::wire_struct! {
+    /// B1h behind the header. SBC-3 §6.5.2.
+    pub struct Characteristics [60] {
+        0 => rotation_rate: u16,
+        4 => flags: u8,
+    }
+}
+
+/// B1h. Non-rotating; VBULS: VERIFY compares unmapped blocks as zeroes. WABEREQ and WACEREQ stay
+/// 00b, not reported: there is no SANITIZE.
+fn block_device_characteristics(_: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+    const NON_ROTATING: u16 = 1;
+    const VBULS: u8 = 0x01;
+    Characteristics { rotation_rate: NON_ROTATING, flags: VBULS }.encode().to_vec()
+}
+
+/// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned, no threshold. SBC-3 §6.5.4.
+fn logical_block_provisioning(_: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+    const UNMAP_AND_WRITE_SAME_READ_ZEROES: u8 = 0x80 | 0x40 | 0x20 | 0x04;
+    const THIN: u8 = 0x02;
+    vec![0, UNMAP_AND_WRITE_SAME_READ_ZEROES, THIN, 0]
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use wire::Field;
+
+    pub(crate) fn options() -> UnitOptions {
+        UnitOptions {
+            uuid: core::array::from_fn(|at| 0x10 + at as u8),
+            product: "DISK".into(),
+            block_bytes: 512,
+            block_count: 0x20_0000,
+            physical_block_bytes: 4096,
+            transfer_blocks_max: 16_384,
+            optimal_transfer_blocks: 2048,
+            unmap_granularity_blocks: Some(8),
+            read_only: false,
+            removable: false,
+            write_back: false,
+        }
+    }
+
+    pub(crate) fn port() -> TargetPort {
+        TargetPort {
+            name: "iqn.2026-11.org.lunarsan:a".into(),
+            portal_group_tag: 0x0102,
+            relative_id: 3,
+        }
+    }
+
+    fn thick() -> UnitOptions {
+        UnitOptions { unmap_granularity_blocks: None, ..options() }
+    }
+
+    /// Goal: page 00h tells the truth. Method: ask for all 256 pages, thin and thick.
+    #[test]
+    fn what_is_listed_is_there_and_nothing_else() {
+        for options in [options(), thick()] {
+            let listed = page(&options, &port(), 0).unwrap()[4..].to_vec();
+            assert!(listed.is_sorted());
+            for code in 0..=255 {
+                match page(&options, &port(), code) {
+                    Ok(data) => {
+                        assert!(listed.contains(&code), "{code:#x}");
+                        assert_eq!(data[..2], [0, code]);
+                        assert_eq!(usize::from(u16::get(&data[2..4])), data.len() - 4);
+                    }
+                    Err(sense) => {
+                        assert!(!listed.contains(&code), "{code:#x}");
+                        assert_eq!(sense, Sense::invalid_field_in_cdb(2, None));
+                    }
+                }
+            }
+        }
+        let thin = page(&options(), &port(), 0).unwrap();
+        assert_eq!(thin, [0, 0, 0, 7, 0, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(page(&thick(), &port(), 0).unwrap()[3], 6);
+    }
+
+    #[test]
+    fn serial_is_the_uuid() {
+        let data = page(&options(), &port(), 0x80).unwrap();
+        assert_eq!(&data[4..], b"101112131415161718191a1b1c1d1e1f");
+    }
+
+    /// Names that were given out stay: a changed hash would rename every disk.
+    #[test]
+    fn naa_known_answers() {
+        assert_eq!(naa(&[0; 16]), 0x3820_1fb9_60ff_646d);
+        assert_eq!(naa(&options().uuid), 0x3091_c81a_e28d_2c7a);
+        let (ones, twos) = ([0x11; 16], [0x22; 16]);
+        assert_ne!(naa(&ones), naa(&twos));
+    }
+
+    /// Splits page 83h into (association, type, code set, designator).
+    fn designators(data: &[u8]) -> Vec<(u8, u8, u8, Vec<u8>)> {
+        let mut rest = &data[4..];
+        let mut found = Vec::new();
+        while let [first, second, 0, length, ..] = *rest {
+            let (designator, after) = rest[4..].split_at(usize::from(length));
+            let association = (second >> 4) & 3;
+            let iscsi = second & 0x80 != 0;
+            assert_eq!(iscsi, association != 0);
+            assert_eq!(first >> 4, if iscsi { 5 } else { 0 });
+            found.push((association, second & 0xf, first & 0xf, designator.to_vec()));
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        found
+    }
+
+    #[test]
+    fn designators_name_unit_port_and_target() {
+        let data = page(&options(), &port(), 0x83).unwrap();
+        let name = naa(&options().uuid);
+        let uuid: Vec<u8> = [0x10, 0].into_iter().chain(options().uuid).collect();
+        let unit_name = format!("naa.{name:016X}\0\0\0\0").into_bytes();
+        let expected = [
+            (0, 3, 1, name.to_be_bytes().to_vec()),
+            (0, 0xa, 1, uuid),
+            (0, 1, 2, b"LUNAR   101112131415161718191a1b1c1d1e1f".to_vec()),
+            (0, 8, 3, unit_name),
+            (1, 4, 1, vec![0, 0, 0, 3]),
+            (1, 5, 1, vec![0, 0, 0, 1]),
+            (1, 8, 3, b"iqn.2026-11.org.lunarsan:a,t,0x0102\0".to_vec()),
+            (2, 8, 3, b"iqn.2026-11.org.lunarsan:a\0\0".to_vec()),
+        ];
+        assert_eq!(designators(&data), expected);
+    }
+
+    #[test]
+    fn the_longest_name_fits() {
+        for length in [223, 224, 5000] {
+            let long = TargetPort { name: "n".repeat(length), ..port() };
+            let found = designators(&page(&options(), &long, 0x83).unwrap());
+            assert_eq!(found.len(), 8);
+            assert_eq!(found[7].3, name_string(&"n".repeat(223)));
+        }
+    }
+
+    #[test]
+    fn block_limits_bytes() {
+        let data = page(&options(), &port(), 0xb0).unwrap();
+        assert_eq!(data.len(), 64);
+        assert_eq!(data[..8], [0, 0xb0, 0, 0x3c, 1, 255, 0, 8]);
+        assert_eq!(data[8..20], [0, 0, 0x40, 0, 0, 0, 8, 0, 0, 0, 0, 0]);
+        assert_eq!(data[20..28], [0, 0x10, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(data[28..36], [0, 0, 0, 8, 0x80, 0, 0, 0]);
+        assert_eq!(data[36..44], [0, 0, 0, 0, 0, 8, 0, 0]);
+        assert_eq!(data[44..], [0; 20]);
+        let data = page(&thick(), &port(), 0xb0).unwrap();
+        assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");
+    }
+
+    #[test]
+    fn compare_and_write_is_no_longer_than_a_transfer() {
+        let options = UnitOptions { transfer_blocks_max: 100, ..options() };
+        assert_eq!(BlockLimits::of(&options).compare_and_write_blocks_max, 100);
+    }
+
+    #[test]
+    fn characteristics_and_provisioning_bytes() {
+        let data = page(&options(), &port(), 0xb1).unwrap();
+        assert_eq!(data.len(), 64);
+        assert_eq!(data[..10], [0, 0xb1, 0, 0x3c, 0, 1, 0, 0, 1, 0]);
+        let data = page(&options(), &port(), 0xb2).unwrap();
+        assert_eq!(data, [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+    }
+
+    #[test]
+    fn extended_inquiry_bytes() {
+        let data = page(&options(), &port(), 0x86).unwrap();
+        assert_eq!(data.len(), 64);
+        assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 1, 0, 1]);
+        let cached = UnitOptions { write_back: true, ..options() };
+        assert_eq!(page(&cached, &port(), 0x86).unwrap()[6], 1);
+    }
+}
