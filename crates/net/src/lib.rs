@@ -1,1 +1,22 @@
-//! Placeholder purpose line.
+//! The only sockets of iSCSI: listening, connecting, framing, and one loop that drives a
+//! protocol machine of either role.
+//!
+//! A connection is a [`Role`] (a machine and what it stands on) driven by [`drive`] on one of the
+//! [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves with
+//! one system call. Large payloads are received straight into the buffer the role names.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod clock;
+mod cores;
+mod drive;
+mod inbound;
+mod outbox;
+mod socket;
+
+pub use clock::Clock;
+pub use cores::Cores;
+pub use drive::{Role, drive};
+pub use inbound::CopyCount;
+pub use outbox::Outbox;
+pub use socket::{connect, listen, prepare};

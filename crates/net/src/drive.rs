@@ -1,0 +1,183 @@
+//! The loop of a connection, the same for both roles.
+
+use crate::clock::Clock;
+use crate::inbound::{Arrived, Inbound};
+use crate::outbox::Outbox;
+use iscsi::framing::Header;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+use wire::Time;
+
+/// Nothing more is received while this much waits to be sent: a peer that does not read is not
+/// served further.
+const OUTBOX_BYTES_MAX: usize = 4 << 20;
+/// How long a closing connection may take to hand its last bytes to the peer.
+const LINGER: Duration = Duration::from_secs(5);
+/// Stands for "no deadline" in the timer.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// A protocol machine and what it stands on, as the loop sees it.
+///
+/// Every call may queue PDUs in the [`Outbox`]. A header with a data segment is followed by
+/// `payload_room`/`payload_filled` until the segment is complete, then `payload_end`.
+pub trait Role {
+    /// A PDU's header.
+    fn header(&mut self, now: Time, header: Header, out: &mut Outbox);
+    /// A header whose digest was wrong.
+    fn header_digest_error(&mut self, now: Time, out: &mut Outbox);
+    /// Where the next payload bytes go: what is left of their place, perhaps longer or shorter
+    /// than `missing`. Empty: they are discarded.
+    fn payload_room(&mut self, missing: usize) -> &mut [u8];
+    /// So many bytes now lie there.
+    fn payload_filled(&mut self, bytes: usize);
+    /// The data segment is complete.
+    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox);
+    /// Takes completions and messages in. `Ready` if anything was done; else the waker is kept.
+    fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
+    /// When [`elapsed`](Self::elapsed) is to be called.
+    fn deadline(&self) -> Option<Time>;
+    /// The deadline has come.
+    fn elapsed(&mut self, now: Time, out: &mut Outbox);
+    /// The peer closed its side, or the socket failed: nothing more will be received.
+    fn peer_closed(&mut self, now: Time, out: &mut Outbox);
+    /// `false` while the machine waits for an answer before it can judge the next PDU.
+    fn can_receive(&self) -> bool;
+    /// The connection is over: flush and close.
+    fn is_over(&self) -> bool;
+}
+
+/// What a turn of the loop woke for.
+#[derive(Default)]
+struct Woken {
+    work: bool,
+    readable: bool,
+    timer: bool,
+}
+
+/// Drives `role` over `tcp` until it is over. What went wrong with the socket is told to the role
+/// as [`Role::peer_closed`], so it needs no answer here.
+pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
+    let mut connection = Connection { inbound: Inbound::new(), outbox: Outbox::default(), open: true };
+    let mut timer = pin!(tokio::time::sleep(FAR));
+    while !role.is_over() {
+        set_timer(timer.as_mut(), role.deadline(), &clock);
+        let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
+        let now = clock.now();
+        if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
+            role.elapsed(now, &mut connection.outbox);
+        }
+        if woken.readable {
+            connection.receive(&tcp, role, clock.now());
+        }
+        connection.send(&tcp, role, clock.now());
+        if woken.readable {
+            // A busy connection must not starve the others of its core.
+            tokio::task::yield_now().await;
+        }
+    }
+    if connection.open {
+        let _ = tokio::time::timeout(LINGER, close(&tcp, &mut connection.outbox)).await;
+    }
+}
+
+struct Connection {
+    inbound: Inbound,
+    outbox: Outbox,
+    /// The socket still works.
+    open: bool,
+}
+
+impl Connection {
+    async fn wait<R: Role>(
+        &mut self,
+        tcp: &TcpStream,
+        role: &mut R,
+        mut timer: Pin<&mut Sleep>,
+        clock: &Clock,
+    ) -> Woken {
+        poll_fn(|context| {
+            let mut woken = Woken::default();
+            woken.work = role.poll_work(clock.now(), context, &mut self.outbox).is_ready();
+            woken.timer = timer.as_mut().poll(context).is_ready();
+            let mut writable = false;
+            if self.open {
+                if role.can_receive() && self.outbox.bytes() < OUTBOX_BYTES_MAX {
+                    woken.readable =
+                        self.inbound.is_stalled() || tcp.poll_read_ready(context).is_ready();
+                }
+                writable = !self.outbox.is_empty() && tcp.poll_write_ready(context).is_ready();
+            }
+            if woken.work || woken.timer || woken.readable || writable || role.is_over() {
+                Poll::Ready(woken)
+            } else {
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+        if self.inbound.is_stalled() {
+            self.inbound.resume(role, now, &mut self.outbox);
+            return;
+        }
+        match self.inbound.read(tcp, role, now, &mut self.outbox) {
+            Ok(Arrived::Bytes | Arrived::Nothing) => {}
+            Ok(Arrived::End) => self.lost(role, now, None),
+            Err(error) => self.lost(role, now, Some(&error)),
+        }
+    }
+
+    fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+        if !self.open {
+            self.outbox = Outbox::default();
+        } else if !self.outbox.is_empty()
+            && let Err(error) = self.outbox.write_to(tcp)
+        {
+            self.lost(role, now, Some(&error));
+        }
+    }
+
+    fn lost<R: Role>(&mut self, role: &mut R, now: Time, error: Option<&io::Error>) {
+        if let Some(error) = error {
+            tracing::debug!(%error, "the connection failed");
+        }
+        self.open = false;
+        self.outbox = Outbox::default();
+        role.peer_closed(now, &mut self.outbox);
+    }
+}
+
+fn set_timer(mut timer: Pin<&mut Sleep>, deadline: Option<Time>, clock: &Clock) {
+    let instant = deadline.and_then(|time| clock.instant(time)).map(tokio::time::Instant::from_std);
+    let instant = instant.unwrap_or_else(|| tokio::time::Instant::now() + FAR);
+    // Moving a timer costs; a deadline that moved back is noticed when the earlier one comes.
+    if instant < timer.deadline() || timer.is_elapsed() {
+        timer.as_mut().reset(instant);
+    }
+}
+
+async fn close(tcp: &TcpStream, outbox: &mut Outbox) {
+    while !outbox.is_empty() {
+        if tcp.writable().await.is_err() || outbox.write_to(tcp).is_err() {
+            return;
+        }
+    }
+    // Half-close, then wait for the peer: closing with unread bytes would reset the connection
+    // and could take our last PDU from it.
+    let _ = socket2::SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
+    let mut rest = [0; 4096];
+    while tcp.readable().await.is_ok() {
+        match tcp.try_read(&mut rest) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! From socket bytes to events: one shared chunk a core, the rest straight into its place.
+
+use crate::drive::Role;
+use crate::outbox::Outbox;
+use iscsi::framing::{Deframer, Event};
+use std::cell::RefCell;
+use std::io::{self, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::net::TcpStream;
+use wire::Time;
+
+/// The chunk a core receives into.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Payloads with at least this much missing are received straight into their place.
+const DIRECT_BYTES_MIN: usize = 4 << 10;
+
+thread_local! {
+    /// Connections of a core take turns; none holds the chunk while it waits.
+    static CHUNK: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]);
+}
+
+static COPIED: AtomicU64 = AtomicU64::new(0);
+static DIRECT: AtomicU64 = AtomicU64::new(0);
+
+/// How payload bytes reached their place since the process started: proof that none is copied twice.
+/// Counted in builds with debug assertions only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CopyCount {
+    /// Copied once, from the core's chunk.
+    pub copied_bytes: u64,
+    /// Received in place, not copied at all.
+    pub direct_bytes: u64,
+}
+
+impl CopyCount {
+    /// The counters now.
+    pub fn now() -> Self {
+        Self {
+            copied_bytes: COPIED.load(Ordering::Relaxed),
+            direct_bytes: DIRECT.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64, bytes: usize) {
+    if cfg!(debug_assertions) {
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    deframer: Deframer,
+    /// Bytes that came but could not be handled yet: the start of a header, or what followed a PDU
+    /// that the role still thinks about.
+    leftover: Vec<u8>,
+    /// The leftover waits for the role, not for more bytes.
+    stalled: bool,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Arrived {
+    /// Some bytes; they were handled.
+    Bytes,
+    /// Nothing at the moment.
+    Nothing,
+    /// The peer closed its side.
+    End,
+}
+
+impl Inbound {
+    pub(crate) fn new() -> Self {
+        Self { deframer: Deframer::new(), leftover: Vec::new(), stalled: false }
+    }
+
+    /// Whether bytes wait that the role could not take when they came.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// Handles bytes that came while the role could not take them.
+    pub(crate) fn resume<R: Role>(&mut self, role: &mut R, now: Time, out: &mut Outbox) {
+        let bytes = std::mem::take(&mut self.leftover);
+        let used = self.handle(&bytes, role, now, out);
+        self.keep(&bytes[used..]);
+    }
+
+    /// Receives once and handles all that came.
+    pub(crate) fn read<R: Role>(
+        &mut self,
+        tcp: &TcpStream,
+        role: &mut R,
+        now: Time,
+        out: &mut Outbox,
+    ) -> io::Result<Arrived> {
+        CHUNK.with(|chunk| {
+            let mut chunk = chunk.borrow_mut();
+            let missing = self.deframer.payload_missing();
+            let (start, received) = if self.leftover.is_empty() && missing >= DIRECT_BYTES_MIN {
+                match self.read_in_place(tcp, &mut chunk, missing, role) {
+                    Ok(rest) => (0, Ok(rest)),
+                    Err(error) => (0, Err(error)),
+                }
+            } else {
+                // At most an incomplete header: a stalled leftover is resumed first.
+                let start = self.leftover.len();
+                chunk[..start].copy_from_slice(&self.leftover);
+                (start, tcp.try_read(&mut chunk[start..]).map(|n| (n, n == 0)))
+            };
+            let (bytes, end) = match received {
+                Ok(found) => found,
+                Err(error) if is_transient(&error) => return Ok(Arrived::Nothing),
+                Err(error) => return Err(error),
+            };
+            if end {
+                return Ok(Arrived::End);
+            }
+            self.leftover.clear();
+            let filled = start + bytes;
+            let used = self.handle(&chunk[..filled], role, now, out);
+            self.keep(&chunk[used..filled]);
+            Ok(Arrived::Bytes)
+        })
+    }
+
+    /// Receives the missing payload where it belongs and what follows into the chunk. Returns how
+    /// many bytes the chunk got, and whether the peer closed.
+    fn read_in_place<R: Role>(
+        &mut self,
+        tcp: &TcpStream,
+        chunk: &mut [u8],
+        missing: usize,
+        role: &mut R,
+    ) -> io::Result<(usize, bool)> {
+        let room = role.payload_room(missing);
+        let room_bytes = room.len().min(missing);
+        if room_bytes == 0 {
+            return tcp.try_read(chunk).map(|n| (n, n == 0));
+        }
+        let room = &mut room[..room_bytes];
+        // Behind the end of a segment its padding and the next PDU follow: into the chunk. A room
+        // shorter than what is missing is filled first.
+        let behind = if room_bytes == missing { chunk.len() } else { 0 };
+        let received = tcp
+            .try_read_vectored(&mut [IoSliceMut::new(room), IoSliceMut::new(&mut chunk[..behind])])?;
+        let placed = received.min(room_bytes);
+        self.deframer.received(&room[..placed]);
+        role.payload_filled(placed);
+        count(&DIRECT, placed);
+        Ok((received - placed, received == 0))
+    }
+
+    /// Handles PDUs until the bytes end or the role wants to think. Returns how many were used.
+    fn handle<R: Role>(&mut self, bytes: &[u8], role: &mut R, now: Time, out: &mut Outbox) -> usize {
+        let mut used = 0;
+        self.stalled = false;
+        loop {
+            if !role.can_receive() {
+                self.stalled = used < bytes.len();
+                break;
+            }
+            let (consumed, event) = self.deframer.push(&bytes[used..]);
+            let piece = &bytes[used..used + consumed];
+            used += consumed;
+            match event {
+                Some(Event::Header(header)) => role.header(now, header, out),
+                Some(Event::HeaderDigestError) => role.header_digest_error(now, out),
+                Some(Event::Payload { bytes }) => place(&piece[..bytes.min(piece.len())], role),
+                Some(Event::PayloadEnd { digest_ok }) => role.payload_end(now, digest_ok, out),
+                None if consumed == 0 => break,
+                None => {}
+            }
+            if let Some(digests) = out.take_receive_digests() {
+                self.deframer.set_digests(digests);
+            }
+        }
+        used
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.leftover.extend_from_slice(bytes);
+    }
+}
+
+/// Copies payload to where the role wants it; what it has no room for is discarded.
+fn place<R: Role>(mut payload: &[u8], role: &mut R) {
+    while !payload.is_empty() {
+        let room = role.payload_room(payload.len());
+        let bytes = room.len().min(payload.len());
+        if bytes == 0 {
+            return;
+        }
+        room[..bytes].copy_from_slice(&payload[..bytes]);
+        role.payload_filled(bytes);
+        count(&COPIED, bytes);
+        payload = &payload[bytes..];
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,96 @@
+//! What is to be sent: PDUs in order, as pieces that leave together.
+
+use bytes::{Buf, Bytes};
+use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use tokio::net::TcpStream;
+
+/// Pieces handed to one system call, at most.
+const PIECES_MAX: usize = 128;
+
+/// PDUs on their way out of one connection. Data segments are shared, never copied.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
+    digests: Digests,
+    receive_digests: Option<Digests>,
+    scratch: Vec<u8>,
+}
+
+impl Outbox {
+    /// Appends a PDU with padding and the digests in force.
+    pub fn push(&mut self, pdu: &Pdu) {
+        encode_head(pdu, self.digests, &mut self.scratch);
+        if pdu.data.is_empty() {
+            return;
+        }
+        self.seal();
+        self.bytes += pdu.data.len();
+        self.pieces.push_back(pdu.data.clone());
+        encode_tail(pdu, self.digests, &mut self.scratch);
+    }
+
+    /// Digests for what is pushed, and for what is received, from now on.
+    pub fn set_digests(&mut self, digests: Digests) {
+        self.digests = digests;
+        self.receive_digests = Some(digests);
+    }
+
+    /// Digests that the receiving side has to take over, once.
+    pub(crate) fn take_receive_digests(&mut self) -> Option<Digests> {
+        self.receive_digests.take()
+    }
+
+    /// How many bytes wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.scratch.len()
+    }
+
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.bytes() == 0
+    }
+
+    /// Headers and tails collected so far become one piece: PDUs without data share it.
+    fn seal(&mut self) {
+        if !self.scratch.is_empty() {
+            self.bytes += self.scratch.len();
+            self.pieces.push_back(Bytes::copy_from_slice(&self.scratch));
+            self.scratch.clear();
+        }
+    }
+
+    /// Sends what the socket takes now.
+    pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
+        self.seal();
+        while !self.pieces.is_empty() {
+            let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+            let count = self.pieces.len().min(PIECES_MAX);
+            for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+                *slice = IoSlice::new(piece);
+            }
+            match tcp.try_write_vectored(&slices[..count]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => self.advance(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        self.bytes -= sent;
+        while let Some(front) = self.pieces.front_mut() {
+            if sent < front.len() {
+                front.advance(sent);
+                return;
+            }
+            sent -= front.len();
+            self.pieces.pop_front();
+        }
+    }
+}

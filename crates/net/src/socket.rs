@@ -1,0 +1,57 @@
+//! Making sockets.
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// Connections that wait to be accepted, at most.
+const BACKLOG: i32 = 1024;
+/// Silence after which the kernel asks whether the peer is still there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// How long sent bytes may stay unacknowledged before the connection counts as lost.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+
+/// Listens on `address`; non-blocking. `[::]` takes IPv4 as well where the system allows.
+///
+/// # Errors
+/// As the system says: in use, no permission, no such address.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Connects to `address` within `timeout` and prepares the socket.
+///
+/// # Errors
+/// As the system says.
+pub async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<tokio::net::TcpStream> {
+    let connecting = tokio::net::TcpStream::connect(address);
+    let stream = tokio::time::timeout(timeout, connecting)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    set_options(&SockRef::from(&stream))?;
+    Ok(stream)
+}
+
+/// Makes an accepted socket ready for a core: non-blocking, no delay, keep-alive.
+///
+/// # Errors
+/// As the system says; the connection is then of no use.
+pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    set_options(&SockRef::from(stream))
+}
+
+fn set_options(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))
+}
