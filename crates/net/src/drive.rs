@@ -181,3 +181,6 @@ async fn close(tcp: &TcpStream, outbox: &mut Outbox) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

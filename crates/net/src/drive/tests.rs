@@ -1,0 +1,174 @@
+//! The loop over real loopback sockets, with a role that answers every PDU with its own data.
+
+use super::*;
+use crate::CopyCount;
+use bytes::Bytes;
+use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use iscsi::pdu::{FirstByte, NopOut, Opcode};
+use std::io::{Read, Write};
+use wire::{Lun, SerialNumber, U24};
+
+/// Sends each data segment back; ends when the peer does.
+#[derive(Default)]
+struct Echo {
+    data: Vec<u8>,
+    filled: usize,
+    digests_ok: usize,
+    ended: bool,
+    /// The longest room it offers at a time; 0 discards.
+    room_bytes_max: usize,
+    /// Refuses PDUs for some turns after each one.
+    pauses: bool,
+    paused: bool,
+}
+
+impl Role for Echo {
+    fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
+        self.data = vec![0; header.data_segment_bytes() as usize];
+        self.filled = 0;
+        if self.data.is_empty() {
+            out.push(&Pdu::new(header.bhs));
+        }
+    }
+    fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {
+        self.ended = true;
+    }
+    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        let end = self.data.len().min(self.filled + self.room_bytes_max);
+        &mut self.data[self.filled..end]
+    }
+    fn payload_filled(&mut self, bytes: usize) {
+        self.filled += bytes;
+    }
+    fn payload_end(&mut self, _now: Time, digest_ok: bool, out: &mut Outbox) {
+        self.digests_ok += usize::from(digest_ok);
+        let data = Bytes::from(std::mem::take(&mut self.data));
+        out.push(&Pdu::with_data(ping(0).bhs, data));
+        self.paused = self.pauses;
+    }
+    fn poll_work(&mut self, _: Time, context: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+        if std::mem::take(&mut self.paused) {
+            context.waker().wake_by_ref();
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+    fn elapsed(&mut self, _now: Time, _out: &mut Outbox) {}
+    fn peer_closed(&mut self, _now: Time, _out: &mut Outbox) {
+        self.ended = true;
+    }
+    fn can_receive(&self) -> bool {
+        !self.paused
+    }
+    fn is_over(&self) -> bool {
+        self.ended
+    }
+}
+
+fn ping(bytes: usize) -> Pdu {
+    let header = NopOut {
+        first: FirstByte::immediate(Opcode::NOP_OUT),
+        flags: iscsi::pdu::FinalFlag::FINAL,
+        total_ahs_words: 0,
+        data_segment_length: U24::truncate(bytes as u32),
+        lun: Lun::ZERO,
+        initiator_task_tag: 1,
+        target_transfer_tag: iscsi::pdu::TAG_RESERVED,
+        cmd_sn: SerialNumber(1),
+        exp_stat_sn: SerialNumber(1),
+    };
+    let data: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+    Pdu::with_data(header.encode(), data.into())
+}
+
+fn wire_bytes(pdu: &Pdu) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_head(pdu, Digests::default(), &mut bytes);
+    bytes.extend_from_slice(&pdu.data);
+    encode_tail(pdu, Digests::default(), &mut bytes);
+    bytes
+}
+
+/// The copy counters are the process's: one test at a time.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Runs an [`Echo`] on one end of a socket pair and `client` on the other.
+fn with_echo(mut echo: Echo, client: impl FnOnce(std::net::TcpStream) + Send + 'static) -> Echo {
+    let listener = crate::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = std::thread::spawn(move || client(std::net::TcpStream::connect(address).unwrap()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let (tcp, _) = listener.accept().await.unwrap();
+        drive(tcp, &mut echo, Clock::start()).await;
+    });
+    client.join().unwrap();
+    echo
+}
+
+/// Goal: every size comes back whole, however the bytes are cut and however small the room is;
+/// and no payload byte is copied twice.
+#[test]
+fn segments_of_every_size_come_back() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let sizes = [0, 1, 3, 4, 47, 48, 4095, 4096, 65_536, 262_143, 262_144, 1_000_000];
+    for (room_bytes_max, pauses) in [(usize::MAX >> 1, false), (1000, false), (70_000, true)] {
+        let before = CopyCount::now();
+        let echo = Echo { room_bytes_max, pauses, ..Echo::default() };
+        let echo = with_echo(echo, move |tcp| {
+            let mut sender = tcp.try_clone().unwrap();
+            let writer = std::thread::spawn(move || {
+                for piece in sizes.map(|size| wire_bytes(&ping(size))).concat().chunks(100_003) {
+                    sender.write_all(piece).unwrap();
+                }
+            });
+            let mut reader = tcp;
+            for size in sizes {
+                let expected = wire_bytes(&ping(size));
+                let mut got = vec![0; expected.len()];
+                reader.read_exact(&mut got).unwrap();
+                assert!(got[48..] == expected[48..], "{size} bytes, room {room_bytes_max}");
+            }
+            writer.join().unwrap();
+        });
+        assert_eq!(echo.digests_ok, sizes.len() - 1);
+        let after = CopyCount::now();
+        let moved = (after.copied_bytes - before.copied_bytes)
+            + (after.direct_bytes - before.direct_bytes);
+        assert_eq!(moved, sizes.iter().sum::<usize>() as u64, "each byte reached its place once");
+    }
+}
+
+/// Goal: what the role has no room for is dropped, and the PDU behind it is found.
+#[test]
+fn discarded_segments_do_not_disturb_what_follows() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { room_bytes_max: 0, ..Echo::default() };
+    with_echo(echo, |mut tcp| {
+        tcp.write_all(&wire_bytes(&ping(300_000))).unwrap();
+        tcp.write_all(&wire_bytes(&ping(0))).unwrap();
+        let mut got = vec![0; 48 + 300_000 + 48];
+        tcp.read_exact(&mut got).unwrap();
+        assert!(got[48..48 + 300_000].iter().all(|byte| *byte == 0));
+    });
+}
+
+/// Goal: a peer that sends but never reads is not served without end: memory stays bounded.
+#[test]
+fn a_peer_that_does_not_read_is_not_read_further() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
+    with_echo(echo, |mut tcp| {
+        tcp.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        let piece = wire_bytes(&ping(1 << 20));
+        let mut sent = 0_usize;
+        while let Ok(bytes) = tcp.write(&piece[sent % piece.len()..]) {
+            sent += bytes;
+            assert!(sent < 256 << 20, "the loop read on and on");
+        }
+    });
+}
