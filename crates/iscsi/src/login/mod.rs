@@ -3,6 +3,12 @@
 //! The values that cross its border stand here; the states (`Expect…`) stand in `target` and
 //! `initiator`, CHAP in `chap`.
 
+pub mod chap;
+pub mod initiator;
+mod initiator_states;
+pub mod target;
+mod target_states;
+
 use crate::pdu::LoginStatus;
 use crate::text::{ConnectionParameters, Offer, SessionParameters};
 use alloc::string::String;
@@ -153,3 +159,6 @@ pub struct Joined {
     /// Likewise.
     pub max_cmd_sn: SerialNumber,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,26 @@
 //! Text keys: format, table, negotiation. RFC 7143 §6.1, §6.2, §13.
 
+mod continuation;
+mod negotiate;
+mod pairs;
+mod table;
+pub mod value;
+
+pub use continuation::{Emitter, Reassembler, TEXT_BYTES_MAX};
+pub(crate) use negotiate::receive_unknown;
+pub use negotiate::{Negotiation, Role};
+pub use pairs::{
+    IRRELEVANT, KEY_BYTES_MAX, NOT_UNDERSTOOD, PAIRS_MAX, Pair, REJECT, Seen, TextBuilder,
+    Violation, is_answer_constant, parse,
+};
+pub use table::{
+    CHAP_BYTES_MAX, KEYS, Key, KeyInfo, KeyStage, Kind, NAME_BYTES_MAX, Rule, Scope, Senders, Use,
+    VALUE_BYTES_MAX,
+};
+
 use crate::framing::Digests;
 use crate::login::SessionType;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// One way to protect headers or data. RFC 7143 §13.1.
@@ -61,6 +80,48 @@ pub struct Offer {
     pub task_reporting: Vec<TaskReporting>,
     /// iSCSIProtocolLevel, at most.
     pub protocol_level: u8,
+}
+
+impl Offer {
+    /// What a target of this project offers unless told otherwise.
+    pub fn target() -> Self {
+        Self {
+            header_digest: vec![Digest::None, Digest::Crc32c],
+            data_digest: vec![Digest::None, Digest::Crc32c],
+            max_connections: 8,
+            initial_r2t: false,
+            immediate_data: true,
+            max_recv_data_segment_bytes: 262_144,
+            max_burst_bytes: 1 << 20,
+            first_burst_bytes: 262_144,
+            time_to_wait_seconds: 2,
+            time_to_retain_seconds: 20,
+            max_outstanding_r2t: 8,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: vec![TaskReporting::ResponseFence, TaskReporting::Rfc3720],
+            protocol_level: 1,
+        }
+    }
+
+    /// What an initiator of this project proposes unless told otherwise: as the target, with
+    /// digests left to the configuration.
+    pub fn initiator() -> Self {
+        Self {
+            header_digest: vec![Digest::None],
+            data_digest: vec![Digest::None],
+            max_connections: 1,
+            ..Self::target()
+        }
+    }
+}
+
+/// The target's.
+impl Default for Offer {
+    fn default() -> Self {
+        Self::target()
+    }
 }
 
 /// What holds for a session after login. RFC 7143 §13; defaults are the RFC's.

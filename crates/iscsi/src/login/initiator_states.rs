@@ -1,0 +1,313 @@
+//! What the initiator expects next in a login, and what it makes of it. Mirrors `target_states`.
+
+use super::SessionType;
+use super::chap::{self, Challenge};
+use super::initiator::{ChapAnswer, InitiatorLoginOptions};
+use crate::pdu::{LoginStatus, Stage};
+use crate::text::{
+    ConnectionParameters, Key, KeyStage, Negotiation, Pair, Role, Senders, SessionParameters,
+    TextBuilder, Violation, receive_unknown, value,
+};
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Why a login fails.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Failure {
+    pub(super) status: Option<LoginStatus>,
+    pub(super) redirect: Option<(String, bool)>,
+    pub(super) what: String,
+}
+
+impl Failure {
+    /// The target broke a rule, or did not prove itself.
+    pub(super) fn violation(what: &str) -> Self {
+        Self { status: None, redirect: None, what: what.to_string() }
+    }
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        Self { status: None, redirect: None, what: violation.to_string() }
+    }
+}
+
+/// What a target tells in any stage.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) portal_group_tag: Option<u16>,
+    pub(super) target_alias: Option<String>,
+}
+
+impl Told {
+    /// Takes what may stand anywhere, answers what is unknown; gives the rest.
+    pub(super) fn sort<'a>(
+        &mut self,
+        pairs: &[Pair<'a>],
+        answers: &mut TextBuilder,
+    ) -> Result<Vec<Pair<'a>>, Failure> {
+        let mut rest = Vec::new();
+        for pair in pairs {
+            let Some(key) = pair.key else {
+                receive_unknown(pair, answers)?;
+                continue;
+            };
+            match key {
+                Key::TargetPortalGroupTag => {
+                    let tag = value::number(pair.value).and_then(|tag| u16::try_from(tag).ok());
+                    let tag = tag.ok_or(Violation::BadValue(key.name()))?;
+                    self.portal_group_tag = Some(tag);
+                }
+                Key::TargetAlias => self.target_alias = Some(pair.value.to_string()),
+                // No meaning here; RFC 7143 §13.8, §13.26.2.
+                Key::TargetAddress | Key::NodeArchitecture => {}
+                _ if key.info().senders == Senders::Initiator => {
+                    return Err(Violation::WrongSender(key.name()).into());
+                }
+                _ => rest.push(*pair),
+            }
+        }
+        Ok(rest)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) enum State {
+    Method(ExpectMethod),
+    Challenge(ExpectChallenge),
+    Proof(ExpectProof),
+    Operational(Box<ExpectOperational>),
+    #[default]
+    Over,
+}
+
+impl State {
+    /// The first request's stage, the stage it asks for, and what follows; its keys go to `text`.
+    pub(super) fn first(
+        options: &InitiatorLoginOptions,
+        text: &mut TextBuilder,
+    ) -> Result<(Stage, Stage, Self), Failure> {
+        if options.session_type == SessionType::Normal && options.target_name.is_none() {
+            return Err(Violation::Missing(Key::TargetName.name()).into());
+        }
+        let Some(chap) = &options.chap else {
+            let state = ExpectOperational::propose(options, text);
+            let stages = (Stage::OPERATIONAL_NEGOTIATION, Stage::FULL_FEATURE_PHASE);
+            return Ok((stages.0, stages.1, state));
+        };
+        // RFC 7143 §9.2.1: never one secret for both directions.
+        if let Some(target) = &chap.expect_target
+            && chap::same_secret(&target.secret, &chap.credential.secret)
+        {
+            return Err(Failure::violation("one secret for both directions"));
+        }
+        // A target that must prove itself cannot be let off with None.
+        let methods = if chap.expect_target.is_some() { "CHAP" } else { "CHAP,None" };
+        text.key(Key::AuthMethod, methods);
+        let stages = (Stage::SECURITY_NEGOTIATION, Stage::OPERATIONAL_NEGOTIATION);
+        Ok((stages.0, stages.1, Self::Method(ExpectMethod)))
+    }
+
+    /// One complete text of the target; `granted` is the stage it leads to, if any.
+    pub(super) fn handle(
+        self,
+        options: &InitiatorLoginOptions,
+        pairs: &[Pair<'_>],
+        granted: Option<Stage>,
+        answers: &mut TextBuilder,
+    ) -> Result<Self, Failure> {
+        let in_operational = matches!(self, Self::Operational(_));
+        let stage = if in_operational { KeyStage::Operational } else { KeyStage::Security };
+        for pair in pairs {
+            if let Some(info) = pair.key.map(Key::info)
+                && info.stage != stage
+            {
+                return Err(Violation::WrongStage(info.name).into());
+            }
+        }
+        let state = match self {
+            Self::Method(state) => state.handle(options, pairs, granted, answers)?,
+            Self::Challenge(state) => state.handle(options, pairs, answers)?,
+            Self::Proof(state) => state.handle(options, pairs, granted)?,
+            Self::Operational(state) => state.handle(pairs, granted, answers)?,
+            Self::Over => Self::Over,
+        };
+        match granted {
+            Some(Stage::OPERATIONAL_NEGOTIATION) if !in_operational => {
+                Ok(ExpectOperational::propose(options, answers))
+            }
+            _ => Ok(state),
+        }
+    }
+
+    /// The stage that the next request asks for.
+    pub(super) const fn asks(&self) -> Option<Stage> {
+        match self {
+            Self::Method(_) | Self::Proof(_) => Some(Stage::OPERATIONAL_NEGOTIATION),
+            Self::Challenge(_) | Self::Over => None,
+            Self::Operational(_) => Some(Stage::FULL_FEATURE_PHASE),
+        }
+    }
+
+    /// What was negotiated.
+    pub(super) fn finish(
+        self,
+        options: &InitiatorLoginOptions,
+    ) -> Result<(SessionParameters, ConnectionParameters), Failure> {
+        let negotiation = match self {
+            Self::Operational(state) => state.negotiation,
+            _ => negotiation(options),
+        };
+        Ok(negotiation.finish()?)
+    }
+}
+
+/// AuthMethod is proposed.
+#[derive(Debug)]
+pub(super) struct ExpectMethod;
+
+impl ExpectMethod {
+    fn handle(
+        self,
+        options: &InitiatorLoginOptions,
+        pairs: &[Pair<'_>],
+        granted: Option<Stage>,
+        answers: &mut TextBuilder,
+    ) -> Result<State, Failure> {
+        let chap = chap_of(options)?;
+        let [Pair { key: Some(Key::AuthMethod), value, .. }] = pairs else {
+            return Err(Failure::violation("the target does not choose an AuthMethod"));
+        };
+        match *value {
+            "CHAP" if granted.is_none() => {
+                answers.key(Key::ChapA, chap::list(&chap.algorithms));
+                Ok(State::Challenge(ExpectChallenge))
+            }
+            "None" if chap.expect_target.is_none() => Ok(State::Proof(ExpectProof { ours: None })),
+            _ => Err(Violation::BadAnswer(Key::AuthMethod.name()).into()),
+        }
+    }
+}
+
+/// CHAP_A is proposed.
+#[derive(Debug)]
+pub(super) struct ExpectChallenge;
+
+impl ExpectChallenge {
+    fn handle(
+        self,
+        options: &InitiatorLoginOptions,
+        pairs: &[Pair<'_>],
+        answers: &mut TextBuilder,
+    ) -> Result<State, Failure> {
+        let chap = chap_of(options)?;
+        only(pairs, &[Key::ChapA, Key::ChapI, Key::ChapC])?;
+        let algorithm = value::number(required(pairs, Key::ChapA)?)
+            .and_then(super::ChapAlgorithm::numbered)
+            .filter(|algorithm| chap.algorithms.contains(algorithm))
+            .ok_or(Violation::BadAnswer(Key::ChapA.name()))?;
+        let (chap_i, chap_c) = (required(pairs, Key::ChapI)?, required(pairs, Key::ChapC)?);
+        let theirs = Challenge::received(algorithm, chap_i, chap_c)
+            .ok_or(Violation::BadValue(Key::ChapC.name()))?;
+        answers.key(Key::ChapN, &chap.credential.user);
+        let response = theirs.response(&chap.credential.secret);
+        answers.key(Key::ChapR, value::hex_text(&response));
+        let ours = chap.expect_target.is_some();
+        let ours = ours.then(|| Challenge::fresh(algorithm, &options.entropy));
+        if let Some(ours) = &ours {
+            if ours.is_reflection_of(&theirs) {
+                return Err(Failure::violation("the target guessed our challenge"));
+            }
+            answers.key(Key::ChapI, ours.identifier);
+            answers.key(Key::ChapC, value::hex_text(&ours.bytes));
+        }
+        Ok(State::Proof(ExpectProof { ours }))
+    }
+}
+
+/// We have proven ourselves; the target may have to.
+#[derive(Debug)]
+pub(super) struct ExpectProof {
+    /// Our challenge, until it is answered.
+    ours: Option<Challenge>,
+}
+
+impl ExpectProof {
+    fn handle(
+        self,
+        options: &InitiatorLoginOptions,
+        pairs: &[Pair<'_>],
+        granted: Option<Stage>,
+    ) -> Result<State, Failure> {
+        let chap = chap_of(options)?;
+        let Some((ours, expected)) = self.ours.as_ref().zip(chap.expect_target.as_ref()) else {
+            only(pairs, &[])?;
+            return Ok(State::Proof(self));
+        };
+        only(pairs, &[Key::ChapN, Key::ChapR])?;
+        if pairs.is_empty() && granted.is_none() {
+            // It has more to do first; it is asked again.
+            return Ok(State::Proof(self));
+        }
+        let (user, response) = (required(pairs, Key::ChapN)?, required(pairs, Key::ChapR)?);
+        let named = chap::same_name(user, &expected.user);
+        let proven = ours.is_answered_by(response, &expected.secret);
+        // RFC 7143 §9.2.1: who answers with our own secret only repeats us.
+        let echoed = ours.is_answered_by(response, &chap.credential.secret);
+        if !(named & proven) || echoed {
+            return Err(Failure::violation("the target does not prove itself"));
+        }
+        Ok(State::Proof(Self { ours: None }))
+    }
+}
+
+/// Our proposals are out.
+#[derive(Debug)]
+pub(super) struct ExpectOperational {
+    negotiation: Negotiation,
+}
+
+impl ExpectOperational {
+    fn propose(options: &InitiatorLoginOptions, text: &mut TextBuilder) -> State {
+        let mut negotiation = negotiation(options);
+        negotiation.propose(text);
+        State::Operational(Box::new(Self { negotiation }))
+    }
+
+    fn handle(
+        mut self: Box<Self>,
+        pairs: &[Pair<'_>],
+        granted: Option<Stage>,
+        answers: &mut TextBuilder,
+    ) -> Result<State, Failure> {
+        let mut replies = TextBuilder::new();
+        self.negotiation.receive(pairs, &mut replies)?;
+        if granted.is_some() && !replies.is_empty() {
+            // RFC 7143 §11.13.6.
+            return Err(Failure::violation("a proposal in the response that ends the stage"));
+        }
+        answers.append(replies);
+        Ok(State::Operational(self))
+    }
+}
+
+fn negotiation(options: &InitiatorLoginOptions) -> Negotiation {
+    let leading = options.tsih == 0;
+    Negotiation::new(Role::Initiator, options.offer.clone(), options.session_type, leading)
+}
+
+fn chap_of(options: &InitiatorLoginOptions) -> Result<&ChapAnswer, Failure> {
+    let missing = || Failure::violation("the target asks for CHAP, and none is configured");
+    options.chap.as_ref().ok_or_else(missing)
+}
+
+fn required<'a>(pairs: &[Pair<'a>], key: Key) -> Result<&'a str, Violation> {
+    let pair = pairs.iter().find(|pair| pair.key == Some(key));
+    pair.map(|pair| pair.value).ok_or(Violation::Missing(key.name()))
+}
+
+fn only(pairs: &[Pair<'_>], allowed: &[Key]) -> Result<(), Violation> {
+    let other = pairs.iter().filter_map(|pair| pair.key).find(|key| !allowed.contains(key));
+    other.map_or(Ok(()), |key| Err(Violation::WrongStage(key.name())))
+}

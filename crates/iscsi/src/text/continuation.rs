@@ -1,0 +1,81 @@
+//! Text over several PDUs: the C bit, both ways. RFC 7143 §6.1, §6.2.
+
+use super::pairs::Violation;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Most text one side may send as one logical text data segment. RFC 7143 §6.1 asks for 8 KiB at
+/// least, and for 64 KiB where authentication items are very long.
+pub const TEXT_BYTES_MAX: usize = 65_536;
+
+/// Puts the data segments of PDUs with the C bit, and the one without that ends them, together.
+#[derive(Clone, Debug)]
+pub struct Reassembler {
+    text: Vec<u8>,
+    text_bytes_max: usize,
+}
+
+impl Default for Reassembler {
+    fn default() -> Self {
+        Self::new(TEXT_BYTES_MAX)
+    }
+}
+
+impl Reassembler {
+    /// Holds at most `text_bytes_max` bytes.
+    pub const fn new(text_bytes_max: usize) -> Self {
+        Self { text: Vec::new(), text_bytes_max }
+    }
+
+    /// Takes the next data segment; gives the whole text when `more` (the C bit) is not set.
+    ///
+    /// # Errors
+    /// [`Violation::TextTooLong`]; what was held is let go.
+    pub fn add(&mut self, segment: &[u8], more: bool) -> Result<Option<Vec<u8>>, Violation> {
+        if segment.len() > self.text_bytes_max - self.text.len() {
+            self.text = Vec::new();
+            return Err(Violation::TextTooLong { text_bytes_max: self.text_bytes_max });
+        }
+        self.text.extend_from_slice(segment);
+        Ok((!more).then(|| core::mem::take(&mut self.text)))
+    }
+
+    /// Part of a text has come, and the rest is awaited.
+    pub fn is_waiting(&self) -> bool {
+        !self.text.is_empty()
+    }
+
+    /// Forgets what came.
+    pub fn reset(&mut self) {
+        self.text = Vec::new();
+    }
+}
+
+/// Cuts a text into data segments that the peer can take.
+#[derive(Clone, Debug, Default)]
+pub struct Emitter {
+    text: Bytes,
+}
+
+impl Emitter {
+    /// Holds `text` to be sent.
+    pub fn new(text: Vec<u8>) -> Self {
+        Self { text: Bytes::from(text) }
+    }
+
+    /// All is sent.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Bytes left.
+    pub fn remaining_bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The next data segment of at most `segment_bytes_max` bytes; ask [`is_empty`](Self::is_empty)
+    /// for the C bit.
+    pub fn next(&mut self, segment_bytes_max: usize) -> Bytes {
+        self.text.split_to(segment_bytes_max.min(self.text.len()))
+    }
+}

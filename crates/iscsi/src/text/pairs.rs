@@ -1,0 +1,211 @@
+//! `key=value\0`, one after another. RFC 7143 §6.1.
+
+use super::table::Key;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::{Display, Write};
+
+/// What a peer's text did wrong. In login it is answered with status 0200h, in full feature
+/// phase with Reject "protocol error".
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the messages say it
+pub enum Violation {
+    #[error("text does not end in a zero byte")]
+    Unterminated,
+    #[error("text is not UTF-8")]
+    NotUtf8,
+    #[error("a key without an equals sign")]
+    NoValue,
+    #[error("a key name that RFC 7143 §6.1 does not allow")]
+    KeyName,
+    #[error("more than {text_bytes_max} bytes of text")]
+    TextTooLong { text_bytes_max: usize },
+    #[error("more than {pairs_max} pairs")]
+    TooManyPairs { pairs_max: usize },
+    #[error("the value of {0} is too long")]
+    ValueTooLong(&'static str),
+    #[error("{0} was sent twice")]
+    Repeated(String),
+    #[error("{0} is not for this side to send")]
+    WrongSender(&'static str),
+    #[error("{0} does not belong to this stage or phase")]
+    WrongStage(&'static str),
+    #[error("{0} has a value that its definition does not allow")]
+    BadValue(&'static str),
+    #[error("{0} was answered with a value that was not up for choice")]
+    BadAnswer(&'static str),
+    #[error("{0} was proposed with a constant that is only an answer")]
+    ReservedValue(String),
+    #[error("{0} ended at a value that is not acceptable here")]
+    Unacceptable(&'static str),
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    #[error("the peer goes on while text is on its way to it")]
+    OutOfTurn,
+}
+
+/// The three constants that are answers and never proposals. RFC 7143 §6.2.
+pub const REJECT: &str = "Reject";
+/// See [`REJECT`].
+pub const IRRELEVANT: &str = "Irrelevant";
+/// See [`REJECT`].
+pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
+
+/// `value` is one of the constants that are only answers.
+pub fn is_answer_constant(value: &str) -> bool {
+    matches!(value, REJECT | IRRELEVANT | NOT_UNDERSTOOD)
+}
+
+/// Longest key name in bytes. RFC 7143 §6.1.
+pub const KEY_BYTES_MAX: usize = 63;
+
+/// Most pairs that one negotiation (a login, or a text exchange) may bring; four times what all
+/// known keys together need. Bounds both the work and the `NotUnderstood` answers.
+pub const PAIRS_MAX: usize = 160;
+
+/// One pair as it came.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pair<'a> {
+    /// The key, if it is known.
+    pub key: Option<Key>,
+    /// Its name.
+    pub name: &'a str,
+    /// What follows the first `=`.
+    pub value: &'a str,
+}
+
+/// Takes a complete text apart. Zero bytes behind the last delimiter are tolerated, for peers
+/// that count their padding into the DataSegmentLength.
+///
+/// # Errors
+/// Any [`Violation`] of the format; the meaning of the values is judged later.
+pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, Violation> {
+    let mut pairs = Vec::new();
+    let Some(text) = trim(text)? else { return Ok(pairs) };
+    for piece in text.split(|byte| *byte == 0) {
+        if pairs.len() == PAIRS_MAX {
+            return Err(Violation::TooManyPairs { pairs_max: PAIRS_MAX });
+        }
+        let piece = core::str::from_utf8(piece).map_err(|_| Violation::NotUtf8)?;
+        let (name, value) = piece.split_once('=').ok_or(Violation::NoValue)?;
+        let key = Key::named(name);
+        match key.map(Key::info) {
+            Some(info) if info.value_bytes_max().is_some_and(|max| value.len() > max) => {
+                return Err(Violation::ValueTooLong(info.name));
+            }
+            None if !is_key_name(name) => return Err(Violation::KeyName),
+            _ => pairs.push(Pair { key, name, value }),
+        }
+    }
+    Ok(pairs)
+}
+
+/// Without the last delimiter and what padding follows it; `None` for no text at all.
+fn trim(text: &[u8]) -> Result<Option<&[u8]>, Violation> {
+    match text {
+        [] => Ok(None),
+        [.., 0] => {
+            let end = text.iter().rposition(|byte| *byte != 0);
+            Ok(end.and_then(|end| text.get(..=end)))
+        }
+        _ => Err(Violation::Unterminated),
+    }
+}
+
+/// standard-label: a capital letter, then letters, digits, and `.-+@_`; `X#` is let through
+/// because RFC 3720 used it.
+fn is_key_name(name: &str) -> bool {
+    let name_bytes = name.strip_prefix("X#").unwrap_or(name).as_bytes();
+    let first_ok = name.as_bytes().first().is_some_and(u8::is_ascii_uppercase);
+    first_ok
+        && name.len() <= KEY_BYTES_MAX
+        && name_bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-+@_".contains(byte))
+}
+
+/// Text on its way out.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TextBuilder(String);
+
+impl TextBuilder {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self(String::new())
+    }
+
+    /// Adds `name=value` and its delimiter.
+    pub fn pair(&mut self, name: &str, value: impl Display) {
+        // Writing to a String cannot fail.
+        let _ = write!(self.0, "{name}={value}\0");
+    }
+
+    /// Adds a known key.
+    pub fn key(&mut self, key: Key, value: impl Display) {
+        self.pair(key.name(), value);
+    }
+
+    /// Adds all of `other` behind.
+    pub fn append(&mut self, other: Self) {
+        self.0.push_str(&other.0);
+    }
+
+    /// Nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes, every pair with its delimiter.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+}
+
+/// Which keys one side has sent in a negotiation, so that none comes twice. RFC 7143 §6.3, §6.4.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    known: u64,
+    unknown: Vec<String>,
+}
+
+const _: () = assert!(Key::COUNT <= u64::BITS as usize);
+
+impl Seen {
+    /// None so far.
+    pub const NOTHING: Self = Self { known: 0, unknown: Vec::new() };
+
+    /// Notes a known key.
+    pub const fn mark(&mut self, key: Key) {
+        self.known |= 1 << key as u64;
+    }
+
+    /// Notes one more.
+    ///
+    /// # Errors
+    /// [`Violation::Repeated`] if it was there before (TargetAddress may come again), and
+    /// [`Violation::TooManyPairs`] once [`PAIRS_MAX`] unknown ones came.
+    pub fn note(&mut self, pair: &Pair<'_>) -> Result<(), Violation> {
+        match pair.key {
+            Some(Key::TargetAddress) => Ok(()),
+            Some(key) if self.has(key) => Err(Violation::Repeated(key.name().to_string())),
+            Some(key) => {
+                self.mark(key);
+                Ok(())
+            }
+            None if self.unknown.iter().any(|name| name == pair.name) => {
+                Err(Violation::Repeated(pair.name.to_string()))
+            }
+            None if self.unknown.len() == PAIRS_MAX => {
+                Err(Violation::TooManyPairs { pairs_max: PAIRS_MAX })
+            }
+            None => {
+                self.unknown.push(pair.name.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// `key` came.
+    pub const fn has(&self, key: Key) -> bool {
+        self.known & 1 << key as u64 != 0
+    }
+}

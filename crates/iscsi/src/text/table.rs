@@ -1,0 +1,294 @@
+//! Every key of RFC 7143 §12 and §13 (and iSCSIProtocolLevel of RFC 7144 §7.1.1) in one table:
+//! parsing, negotiation and the conformance report read it.
+
+/// Who may send a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Senders {
+    /// The initiator alone.
+    Initiator,
+    /// The target alone.
+    Target,
+    /// Initiator and target.
+    Both,
+}
+
+/// When a key may be sent: the "Use" of RFC 7143 §13.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Use {
+    /// LO: on the leading connection's login only.
+    LeadingOnly,
+    /// IO: in any login, never after.
+    InitializeOnly,
+    /// FFPO: in full feature phase only.
+    FullFeatureOnly,
+    /// ALL: in login and after.
+    All,
+}
+
+/// Which stage of the login a key belongs to. RFC 7143 §12, §13.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KeyStage {
+    /// SecurityNegotiation.
+    Security,
+    /// LoginOperationalNegotiation.
+    Operational,
+    /// Any-Stage.
+    Any,
+}
+
+/// How far a key reaches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scope {
+    /// SW.
+    Session,
+    /// CO.
+    Connection,
+}
+
+/// How the value comes to be: the "Result function" of RFC 7143 §13.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rule {
+    /// The lower number.
+    Minimum,
+    /// The higher number.
+    Maximum,
+    /// Yes if both say Yes.
+    And,
+    /// Yes if one says Yes.
+    Or,
+    /// The first of the proposer's list that the acceptor supports. RFC 7143 §6.2.1.
+    FirstSupported,
+    /// One side tells, nothing is answered.
+    Declare,
+    /// A question of full feature phase: SendTargets.
+    Query,
+    /// A step of an authentication method.
+    Authentication,
+    /// Obsolete, always refused with `Reject`. RFC 7143 §13.25.
+    Obsolete,
+}
+
+/// What a value is. RFC 7143 §6.1.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// numerical-value in this range.
+    Number {
+        /// Least.
+        min: u32,
+        /// Most.
+        max: u32,
+    },
+    /// `Yes` or `No`.
+    Boolean,
+    /// list-of-values; those known here, in the order of their numbers.
+    List(&'static [&'static str]),
+    /// Exactly one of these words.
+    Word(&'static [&'static str]),
+    /// iSCSI-name-value, at most 223 bytes (RFC 7143 §4.2.7.1).
+    Name,
+    /// Any text.
+    Text,
+    /// binary-value, at most that many bytes once decoded.
+    Binary {
+        /// Decoded.
+        bytes_max: usize,
+    },
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyInfo {
+    /// Which key.
+    pub key: Key,
+    /// As it stands on the wire.
+    pub name: &'static str,
+    /// When.
+    pub used: Use,
+    /// In which stage of the login.
+    pub stage: KeyStage,
+    /// Who.
+    pub senders: Senders,
+    /// How far.
+    pub scope: Scope,
+    /// How the value comes to be.
+    pub rule: Rule,
+    /// What a value is.
+    pub kind: Kind,
+    /// Holds if nothing is negotiated: a number, 0/1 for No/Yes, or an index into the list.
+    pub default: Option<u32>,
+    /// Irrelevant when SessionType=Discovery.
+    pub normal_only: bool,
+    /// Where it is specified.
+    pub source: &'static str,
+}
+
+/// Longest iSCSI name in bytes. RFC 7143 §4.2.7.1.
+pub const NAME_BYTES_MAX: usize = 223;
+
+/// Longest simple value in bytes unless its key says otherwise. RFC 7143 §6.1.
+pub const VALUE_BYTES_MAX: usize = 255;
+
+/// Longest CHAP challenge or response in bytes, decoded. RFC 7143 §12.1.3.
+pub const CHAP_BYTES_MAX: usize = 1024;
+
+const DIGESTS: Kind = Kind::List(&["None", "CRC32C"]);
+const BURST: Kind = Kind::Number { min: 512, max: 0xff_ffff };
+const COUNT: Kind = Kind::Number { min: 1, max: 65_535 };
+const SECONDS: Kind = Kind::Number { min: 0, max: 3600 };
+const CHAP_BINARY: Kind = Kind::Binary { bytes_max: CHAP_BYTES_MAX };
+
+macro_rules! keys {
+    ($($key:ident $name:literal $used:ident $stage:ident $senders:ident $scope:ident $rule:ident
+       ($kind:expr) $default:expr, $normal_only:literal, $source:literal;)+) => {
+        /// A key that this implementation understands.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
+        #[allow(missing_docs)] // the table below says what each is
+        pub enum Key { $($key),+ }
+
+        /// The table. One line a key, in the order of [`Key`].
+        pub const KEYS: &[KeyInfo] = &[$(KeyInfo {
+            key: Key::$key, name: $name, used: Use::$used, stage: KeyStage::$stage,
+            senders: Senders::$senders, scope: Scope::$scope, rule: Rule::$rule, kind: $kind,
+            default: $default, normal_only: $normal_only, source: $source,
+        }),+];
+    };
+}
+
+#[rustfmt::skip]
+keys! {
+    AuthMethod "AuthMethod" InitializeOnly Security Both Connection FirstSupported
+        (Kind::List(&["None", "CHAP"])) None, false, "RFC 7143 §12.1";
+    ChapA "CHAP_A" InitializeOnly Security Both Connection Authentication
+        (Kind::List(&["5", "6", "7", "8"])) None, false, "RFC 7143 §12.1.3";
+    ChapI "CHAP_I" InitializeOnly Security Both Connection Authentication
+        (Kind::Number { min: 0, max: 255 }) None, false, "RFC 7143 §12.1.3";
+    ChapC "CHAP_C" InitializeOnly Security Both Connection Authentication
+        (CHAP_BINARY) None, false, "RFC 7143 §12.1.3";
+    ChapN "CHAP_N" InitializeOnly Security Both Connection Authentication
+        (Kind::Text) None, false, "RFC 7143 §12.1.3";
+    ChapR "CHAP_R" InitializeOnly Security Both Connection Authentication
+        (CHAP_BINARY) None, false, "RFC 7143 §12.1.3";
+    HeaderDigest "HeaderDigest" InitializeOnly Operational Both Connection FirstSupported
+        (DIGESTS) Some(0), false, "RFC 7143 §13.1";
+    DataDigest "DataDigest" InitializeOnly Operational Both Connection FirstSupported
+        (DIGESTS) Some(0), false, "RFC 7143 §13.1";
+    MaxConnections "MaxConnections" LeadingOnly Operational Both Session Minimum
+        (COUNT) Some(1), true, "RFC 7143 §13.2";
+    SendTargets "SendTargets" FullFeatureOnly Operational Initiator Session Query
+        (Kind::Text) None, false, "RFC 7143 §13.3";
+    TargetName "TargetName" InitializeOnly Any Both Session Declare
+        (Kind::Name) None, false, "RFC 7143 §13.4";
+    InitiatorName "InitiatorName" InitializeOnly Any Initiator Session Declare
+        (Kind::Name) None, false, "RFC 7143 §13.5";
+    TargetAlias "TargetAlias" All Any Target Session Declare
+        (Kind::Text) None, false, "RFC 7143 §13.6";
+    InitiatorAlias "InitiatorAlias" All Any Initiator Session Declare
+        (Kind::Text) None, false, "RFC 7143 §13.7";
+    TargetAddress "TargetAddress" All Any Target Session Declare
+        (Kind::Text) None, false, "RFC 7143 §13.8";
+    TargetPortalGroupTag "TargetPortalGroupTag" InitializeOnly Any Target Session Declare
+        (Kind::Number { min: 0, max: 65_535 }) None, false, "RFC 7143 §13.9";
+    InitialR2t "InitialR2T" LeadingOnly Operational Both Session Or
+        (Kind::Boolean) Some(1), true, "RFC 7143 §13.10";
+    ImmediateData "ImmediateData" LeadingOnly Operational Both Session And
+        (Kind::Boolean) Some(1), true, "RFC 7143 §13.11";
+    MaxRecvDataSegmentLength "MaxRecvDataSegmentLength" All Operational Both Connection Declare
+        (BURST) Some(8192), false, "RFC 7143 §13.12";
+    MaxBurstLength "MaxBurstLength" LeadingOnly Operational Both Session Minimum
+        (BURST) Some(262_144), true, "RFC 7143 §13.13";
+    FirstBurstLength "FirstBurstLength" LeadingOnly Operational Both Session Minimum
+        (BURST) Some(65_536), true, "RFC 7143 §13.14";
+    DefaultTime2Wait "DefaultTime2Wait" LeadingOnly Operational Both Session Maximum
+        (SECONDS) Some(2), false, "RFC 7143 §13.15";
+    DefaultTime2Retain "DefaultTime2Retain" LeadingOnly Operational Both Session Minimum
+        (SECONDS) Some(20), false, "RFC 7143 §13.16";
+    MaxOutstandingR2t "MaxOutstandingR2T" LeadingOnly Operational Both Session Minimum
+        (COUNT) Some(1), true, "RFC 7143 §13.17";
+    DataPduInOrder "DataPDUInOrder" LeadingOnly Operational Both Session Or
+        (Kind::Boolean) Some(1), true, "RFC 7143 §13.18";
+    DataSequenceInOrder "DataSequenceInOrder" LeadingOnly Operational Both Session Or
+        (Kind::Boolean) Some(1), true, "RFC 7143 §13.19";
+    ErrorRecoveryLevel "ErrorRecoveryLevel" LeadingOnly Operational Both Session Minimum
+        (Kind::Number { min: 0, max: 2 }) Some(0), false, "RFC 7143 §13.20";
+    SessionType "SessionType" LeadingOnly Any Initiator Session Declare
+        (Kind::Word(&["Normal", "Discovery"])) Some(0), false, "RFC 7143 §13.21";
+    TaskReporting "TaskReporting" LeadingOnly Operational Both Session FirstSupported
+        (Kind::List(&["RFC3720", "ResponseFence", "FastAbort"])) Some(0), true, "RFC 7143 §13.23";
+    ProtocolLevel "iSCSIProtocolLevel" LeadingOnly Operational Both Session Minimum
+        (Kind::Number { min: 0, max: 31 }) Some(1), true, "RFC 7144 §7.1.1";
+    IfMarker "IFMarker" InitializeOnly Operational Both Connection Obsolete
+        (Kind::Boolean) Some(0), false, "RFC 7143 §13.25";
+    OfMarker "OFMarker" InitializeOnly Operational Both Connection Obsolete
+        (Kind::Boolean) Some(0), false, "RFC 7143 §13.25";
+    IfMarkInt "IFMarkInt" InitializeOnly Operational Both Connection Obsolete
+        (Kind::Text) None, false, "RFC 7143 §13.25";
+    OfMarkInt "OFMarkInt" InitializeOnly Operational Both Connection Obsolete
+        (Kind::Text) None, false, "RFC 7143 §13.25";
+    NodeArchitecture "X#NodeArchitecture" LeadingOnly Operational Both Session Declare
+        (Kind::Text) None, false, "RFC 7143 §13.26";
+}
+
+impl Key {
+    /// How many there are.
+    pub const COUNT: usize = KEYS.len();
+
+    /// Its line of the table.
+    pub const fn info(self) -> &'static KeyInfo {
+        &KEYS[self as usize]
+    }
+
+    /// As it stands on the wire.
+    pub const fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// The key of that name; names are case sensitive (RFC 7143 §6.1).
+    pub fn named(name: &str) -> Option<Self> {
+        KEYS.iter().find(|info| info.name == name).map(|info| info.key)
+    }
+}
+
+impl KeyInfo {
+    /// The longest value in bytes as it stands on the wire, or `None` for lists, which only the
+    /// whole text bounds.
+    pub const fn value_bytes_max(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Name => Some(NAME_BYTES_MAX),
+            Kind::List(_) => None,
+            Kind::Binary { bytes_max } => Some(2 + 2 * bytes_max),
+            _ => Some(VALUE_BYTES_MAX),
+        }
+    }
+}
+
+// `Key::info` indexes by the order of the enumeration.
+const _: () = {
+    let mut at = 0;
+    while at < KEYS.len() {
+        assert!(KEYS[at].key as usize == at);
+        at += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: names are unique, found, and not longer than a key may be; defaults are admissible.
+    #[test]
+    fn the_table_is_sound() {
+        for info in KEYS {
+            assert_eq!(Key::named(info.name), Some(info.key));
+            assert!(info.name.len() <= 63);
+            match (info.kind, info.default) {
+                (Kind::Number { min, max }, Some(value)) => assert!((min..=max).contains(&value)),
+                (Kind::Boolean, Some(value)) => assert!(value <= 1),
+                (Kind::List(words) | Kind::Word(words), Some(at)) => {
+                    assert!((at as usize) < words.len());
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(Key::named("headerdigest"), None);
+    }
+}
