@@ -1,2 +1,80 @@
-//! Placeholder purpose line.
-fn main() {}
+//! `lunar`: serve disks over iSCSI, and use them.
+
+mod commands;
+mod config;
+mod device_url;
+mod identity;
+mod output;
+mod secrets;
+mod serving;
+mod shutdown;
+mod units;
+
+use clap::{Parser, Subcommand};
+use commands::{check, serve, target};
+use output::{Failure, Format};
+use std::process::ExitCode;
+
+/// A storage area network in user space: serve disks over iSCSI, and use them
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Example:\n  lunar serve disk.img --size 10G")]
+struct Cli {
+    /// Print one JSON document instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Target(target::Target),
+    Check(check::Check),
+}
+
+fn main() -> ExitCode {
+    start_logging();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return wrong_usage(&error),
+    };
+    let format = if cli.json { Format::Json } else { Format::Human };
+    match run(cli.command, format) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => output::report(format, &failure),
+    }
+}
+
+fn run(command: Command, format: Format) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve::run(&args, format),
+        Command::Target(args) => target::run(&args, format),
+        Command::Check(args) => check::run(&args, format),
+    }
+}
+
+/// Help and versions are no errors; everything else is one, also for programs that asked for JSON.
+fn wrong_usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let failure = Failure::usage(what).hint("lunar help lists the commands and their options");
+        return output::report(Format::Json, &failure);
+    }
+    // Nobody is left to tell when the output is closed.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { output::EXIT_USAGE } else { 0 })
+}
+
+/// Logs go to stderr; RUST_LOG chooses, warnings are the default.
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
+}

@@ -1,0 +1,296 @@
+//! `lunar serve`: one target, one LUN for each device.
+
+use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use crate::config::{self, rules};
+use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::output::{Failure, Format};
+use crate::secrets;
+use crate::serving::{self, Clients};
+use crate::units::parse_size;
+use initiator::NAME_BYTES_MAX;
+use iscsi::login::{ChapDemand, Credential};
+use std::path::PathBuf;
+use target::{Access, CacheMode, ChapEntry, Limits, Network, Portal};
+
+/// Serve disks over iSCSI: one target with one LUN for each device, in the foreground
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    lunar serve disk.img --size 10G\n  \
+    lunar serve mem:1G --listen 127.0.0.1:0 --json\n  \
+    lunar serve vm.img --listen 0.0.0.0:3260 --chap-user vm --chap-secret-file vm.secret")]
+pub struct Serve {
+    /// What to serve: a path (a file or a block device), file:PATH, or mem:SIZE
+    #[arg(required = true, value_name = "DEVICE")]
+    devices: Vec<String>,
+    /// Create missing files with this size, sparse
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    size: Option<u64>,
+    /// Where to listen; may be given again. Port 0 takes a free one. An address other machines
+    /// reach wants --chap-user or --network
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3260")]
+    listen: Vec<String>,
+    /// What discovery names instead of the address listened on (NAT, containers); once for each
+    /// --listen, in the same order
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    advertise: Vec<String>,
+    /// The target's iSCSI name [default: iqn.2026-11.org.lunarsan:<name of the first device>]
+    #[arg(long, value_name = "IQN")]
+    name: Option<String>,
+    /// When a write is acknowledged: on stable storage, or once accepted
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Cache::WriteThrough)]
+    cache: Cache,
+    /// Through the page cache, or past it
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Io::Buffered)]
+    io: Io,
+    /// Logical block size: 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512")]
+    block_size: u64,
+    /// Physical block size, a power of two [default: 4096]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    physical_block_size: Option<u64>,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+    /// Show the disk as a removable medium
+    #[arg(long)]
+    removable: bool,
+    /// Do not offer deallocation (UNMAP)
+    #[arg(long)]
+    no_thin: bool,
+    /// What initiators must log in as; the secret comes from --chap-secret-file or the environment
+    /// variable LUNAR_CHAP_SECRET
+    #[arg(long, value_name = "NAME")]
+    chap_user: Option<String>,
+    /// The file with the initiators' secret (one trailing newline is not part of it)
+    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    chap_secret_file: Option<PathBuf>,
+    /// What the target proves to be, when an initiator asks (mutual CHAP)
+    #[arg(long, value_name = "NAME", requires_all = ["chap_user", "mutual_chap_secret_file"])]
+    mutual_chap_user: Option<String>,
+    /// The file with the target's own secret
+    #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
+    mutual_chap_secret_file: Option<PathBuf>,
+    /// Only this initiator may log in; may be given again. A name is a claim, not a proof
+    #[arg(long, value_name = "IQN")]
+    initiator: Vec<String>,
+    /// Only initiators in this network may log in; may be given again
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    network: Vec<String>,
+    /// Where reservations and the identities of units are kept [default: FILE.lunar beside each
+    /// file; nothing for mem:]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+/// `--cache`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Cache {
+    /// Acknowledged means on stable storage
+    WriteThrough,
+    /// Acknowledged means accepted; the initiator flushes
+    WriteBack,
+}
+
+/// `--io`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Io {
+    /// Through the page cache
+    Buffered,
+    /// Past the page cache (O_DIRECT)
+    Direct,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Options that make no sense, what cannot be opened, a failed final sync.
+pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
+    let configuration = configuration(args)?;
+    let secret = match &args.chap_secret_file {
+        Some(file) => format!("\"$(cat '{}')\"", file.display()),
+        None => format!("\"${}\"", secrets::SECRET_VARIABLE),
+    };
+    let clients = Clients {
+        chap_user: args.chap_user.clone(),
+        chap_secret: secret,
+        chap_secret_file: args.chap_secret_file.clone(),
+        initiator: args.initiator.first().cloned(),
+    };
+    serving::serve(configuration, &clients, format)
+}
+
+fn configuration(args: &Serve) -> Result<Configuration, Failure> {
+    let devices = args.devices.iter().map(|text| DeviceUrl::parse(text));
+    let devices = devices.collect::<Result<Vec<_>, _>>()?;
+    let portals = portals(args)?;
+    let access = access(args)?;
+    let chap = chap(args)?;
+    let open_to_others = portals.iter().find(|portal| !rules::is_loopback(&portal.listen));
+    if let Some(portal) = open_to_others
+        && chap.is_none()
+        && access.networks.is_empty()
+    {
+        return Err(Failure::usage(format!(
+            "{} can be reached from other machines, and nothing is asked of them",
+            portal.listen
+        ))
+        .hint("add --chap-user NAME --chap-secret-file FILE, or --network ADDRESS/PREFIX"));
+    }
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => default_name(&args.devices[0]),
+    };
+    rules::check_name(&name).map_err(|why| Failure::usage(format!("--name {name}: {why}")))?;
+    let mut luns = Vec::new();
+    for (id, device) in (0..=wire::Lun::UNIT_MAX).zip(devices) {
+        luns.push(LunConfig { id, unit: unit(args, device)?, initiators: Vec::new() });
+    }
+    if luns.len() < args.devices.len() {
+        return Err(Failure::usage(format!("a target has at most {} LUNs", luns.len())));
+    }
+    let target = TargetConfig {
+        name,
+        alias: None,
+        portal_group: 1,
+        access,
+        chap: chap.into_iter().map(|demand| ChapEntry { initiator: None, demand }).collect(),
+        offer: config::default_offer(),
+        redirect: None,
+        luns,
+    };
+    Ok(Configuration {
+        state: args.state.clone(),
+        portals,
+        discovery_chap: None,
+        cores: 0,
+        limits: Limits::default(),
+        targets: vec![target],
+    })
+}
+
+fn portals(args: &Serve) -> Result<Vec<Portal>, Failure> {
+    if args.advertise.len() > args.listen.len() {
+        return Err(Failure::usage("more --advertise than --listen"));
+    }
+    for advertise in &args.advertise {
+        rules::check_advertised(advertise)
+            .map_err(|why| Failure::usage(format!("--advertise {advertise}")).hint(why))?;
+    }
+    let mut portals: Vec<Portal> = Vec::new();
+    for (index, text) in args.listen.iter().enumerate() {
+        let listen = rules::parse_listen(text)
+            .map_err(|why| Failure::usage(format!("--listen {text}")).hint(why))?;
+        if listen.port() != 0 && portals.iter().any(|portal| portal.listen == listen) {
+            return Err(Failure::usage(format!("--listen {listen} is given twice")));
+        }
+        portals.push(Portal { listen, advertise: args.advertise.get(index).cloned() });
+    }
+    Ok(portals)
+}
+
+fn access(args: &Serve) -> Result<Access, Failure> {
+    for name in &args.initiator {
+        rules::check_name(&name.to_ascii_lowercase())
+            .map_err(|why| Failure::usage(format!("--initiator {name}: {why}")))?;
+    }
+    let networks = args.network.iter().map(|text| Network::parse(text));
+    let networks = networks
+        .collect::<Result<_, _>>()
+        .map_err(|why| Failure::usage(format!("--network {why}")))?;
+    Ok(Access { initiators: args.initiator.clone(), networks })
+}
+
+fn chap(args: &Serve) -> Result<Option<ChapDemand>, Failure> {
+    let Some(user) = &args.chap_user else { return Ok(None) };
+    for user in [Some(user), args.mutual_chap_user.as_ref()].into_iter().flatten() {
+        config::check_user(user).map_err(|why| Failure::usage("a CHAP user's name").hint(why))?;
+    }
+    let secret = secrets::from_file_or_environment(args.chap_secret_file.as_deref())?;
+    secrets::check_length(&secret)?;
+    let target = match (&args.mutual_chap_user, &args.mutual_chap_secret_file) {
+        (Some(user), Some(file)) => {
+            let mutual = secrets::read_file(file)?;
+            secrets::check_length(&mutual)?;
+            secrets::check_mutual(&secret, &mutual)?;
+            Some(Credential { user: user.clone(), secret: mutual })
+        }
+        _ => None,
+    };
+    Ok(Some(secrets::demand(Credential { user: user.clone(), secret }, target)))
+}
+
+fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
+    let physical = args.physical_block_size.unwrap_or(4096);
+    rules::check_block_sizes(args.block_size, physical)
+        .map_err(|why| Failure::usage("block sizes that cannot be").hint(why))?;
+    let size_bytes = match &device {
+        DeviceUrl::File(path) => {
+            if args.size.is_none() && !path.exists() {
+                return Err(Failure::new(format!("{} does not exist", path.display()))
+                    .hint("name an existing file, or add --size 10G to have it created"));
+            }
+            args.size
+        }
+        DeviceUrl::Memory { .. } => None,
+        DeviceUrl::Iscsi(url) => {
+            return Err(Failure::usage(format!("{url} is a LUN of another target"))
+                .hint("this version serves paths, file:PATH and mem:SIZE"));
+        }
+    };
+    let odd = size_bytes.filter(|size| *size == 0 || !size.is_multiple_of(args.block_size));
+    if let Some(odd) = odd {
+        return Err(Failure::usage(format!("--size {odd} is no multiple of the block size"))
+            .hint(format!("the block size is {}", args.block_size)));
+    }
+    let options = LocalOptions {
+        size_bytes,
+        direct: args.io == Io::Direct,
+        block_bytes: args.block_size as u32,
+        physical_block_bytes: physical as u32,
+        read_only: args.read_only,
+        thin: !args.no_thin,
+    };
+    let cache = match args.cache {
+        Cache::WriteThrough => CacheMode::WriteThrough,
+        Cache::WriteBack => CacheMode::WriteBack,
+    };
+    Ok(UnitConfig { uuid: None, device, options, cache, removable: args.removable })
+}
+
+/// `iqn.2026-11.org.lunarsan:` and the stem of the device's name, in the letters of iSCSI names.
+fn default_name(device: &str) -> String {
+    let path = device.strip_prefix("file:").unwrap_or(device);
+    let stem = std::path::Path::new(path).file_stem().unwrap_or_default().to_string_lossy();
+    let letters = stem
+        .to_lowercase()
+        .chars()
+        .map(|letter| match letter {
+            'a'..='z' | '0'..='9' | '.' | '-' => letter,
+            _ => '-',
+        })
+        .collect::<String>();
+    let mut name = format!("iqn.2026-11.org.lunarsan:{letters}");
+    name.truncate(NAME_BYTES_MAX);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_targets_come_from_devices() {
+        for (device, end) in [
+            ("disk.img", "disk"),
+            ("/srv/My Disk.qcow", "my-disk"),
+            ("file:/srv/vm-1.2.img", "vm-1.2"),
+            ("mem:1G", "mem-1g"),
+            ("Ä.img", "-"),
+        ] {
+            let name = default_name(device);
+            assert_eq!(name, format!("iqn.2026-11.org.lunarsan:{end}"), "{device}");
+            assert_eq!(rules::check_name(&name), Ok(()));
+        }
+        assert_eq!(rules::check_name(&default_name(&"x".repeat(500))), Ok(()));
+    }
+}

@@ -1,0 +1,24 @@
+//! `lunar target`: serve what a configuration says.
+
+use crate::config;
+use crate::output::{Failure, Format};
+use crate::serving;
+use std::path::PathBuf;
+
+/// Serve the targets of a configuration, in the foreground
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lunar target --config /etc/lunar/lunar.toml")]
+pub struct Target {
+    /// The configuration; `lunar check` validates it
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A wrong configuration, what cannot be opened, a failed final sync.
+pub fn run(args: &Target, format: Format) -> Result<(), Failure> {
+    let configuration = config::load(&args.config)?;
+    serving::serve(configuration, &serving::Clients::default(), format)
+}

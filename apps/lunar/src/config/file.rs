@@ -1,0 +1,375 @@
+//! A TOML text with positions: typed reading of its tables, and a list of everything that is wrong.
+
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The longest configuration in bytes.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+/// More problems than this are not listed.
+const PROBLEMS_MAX: usize = 100;
+
+/// One thing that is wrong in the file.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Problem {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub error: String,
+    /// What is meant.
+    pub hint: Option<String>,
+}
+
+/// Where in the text something stands, in bytes.
+pub type Span = Range<usize>;
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub struct Located<T> {
+    /// The value.
+    pub value: T,
+    /// Its place.
+    pub span: Span,
+}
+
+/// Collects problems against a text.
+#[derive(Debug)]
+pub struct Problems<'t> {
+    text: &'t str,
+    list: Vec<Problem>,
+}
+
+impl<'t> Problems<'t> {
+    /// None so far.
+    pub fn new(text: &'t str) -> Self {
+        Self { text, list: Vec::new() }
+    }
+
+    /// Something is wrong at `span`.
+    pub fn add(&mut self, span: &Span, error: impl Into<String>, hint: Option<String>) {
+        if self.list.len() >= PROBLEMS_MAX {
+            return;
+        }
+        let (line, column) = position(self.text, span.start);
+        self.list.push(Problem { line, column, error: error.into(), hint });
+    }
+
+    /// All of them, in the order of the text.
+    pub fn into_sorted(mut self) -> Vec<Problem> {
+        self.list.sort_by_key(|problem| (problem.line, problem.column));
+        self.list
+    }
+}
+
+/// Line and column, both from 1; a column is a character.
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset.min(text.len())).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// Parses TOML; what is no TOML goes to `problems`, the rest is read nevertheless.
+pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<'t>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().lines().collect::<Vec<_>>().join(", ");
+        problems.add(&span, message, Some("the file is not valid TOML here".to_owned()));
+    }
+    document
+}
+
+/// Reads one table. Keys asked for are the known ones; [`finish`](Self::finish) reports the others.
+#[derive(Debug)]
+pub struct TableReader<'d, 't> {
+    table: &'d DeTable<'t>,
+    /// Where the table stands.
+    pub span: Span,
+    /// What it is called in messages.
+    name: String,
+    known: BTreeSet<&'static str>,
+}
+
+impl<'d, 't> TableReader<'d, 't> {
+    /// Reads `table`, called `name` in messages.
+    pub fn new(table: &'d DeTable<'t>, span: Span, name: impl Into<String>) -> Self {
+        Self { table, span, name: name.into(), known: BTreeSet::new() }
+    }
+
+    fn get(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'t>>> {
+        self.known.insert(key);
+        self.table.get(key)
+    }
+
+    /// Whether the key is there.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// A string.
+    pub fn string(&mut self, key: &'static str, to: &mut Problems<'_>) -> Option<Located<String>> {
+        let value = self.get(key)?;
+        string_of(value, key, to)
+    }
+
+    /// A string that must be there.
+    pub fn required(
+        &mut self,
+        key: &'static str,
+        to: &mut Problems<'_>,
+    ) -> Option<Located<String>> {
+        if !self.has(key) {
+            self.known.insert(key);
+            to.add(
+                &self.span,
+                format!("{} has no `{key}`", self.name),
+                Some(format!("add a line {key} = \"…\"")),
+            );
+        }
+        self.string(key, to)
+    }
+
+    /// true or false.
+    pub fn boolean(&mut self, key: &'static str, to: &mut Problems<'_>) -> Option<bool> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::Boolean(is) => Some(*is),
+            other => {
+                mismatch(key, "true or false", other, &value.span(), to);
+                None
+            }
+        }
+    }
+
+    /// A whole number within `range`.
+    pub fn integer(
+        &mut self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+        to: &mut Problems<'_>,
+    ) -> Option<Located<u64>> {
+        let value = self.get(key)?;
+        let DeValue::Integer(integer) = value.get_ref() else {
+            mismatch(key, "a whole number", value.get_ref(), &value.span(), to);
+            return None;
+        };
+        let read = u64::from_str_radix(integer.as_str(), integer.radix());
+        match read {
+            Ok(number) if range.contains(&number) => {
+                Some(Located { value: number, span: value.span() })
+            }
+            _ => {
+                let (low, high) = (range.start(), range.end());
+                to.add(
+                    &value.span(),
+                    format!("`{key}` is {integer}"),
+                    Some(format!("it may be {low} to {high}")),
+                );
+                None
+            }
+        }
+    }
+
+    /// A size: `"64GiB"`, or bytes as a number, within `range`.
+    pub fn size(
+        &mut self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+        to: &mut Problems<'_>,
+    ) -> Option<Located<u64>> {
+        let value = self.get(key)?;
+        let DeValue::String(text) = value.get_ref() else {
+            return self.integer(key, range, to);
+        };
+        let hint = match crate::units::parse_size(text) {
+            Ok(bytes) if range.contains(&bytes) => {
+                return Some(Located { value: bytes, span: value.span() });
+            }
+            Ok(_) => format!("it may be {} to {} bytes", range.start(), range.end()),
+            Err(why) => why,
+        };
+        to.add(&value.span(), format!("`{key}` is {text:?}"), Some(hint));
+        None
+    }
+
+    /// A list of strings.
+    pub fn strings(
+        &mut self,
+        key: &'static str,
+        to: &mut Problems<'_>,
+    ) -> Option<Vec<Located<String>>> {
+        let value = self.get(key)?;
+        let DeValue::Array(items) = value.get_ref() else {
+            mismatch(key, "a list of strings, like [\"…\"]", value.get_ref(), &value.span(), to);
+            return None;
+        };
+        Some(items.iter().filter_map(|item| string_of(item, key, to)).collect())
+    }
+
+    /// A table below this one.
+    pub fn table(
+        &mut self,
+        key: &'static str,
+        to: &mut Problems<'_>,
+    ) -> Option<TableReader<'d, 't>> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(TableReader::new(table, value.span(), self.below(key))),
+            other => {
+                mismatch(key, "a table", other, &value.span(), to);
+                None
+            }
+        }
+    }
+
+    /// Tables below this one: `[[key]]`.
+    pub fn tables(&mut self, key: &'static str, to: &mut Problems<'_>) -> Vec<TableReader<'d, 't>> {
+        let items = self.items(key);
+        let mut tables = Vec::with_capacity(items.len());
+        for item in items {
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    tables.push(TableReader::new(table, item.span(), self.below(key)));
+                }
+                other => mismatch(key, "tables: [[…]]", other, &item.span(), to),
+            }
+        }
+        tables
+    }
+
+    /// The items of a list whose kinds may differ; a value that is no list counts as its only item.
+    pub fn items(&mut self, key: &'static str) -> Vec<&'d Spanned<DeValue<'t>>> {
+        match self.get(key) {
+            None => Vec::new(),
+            Some(value) => match value.get_ref() {
+                DeValue::Array(items) => items.iter().collect(),
+                _ => vec![value],
+            },
+        }
+    }
+
+    /// Reports keys nobody asked for. `later` are those that this version does not have yet.
+    pub fn finish(&self, later: &[&str], to: &mut Problems<'_>) {
+        for key in self.table.keys() {
+            let name = key.get_ref().as_ref();
+            if self.known.contains(name) {
+                continue;
+            }
+            let hint = if later.contains(&name) {
+                "not in this version".to_owned()
+            } else {
+                match nearest(name, &self.known) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => {
+                        let known: Vec<_> = self.known.iter().copied().collect();
+                        format!("known here: {}", known.join(", "))
+                    }
+                }
+            };
+            to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
+        }
+    }
+
+    fn below(&self, key: &str) -> String {
+        if self.name == TOP { format!("[{key}]") } else { format!("{}.{key}", self.name) }
+    }
+}
+
+/// What the outermost table is called.
+pub const TOP: &str = "the file";
+
+/// A string, or a problem.
+pub fn string_of(
+    value: &Spanned<DeValue<'_>>,
+    key: &str,
+    to: &mut Problems<'_>,
+) -> Option<Located<String>> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(Located { value: text.to_string(), span: value.span() }),
+        other => {
+            mismatch(key, "a string in quotes", other, &value.span(), to);
+            None
+        }
+    }
+}
+
+/// Says that a value is of the wrong kind.
+pub fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Span, to: &mut Problems<'_>) {
+    let got = match got {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    };
+    to.add(span, format!("`{key}` is {got}"), Some(format!("write {wanted}")));
+}
+
+/// The known word that `word` was probably meant to be.
+fn nearest<'k>(word: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
+    let allowed = 1 + word.chars().count() / 4;
+    known
+        .iter()
+        .map(|candidate| (edit_distance(word, candidate), *candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance with transpositions (optimal string alignment), `_` and `-` being alike.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let normal = |text: &str| -> Vec<char> {
+        text.to_lowercase().chars().map(|c| if c == '-' { '_' } else { c }).take(64).collect()
+    };
+    let (left, right) = (normal(left), normal(right));
+    let mut rows = vec![vec![0; right.len() + 1]; left.len() + 1];
+    for i in 0..=left.len() {
+        for j in 0..=right.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let changed = rows[i - 1][j - 1] + usize::from(left[i - 1] != right[j - 1]);
+                let mut least = changed.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                if i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1] {
+                    least = least.min(rows[i - 2][j - 2] + 1);
+                }
+                least
+            };
+        }
+    }
+    rows[left.len()][right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_were_meant() {
+        let known = BTreeSet::from(["cache", "device", "physical_block_size", "io", "id"]);
+        for (word, meant) in [
+            ("cahce", Some("cache")),
+            ("devic", Some("device")),
+            ("physical-block-size", Some("physical_block_size")),
+            ("Cache", Some("cache")),
+            ("colour", None),
+        ] {
+            assert_eq!(nearest(word, &known), meant, "{word}");
+        }
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn columns_are_characters() {
+        assert_eq!(position("äö = 1\nü = 2", "äö = 1\nü = ".len()), (2, 5));
+        assert_eq!(position("", 0), (1, 1));
+        assert_eq!(position("a", 99), (1, 2));
+    }
+}

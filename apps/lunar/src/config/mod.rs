@@ -1,0 +1,84 @@
+//! What is to be served: read from a file or a command line, checked, then opened.
+
+pub mod file;
+pub mod model;
+pub mod open;
+pub mod resolve;
+mod resolve_chap;
+pub mod rules;
+
+use crate::output::{Failure, Parts};
+use file::Problem;
+use iscsi::text::{Digest, Offer, TaskReporting};
+use model::Configuration;
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use target::Portal;
+
+pub use resolve_chap::check_user;
+
+/// Reads and checks the configuration in `path`.
+///
+/// # Errors
+/// That it cannot be read; else one failure that lists all problems.
+pub fn load(path: &Path) -> Result<Configuration, Failure> {
+    let cannot = |why: String| Failure::new(format!("cannot read {}: {why}", path.display()));
+    let opened = std::fs::File::open(path).map_err(|error| cannot(error.to_string()))?;
+    let mut bytes = Vec::new();
+    opened
+        .take(file::FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| cannot(error.to_string()))?;
+    if bytes.len() as u64 > file::FILE_BYTES_MAX {
+        return Err(cannot("it is too long for a configuration".to_owned()));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8".to_owned()))?;
+    resolve::resolve(&text, path).map_err(|problems| failure(path, &problems))
+}
+
+/// All problems as one failure: a line each for people, a list for programs.
+fn failure(path: &Path, problems: &[Problem]) -> Failure {
+    let file = path.display();
+    let lines: Vec<String> = problems
+        .iter()
+        .map(|problem| {
+            let hint =
+                problem.hint.as_ref().map_or_else(String::new, |hint| format!(" (hint: {hint})"));
+            format!("{file}:{}:{}: {}{hint}", problem.line, problem.column, problem.error)
+        })
+        .collect();
+    let list = serde_json::to_value(problems).unwrap_or_default();
+    let count = problems.len();
+    let what = format!("{file}: {count} {}", if count == 1 { "problem" } else { "problems" });
+    let parts = Parts { lines, list: ("problems", list) };
+    Failure { parts: Some(Box::new(parts)), ..Failure::new(what) }
+}
+
+/// Where a server listens when nothing is said.
+pub fn default_portal() -> Portal {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, initiator::PORT_DEFAULT));
+    Portal { listen, advertise: None }
+}
+
+/// What targets negotiate when nothing is said.
+pub fn default_offer() -> Offer {
+    Offer {
+        header_digest: vec![Digest::None, Digest::Crc32c],
+        data_digest: vec![Digest::None, Digest::Crc32c],
+        max_connections: 8,
+        initial_r2t: false,
+        immediate_data: true,
+        max_recv_data_segment_bytes: 262_144,
+        max_burst_bytes: 1 << 20,
+        first_burst_bytes: 262_144,
+        time_to_wait_seconds: 2,
+        time_to_retain_seconds: 20,
+        max_outstanding_r2t: 8,
+        data_pdu_in_order: true,
+        data_sequence_in_order: true,
+        error_recovery_level: 0,
+        task_reporting: vec![TaskReporting::ResponseFence, TaskReporting::Rfc3720],
+        protocol_level: 1,
+    }
+}

@@ -1,0 +1,72 @@
+//! What a server is to serve, as plain values without open files.
+
+use crate::device_url::{DeviceUrl, LocalOptions};
+use iscsi::login::ChapDemand;
+use iscsi::text::Offer;
+use std::path::PathBuf;
+use target::{Access, CacheMode, ChapEntry, Limits, Portal};
+use uuid::Uuid;
+
+/// Everything one server process serves.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Where units keep their state; `None`: beside each file.
+    pub state: Option<PathBuf>,
+    /// Where to listen.
+    pub portals: Vec<Portal>,
+    /// What a discovery session must prove.
+    pub discovery_chap: Option<ChapDemand>,
+    /// Data-plane threads; 0: one a core.
+    pub cores: usize,
+    /// Named limits.
+    pub limits: Limits,
+    /// The targets.
+    pub targets: Vec<TargetConfig>,
+}
+
+/// One target.
+#[derive(Clone, Debug)]
+pub struct TargetConfig {
+    /// iSCSI name.
+    pub name: String,
+    /// TargetAlias.
+    pub alias: Option<String>,
+    /// Portal group tag.
+    pub portal_group: u16,
+    /// Who may log in.
+    pub access: Access,
+    /// What initiators must prove.
+    pub chap: Vec<ChapEntry>,
+    /// What is negotiated.
+    pub offer: Offer,
+    /// Send logins elsewhere.
+    pub redirect: Option<String>,
+    /// Its units.
+    pub luns: Vec<LunConfig>,
+}
+
+/// One LUN.
+#[derive(Clone, Debug)]
+pub struct LunConfig {
+    /// Its number.
+    pub id: u16,
+    /// The unit behind it.
+    pub unit: UnitConfig,
+    /// Seen by these initiators only; empty: by all that may log in.
+    pub initiators: Vec<String>,
+}
+
+/// A unit: a device and how it is shown. Two LUNs over one file must agree on it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnitConfig {
+    /// Identity, where the configuration sets it.
+    pub uuid: Option<Uuid>,
+    /// What to open.
+    pub device: DeviceUrl,
+    /// How to open it.
+    pub options: LocalOptions,
+    /// What acknowledged writes are worth.
+    pub cache: CacheMode,
+    /// Removable medium.
+    pub removable: bool,
+}

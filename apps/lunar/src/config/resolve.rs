@@ -1,0 +1,476 @@
+//! From a TOML text to a [`Configuration`]: keys, types, and the rules no type can express.
+
+use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
+use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use super::resolve_chap::{chap_list, discovery_chap};
+use super::rules;
+use crate::device_url::{DeviceUrl, LocalOptions};
+use iscsi::text::{Digest, Offer};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use target::{Access, CacheMode, Limits, Network, Portal};
+use toml::de::DeValue;
+use uuid::Uuid;
+
+/// Sections and keys that later versions will have.
+const LATER_TOP: &[&str] = &["api", "metrics", "pool", "storage"];
+const LATER_DATA_PATH: &[&str] = &["latency_mode"];
+/// The longest transfer one command may be allowed.
+const TRANSFER_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads and checks a configuration. `path` names the file that `text` came from: relative paths
+/// in it are relative to its directory.
+///
+/// # Errors
+/// All that is wrong, in the order of the text.
+pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
+    let mut problems = Problems::new(text);
+    let document = file::parse(text, &mut problems);
+    let base = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let mut resolver = Resolver { base, problems };
+    let mut top = TableReader::new(document.get_ref(), 0..0, TOP);
+    let configuration = resolver.top(&mut top);
+    let problems = resolver.problems.into_sorted();
+    if problems.is_empty() { Ok(configuration) } else { Err(problems) }
+}
+
+/// What reading goes by: where relative paths begin, and what was found wrong.
+#[derive(Debug)]
+pub struct Resolver<'t> {
+    base: PathBuf,
+    /// What is wrong so far.
+    pub problems: Problems<'t>,
+}
+
+impl Resolver<'_> {
+    /// A path as meant in the file.
+    pub fn path(&self, text: &str) -> PathBuf {
+        self.base.join(text)
+    }
+
+    fn top(&mut self, top: &mut TableReader<'_, '_>) -> Configuration {
+        let to = &mut self.problems;
+        let state = top.string("state", to);
+        let state = state.map(|state| self.path(&state.value));
+        let portals = self.portals(top);
+        let discovery_chap = top.table("discovery", &mut self.problems).and_then(|mut table| {
+            let chap = discovery_chap(&mut table, self);
+            table.finish(&[], &mut self.problems);
+            chap
+        });
+        let limits = match top.table("limits", &mut self.problems) {
+            Some(mut table) => self.limits(&mut table),
+            None => Limits::default(),
+        };
+        let cores = top.table("data_path", &mut self.problems).and_then(|mut table| {
+            let cores = table.integer("cores", 0..=1024, &mut self.problems);
+            table.finish(LATER_DATA_PATH, &mut self.problems);
+            cores
+        });
+        let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
+        let mut tables = top.tables("target", &mut self.problems);
+        let targets: Vec<_> =
+            tables.iter_mut().map(|table| (self.target(table), table.span.clone())).collect();
+        if tables.is_empty() && !top.has("target") {
+            let hint = "add a [[target]] with a [[target.lun]]".to_owned();
+            self.problems.add(&(0..0), "no target is configured", Some(hint));
+        }
+        if let Some(portal) = open_wide {
+            self.locked(&targets, &portal);
+        }
+        self.unique(&targets);
+        top.finish(LATER_TOP, &mut self.problems);
+        Configuration {
+            state,
+            portals: portals.into_iter().map(|portal| portal.value).collect(),
+            discovery_chap,
+            cores: cores.map_or(0, |cores| cores.value as usize),
+            limits,
+            targets: targets.into_iter().map(|(target, _)| target).collect(),
+        }
+    }
+
+    fn portals(&mut self, top: &mut TableReader<'_, '_>) -> Vec<Located<Portal>> {
+        let mut portals: Vec<Located<Portal>> = Vec::new();
+        if let Some(mut listen) = top.table("listen", &mut self.problems) {
+            for item in listen.items("portals") {
+                let portal = match item.get_ref() {
+                    DeValue::Table(table) => {
+                        let mut table = TableReader::new(table, item.span(), "a portal");
+                        self.portal_table(&mut table)
+                    }
+                    _ => file::string_of(item, "portals", &mut self.problems)
+                        .and_then(|text| self.listen(&text))
+                        .map(|listen| Portal { listen, advertise: None }),
+                };
+                let Some(portal) = portal else { continue };
+                let twice = portals
+                    .iter()
+                    .any(|other| other.value.listen == portal.listen && portal.listen.port() != 0);
+                if twice {
+                    let what = format!("{} stands here twice", portal.listen);
+                    self.problems.add(&item.span(), what, None);
+                }
+                portals.push(Located { value: portal, span: item.span() });
+            }
+            listen.finish(&[], &mut self.problems);
+            if portals.is_empty() && !listen.has("portals") {
+                let hint = "add portals = [\"127.0.0.1:3260\"]".to_owned();
+                self.problems.add(&listen.span, "[listen] has no `portals`", Some(hint));
+            }
+        } else if !top.has("listen") {
+            portals.push(Located { value: super::default_portal(), span: 0..0 });
+        }
+        portals
+    }
+
+    fn portal_table(&mut self, table: &mut TableReader<'_, '_>) -> Option<Portal> {
+        let listen = table.required("listen", &mut self.problems);
+        let advertise = table.string("advertise", &mut self.problems);
+        table.finish(&[], &mut self.problems);
+        if let Some(advertise) = &advertise {
+            self.judge("advertise", advertise, rules::check_advertised(&advertise.value));
+        }
+        let listen = self.listen(&listen?)?;
+        Some(Portal { listen, advertise: advertise.map(|text| text.value) })
+    }
+
+    fn listen(&mut self, text: &Located<String>) -> Option<std::net::SocketAddr> {
+        self.judge("an address to listen on", text, rules::parse_listen(&text.value))
+    }
+
+    /// A problem unless `result` is fine.
+    pub fn judge<T>(
+        &mut self,
+        what: &str,
+        text: &Located<String>,
+        result: Result<T, String>,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(hint) => {
+                self.problems.add(&text.span, format!("{what}: {:?}", text.value), Some(hint));
+                None
+            }
+        }
+    }
+
+    fn limits(&mut self, table: &mut TableReader<'_, '_>) -> Limits {
+        let mut limits = Limits::default();
+        let to = &mut self.problems;
+        if let Some(connections) = table.integer("connections", 1..=1_000_000, to) {
+            limits.connections = connections.value as usize;
+        }
+        for (key, slot) in [
+            ("login_seconds", &mut limits.login_seconds),
+            ("ping_after_seconds", &mut limits.ping_after_seconds),
+            ("ping_timeout_seconds", &mut limits.ping_timeout_seconds),
+        ] {
+            if let Some(seconds) = table.integer(key, 1..=3600, to) {
+                *slot = seconds.value as u16;
+            }
+        }
+        if let Some(window) = table.integer("window_commands", 1..=65_536, to) {
+            limits.window_commands = window.value as u32;
+        }
+        for (key, slot) in [
+            ("data_out_bytes", &mut limits.data_out_bytes),
+            ("data_in_bytes", &mut limits.data_in_bytes),
+        ] {
+            if let Some(bytes) = table.size(key, 1 << 20..=1 << 40, to) {
+                *slot = bytes.value as usize;
+            }
+        }
+        if let Some(transfer) = table.size("transfer_bytes", 65_536..=TRANSFER_BYTES_MAX, to) {
+            if transfer.value % 65_536 == 0 {
+                limits.transfer_bytes = transfer.value as u32;
+            } else {
+                let hint = "it is a multiple of 64KiB".to_owned();
+                to.add(&transfer.span, "`transfer_bytes` is uneven", Some(hint));
+            }
+        }
+        table.finish(&[], to);
+        limits
+    }
+
+    fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {
+        let name = table.required("name", &mut self.problems);
+        if let Some(name) = &name {
+            self.judge("the name of a target", name, rules::check_name(&name.value));
+        }
+        let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
+        let access = Access { initiators: self.initiators(table), networks: self.networks(table) };
+        let portal_group = table.integer("portal_group", 1..=65_535, &mut self.problems);
+        let chap = chap_list(table, self);
+        let offer = self.offer(table);
+        let redirect = table.string("redirect", &mut self.problems);
+        if let Some(redirect) = &redirect {
+            self.judge("redirect", redirect, rules::check_redirect(&redirect.value));
+        }
+        let mut luns: Vec<LunConfig> = Vec::new();
+        for mut lun in table.tables("lun", &mut self.problems) {
+            let Some(read) = self.lun(&mut lun) else { continue };
+            if luns.iter().any(|other| other.id == read.id) {
+                let what = format!("this target has a LUN {} already", read.id);
+                self.problems.add(&lun.span, what, Some("give it another id".to_owned()));
+            }
+            luns.push(read);
+        }
+        if !table.has("lun") && redirect.is_none() {
+            let hint = "add a [[target.lun]] with an id and a device".to_owned();
+            self.problems.add(&table.span, "the target has no LUN", Some(hint));
+        }
+        table.finish(&[], &mut self.problems);
+        TargetConfig {
+            name: name.map_or_else(String::new, |name| name.value),
+            alias,
+            portal_group: portal_group.map_or(1, |group| group.value as u16),
+            access,
+            chap,
+            offer,
+            redirect: redirect.map(|redirect| redirect.value),
+            luns,
+        }
+    }
+
+    fn initiators(&mut self, table: &mut TableReader<'_, '_>) -> Vec<String> {
+        let names = table.strings("initiators", &mut self.problems).unwrap_or_default();
+        for name in &names {
+            let lower = name.value.to_ascii_lowercase();
+            self.judge("the name of an initiator", name, rules::check_name(&lower));
+        }
+        names.into_iter().map(|name| name.value).collect()
+    }
+
+    fn networks(&mut self, table: &mut TableReader<'_, '_>) -> Vec<Network> {
+        let networks = table.strings("networks", &mut self.problems).unwrap_or_default();
+        let read = |network: &Located<String>| {
+            self.judge("a network", network, Network::parse(&network.value))
+        };
+        networks.iter().filter_map(read).collect()
+    }
+
+    fn offer(&mut self, table: &mut TableReader<'_, '_>) -> Offer {
+        let mut offer = super::default_offer();
+        if let Some(connections) = table.integer("max_connections", 1..=64, &mut self.problems) {
+            offer.max_connections = connections.value as u16;
+        }
+        if let Some(digests) = self.digests("header_digest", table) {
+            offer.header_digest = digests;
+        }
+        if let Some(digests) = self.digests("data_digest", table) {
+            offer.data_digest = digests;
+        }
+        if let Some(level) = table.integer("error_recovery_level", 0..=2, &mut self.problems)
+            && level.value != 0
+        {
+            let what = format!("`error_recovery_level` is {}", level.value);
+            let hint = "only 0 is in this version".to_owned();
+            self.problems.add(&level.span, what, Some(hint));
+        }
+        offer
+    }
+
+    fn digests(
+        &mut self,
+        key: &'static str,
+        table: &mut TableReader<'_, '_>,
+    ) -> Option<Vec<Digest>> {
+        let list = table.strings(key, &mut self.problems)?;
+        let mut digests = Vec::new();
+        for item in &list {
+            let digest = match item.value.to_ascii_lowercase().as_str() {
+                "crc32c" => Ok(Digest::Crc32c),
+                "none" => Ok(Digest::None),
+                _ => Err("write \"crc32c\" or \"none\"".to_owned()),
+            };
+            match self.judge(key, item, digest) {
+                Some(digest) if digests.contains(&digest) => {
+                    self.problems.add(
+                        &item.span,
+                        format!("{:?} stands here twice", item.value),
+                        None,
+                    );
+                }
+                Some(digest) => digests.push(digest),
+                None => {}
+            }
+        }
+        if list.is_empty() {
+            let hint = "list \"crc32c\", \"none\" or both".to_owned();
+            self.problems.add(&table.span, format!("`{key}` is empty"), Some(hint));
+        }
+        Some(digests)
+    }
+
+    fn lun(&mut self, table: &mut TableReader<'_, '_>) -> Option<LunConfig> {
+        let id = table.integer("id", 0..=u64::from(wire::Lun::UNIT_MAX), &mut self.problems);
+        if !table.has("id") {
+            let hint = "add a line id = 0".to_owned();
+            self.problems.add(&table.span, "the LUN has no `id`", Some(hint));
+        }
+        let uuid = table.string("uuid", &mut self.problems).and_then(|text| {
+            let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
+            let meant = "write a UUID, like the one `uuidgen` prints".to_owned();
+            self.judge("uuid", &text, read.ok_or(meant))
+        });
+        let device = table.required("device", &mut self.problems);
+        let cache = self.choice(
+            table,
+            "cache",
+            &[("write-through", CacheMode::WriteThrough), ("write-back", CacheMode::WriteBack)],
+        );
+        let direct = self.choice(table, "io", &[("buffered", false), ("direct", true)]);
+        let sizes = self.block_sizes(table);
+        let size = table.size("size", 512..=i64::MAX as u64, &mut self.problems);
+        let to = &mut self.problems;
+        let read_only = table.boolean("read_only", to).unwrap_or(false);
+        let removable = table.boolean("removable", to).unwrap_or(false);
+        let thin = table.boolean("thin", to).unwrap_or(true);
+        let initiators = self.initiators(table);
+        table.finish(&[], &mut self.problems);
+        let options = LocalOptions {
+            size_bytes: size.as_ref().map(|size| size.value),
+            direct: direct.unwrap_or(false),
+            block_bytes: sizes.0,
+            physical_block_bytes: sizes.1,
+            read_only,
+            thin,
+        };
+        let device = self.device(&device?, size, &options)?;
+        let cache = cache.unwrap_or_default();
+        let unit = UnitConfig { uuid, device, options, cache, removable };
+        Some(LunConfig { id: id?.value as u16, unit, initiators })
+    }
+
+    fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
+        let defaults = LocalOptions::default();
+        let block = table.size("block_size", 1..=1 << 30, &mut self.problems);
+        let physical = table.size("physical_block_size", 1..=1 << 30, &mut self.problems);
+        let block_bytes = block.as_ref().map_or(u64::from(defaults.block_bytes), |b| b.value);
+        let physical_bytes =
+            physical.as_ref().map_or(u64::from(defaults.physical_block_bytes), |p| p.value);
+        if let Err(hint) = rules::check_block_sizes(block_bytes, physical_bytes) {
+            let span = physical.or(block).map_or_else(|| table.span.clone(), |size| size.span);
+            self.problems.add(&span, "block sizes that cannot be", Some(hint));
+            return (defaults.block_bytes, defaults.physical_block_bytes);
+        }
+        (block_bytes as u32, physical_bytes as u32)
+    }
+
+    fn device(
+        &mut self,
+        text: &Located<String>,
+        size: Option<Located<u64>>,
+        options: &LocalOptions,
+    ) -> Option<DeviceUrl> {
+        let to = &mut self.problems;
+        let mut device = match DeviceUrl::parse(&text.value) {
+            Ok(device) => device,
+            Err(failure) => {
+                to.add(&text.span, failure.what, failure.hint);
+                return None;
+            }
+        };
+        let block = u64::from(options.block_bytes);
+        match &mut device {
+            DeviceUrl::File(path) => {
+                *path = self.base.join(&*path);
+                if size.is_none() && !path.exists() {
+                    let hint = "name an existing file, or add size = \"10GiB\" to have it created";
+                    let what = format!("{} does not exist", path.display());
+                    to.add(&text.span, what, Some(hint.to_owned()));
+                }
+            }
+            DeviceUrl::Memory { size_bytes } => {
+                if !size_bytes.is_multiple_of(block) {
+                    let hint = format!("its size is a multiple of the block size, {block}");
+                    to.add(&text.span, format!("{:?}", text.value), Some(hint));
+                }
+                if let Some(size) = &size {
+                    let hint = "leave `size` out: it stands behind mem:".to_owned();
+                    to.add(&size.span, "`size` of a memory device", Some(hint));
+                }
+            }
+            DeviceUrl::Iscsi(_) => {
+                let hint = "this version serves paths, file:PATH and mem:SIZE".to_owned();
+                to.add(&text.span, "a LUN of another target", Some(hint));
+            }
+        }
+        if let Some(size) = &size
+            && !size.value.is_multiple_of(block)
+        {
+            let hint = format!("it is a multiple of the block size, {block}");
+            to.add(&size.span, format!("`size` is {} bytes", size.value), Some(hint));
+        }
+        Some(device)
+    }
+
+    fn choice<T: Copy>(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        let text = table.string(key, &mut self.problems)?;
+        let chosen = choices.iter().find(|(name, _)| *name == text.value);
+        let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+        let meant = format!("write {}", names.join(" or "));
+        self.judge(key, &text, chosen.map(|(_, value)| *value).ok_or(meant))
+    }
+
+    /// A portal that others reach unlocks no target that asks nothing of them.
+    fn locked(&mut self, targets: &[(TargetConfig, Span)], portal: &Located<Portal>) {
+        for (target, span) in targets {
+            if target.chap.is_empty() && target.access.networks.is_empty() {
+                let what =
+                    format!("the target is open to everybody who reaches {}", portal.value.listen);
+                let hint = "add chap or networks (initiators alone are a claim, not a proof), or \
+                            listen on 127.0.0.1";
+                self.problems.add(span, what, Some(hint.to_owned()));
+            }
+        }
+    }
+
+    /// Names stand for one target, and a UUID for one disk.
+    fn unique(&mut self, targets: &[(TargetConfig, Span)]) {
+        let mut names = BTreeMap::new();
+        let mut devices: Vec<&UnitConfig> = Vec::new();
+        for (target, span) in targets {
+            if !target.name.is_empty() && names.insert(&target.name, ()).is_some() {
+                let what = format!("there is a target {} already", target.name);
+                self.problems.add(span, what, Some("give it another name".to_owned()));
+            }
+            for lun in &target.luns {
+                if let Some((what, hint)) = conflict(&devices, &lun.unit) {
+                    let what = format!("LUN {}: {what}", lun.id);
+                    self.problems.add(span, what, Some(hint.to_owned()));
+                }
+                devices.push(&lun.unit);
+            }
+        }
+    }
+}
+
+/// Why `unit` cannot stand beside the `others`.
+fn conflict(others: &[&UnitConfig], unit: &UnitConfig) -> Option<(String, &'static str)> {
+    for other in others {
+        let same_file = unit.device.path().is_some() && unit.device == other.device;
+        if same_file && unit != *other {
+            return Some((
+                format!("{} stands here twice with different settings", unit.device),
+                "two LUNs over one file are one disk: give both the same settings",
+            ));
+        }
+        if !same_file && unit.uuid.is_some() && unit.uuid == other.uuid {
+            return Some((
+                format!("its uuid is also that of {}", other.device),
+                "two disks need two UUIDs",
+            ));
+        }
+    }
+    None
+}

@@ -1,0 +1,139 @@
+//! The CHAP tables of a configuration.
+
+use super::file::{Located, TableReader, mismatch};
+use super::resolve::Resolver;
+use super::rules;
+use crate::output::Failure;
+use crate::secrets;
+use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use target::ChapEntry;
+use toml::de::DeValue;
+
+/// `chap` of a target: one table for all initiators, or a list with one for each.
+pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapEntry> {
+    let mut entries: Vec<ChapEntry> = Vec::new();
+    for item in table.items("chap") {
+        let DeValue::Table(inner) = item.get_ref() else {
+            let wanted = "{ user = \"…\", secret_file = \"…\" }, or a list of such tables";
+            mismatch("chap", wanted, item.get_ref(), &item.span(), &mut resolver.problems);
+            continue;
+        };
+        let mut reader = TableReader::new(inner, item.span(), "chap");
+        let initiator = reader.string("initiator", &mut resolver.problems);
+        if let Some(name) = &initiator {
+            let lower = name.value.to_ascii_lowercase();
+            resolver.judge("the name of an initiator", name, rules::check_name(&lower));
+        }
+        let demand = demand(&mut reader, resolver);
+        reader.finish(&[], &mut resolver.problems);
+        let initiator = initiator.map(|name| name.value);
+        if entries.iter().any(|entry| entry.initiator == initiator) {
+            let hint = "name a different initiator in each: the first that fits counts".to_owned();
+            let what = "a second credential for the same initiator";
+            resolver.problems.add(&item.span(), what, Some(hint));
+        }
+        if let Some(demand) = demand {
+            entries.push(ChapEntry { initiator, demand });
+        }
+    }
+    entries
+}
+
+/// `chap` of discovery sessions: one table.
+pub fn discovery_chap(
+    table: &mut TableReader<'_, '_>,
+    resolver: &mut Resolver<'_>,
+) -> Option<ChapDemand> {
+    let mut reader = table.table("chap", &mut resolver.problems)?;
+    let demand = demand(&mut reader, resolver);
+    reader.finish(&[], &mut resolver.problems);
+    demand
+}
+
+fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<ChapDemand> {
+    let user = reader.required("user", &mut resolver.problems);
+    let secret_file = reader.required("secret_file", &mut resolver.problems);
+    let mutual_user = reader.string("mutual_user", &mut resolver.problems);
+    let mutual_file = reader.string("mutual_secret_file", &mut resolver.problems);
+    let short = reader.boolean("allow_short_secrets", &mut resolver.problems).unwrap_or(false);
+    let algorithms = algorithms(reader, resolver);
+    if mutual_user.is_some() != mutual_file.is_some() {
+        let (there, missing) = if mutual_user.is_some() {
+            ("mutual_user", "mutual_secret_file")
+        } else {
+            ("mutual_secret_file", "mutual_user")
+        };
+        let what = format!("`{there}` without `{missing}`");
+        resolver.problems.add(&reader.span, what, Some("give both or none".to_owned()));
+    }
+    for user in [&user, &mutual_user].into_iter().flatten() {
+        resolver.judge("the name of a CHAP user", user, check_user(&user.value));
+    }
+    let secret = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
+    let mutual = mutual_file
+        .as_ref()
+        .and_then(|file| secret_and_check(file, short, secret.as_ref(), resolver));
+    let target =
+        mutual_user.zip(mutual).map(|(user, secret)| Credential { user: user.value, secret });
+    let initiator = Credential { user: user?.value, secret: secret? };
+    Some(ChapDemand { algorithms, initiator, target })
+}
+
+/// CHAP_N is a text value: no zero bytes, and not endless.
+pub fn check_user(user: &str) -> Result<(), String> {
+    const USER_BYTES_MAX: usize = 255;
+    if user.is_empty() || user.len() > USER_BYTES_MAX || user.chars().any(char::is_control) {
+        return Err(format!("write 1 to {USER_BYTES_MAX} bytes without control characters"));
+    }
+    Ok(())
+}
+
+fn secret(file: &Located<String>, short: bool, resolver: &mut Resolver<'_>) -> Option<Secret> {
+    let path = resolver.path(&file.value);
+    let read = secrets::read_file(&path).and_then(|secret| {
+        if short { Ok(secret) } else { secrets::check_length(&secret).map(|()| secret) }
+    });
+    match read {
+        Ok(secret) => Some(secret),
+        Err(Failure { what, hint, .. }) => {
+            resolver.problems.add(&file.span, what, hint);
+            None
+        }
+    }
+}
+
+fn secret_and_check(
+    file: &Located<String>,
+    short: bool,
+    other: Option<&Secret>,
+    resolver: &mut Resolver<'_>,
+) -> Option<Secret> {
+    let mutual = secret(file, short, resolver)?;
+    if let Some(other) = other
+        && let Err(failure) = secrets::check_mutual(other, &mutual)
+    {
+        resolver.problems.add(&file.span, failure.what, failure.hint);
+    }
+    Some(mutual)
+}
+
+fn algorithms(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapAlgorithm> {
+    let all = || secrets::ALGORITHMS.iter().map(|(algorithm, _)| *algorithm).collect();
+    let Some(names) = reader.strings("algorithms", &mut resolver.problems) else { return all() };
+    let mut chosen = Vec::new();
+    for name in &names {
+        let known = secrets::ALGORITHMS.iter().find(|(_, known)| *known == name.value);
+        let known = known.map(|(algorithm, _)| *algorithm);
+        let meant = "write \"sha3-256\", \"sha-256\", \"sha-1\" or \"md5\"".to_owned();
+        if let Some(algorithm) = resolver.judge("a CHAP algorithm", name, known.ok_or(meant))
+            && !chosen.contains(&algorithm)
+        {
+            chosen.push(algorithm);
+        }
+    }
+    if names.is_empty() {
+        let hint = "leave `algorithms` out to allow all".to_owned();
+        resolver.problems.add(&reader.span, "`algorithms` is empty", Some(hint));
+    }
+    chosen
+}

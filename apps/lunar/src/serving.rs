@@ -1,0 +1,230 @@
+//! Serving a configuration, and what is told about it.
+
+use crate::config::model::Configuration;
+use crate::config::open;
+use crate::output::{self, Failure, Format};
+use crate::shutdown::{self, Signals};
+use serde::Serialize;
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use target::{CacheMode, LunOptions, Server, ServerOptions};
+
+/// What a client has to say to be let in; for the lines to paste.
+#[derive(Debug, Default)]
+pub struct Clients {
+    /// CHAP user.
+    pub chap_user: Option<String>,
+    /// How a shell gets at the secret.
+    pub chap_secret: String,
+    /// The file it stands in.
+    pub chap_secret_file: Option<PathBuf>,
+    /// An initiator name that is let in.
+    pub initiator: Option<String>,
+}
+
+/// What is served, as told on stdout.
+#[derive(Debug, Serialize)]
+struct Report {
+    targets: Vec<TargetReport>,
+    portals: Vec<PortalReport>,
+    /// Lines to paste.
+    clients: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct TargetReport {
+    name: String,
+    portal_group: u16,
+    redirect: Option<String>,
+    luns: Vec<LunReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct LunReport {
+    id: u16,
+    device: String,
+    uuid: String,
+    size_bytes: u64,
+    block_bytes: u32,
+    physical_block_bytes: u32,
+    cache: &'static str,
+    io_tier: String,
+    thin: bool,
+    read_only: bool,
+    removable: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct PortalReport {
+    listen: SocketAddr,
+    advertise: Option<String>,
+    /// The portal as a URL for clients on this machine, or as advertised.
+    url: String,
+}
+
+/// Opens, serves, tells, and waits for the end.
+///
+/// # Errors
+/// What cannot be opened or listened on; a failed final sync.
+pub fn serve(
+    configuration: Configuration,
+    clients: &Clients,
+    format: Format,
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
+    let options = open::open(configuration)?;
+    let signals = runtime.block_on(async { Signals::catch() })?;
+    let mut report = describe(&options);
+    let server = Server::start(options)?;
+    for (portal, address) in report.portals.iter_mut().zip(server.addresses()) {
+        portal.listen = *address;
+        let reached =
+            portal.advertise.clone().unwrap_or_else(|| client_address(*address).to_string());
+        portal.url = format!("iscsi://{reached}");
+    }
+    report.clients = client_lines(&report, clients);
+    let told = match format {
+        Format::Json => output::print_json(&report),
+        Format::Human => output::print_text(&human(&report)),
+    };
+    if let Err(failure) = told {
+        // Serving does not depend on somebody reading along.
+        tracing::warn!("{failure}");
+    }
+    runtime.block_on(shutdown::serve_until_signal(server, signals))
+}
+
+fn describe(options: &ServerOptions) -> Report {
+    let targets = options.targets.iter().map(|target| TargetReport {
+        name: target.name.clone(),
+        portal_group: target.portal_group,
+        redirect: target.redirect.clone(),
+        luns: target.luns.iter().map(describe_lun).collect(),
+    });
+    let portals = options.portals.iter().map(|portal| PortalReport {
+        listen: portal.listen,
+        advertise: portal.advertise.clone(),
+        url: String::new(),
+    });
+    Report { targets: targets.collect(), portals: portals.collect(), clients: Vec::new() }
+}
+
+fn describe_lun(lun: &LunOptions) -> LunReport {
+    let unit = lun.unit.options();
+    let geometry = unit.device.geometry();
+    LunReport {
+        id: lun.id,
+        device: unit.device.name().to_owned(),
+        uuid: unit.uuid.to_string(),
+        size_bytes: geometry.size_bytes(),
+        block_bytes: geometry.block_bytes,
+        physical_block_bytes: geometry.physical_block_bytes,
+        cache: match unit.cache {
+            CacheMode::WriteThrough => "write-through",
+            CacheMode::WriteBack => "write-back",
+        },
+        io_tier: unit.device.io_tier(),
+        thin: unit.thin && unit.device.sparse().is_some(),
+        read_only: unit.read_only || unit.device.is_read_only(),
+        removable: unit.removable,
+    }
+}
+
+/// Where a client on this machine connects to reach a socket that listens on `address`.
+fn client_address(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Lines a person can paste into a shell: discovery, then the first LUN.
+fn client_lines(report: &Report, clients: &Clients) -> Vec<String> {
+    let (Some(portal), Some(target)) = (report.portals.first(), report.targets.first()) else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    if let Some(user) = &clients.chap_user {
+        lines.push(format!(
+            "export LIBISCSI_CHAP_USERNAME='{user}' LIBISCSI_CHAP_PASSWORD={}",
+            clients.chap_secret
+        ));
+    }
+    let libiscsi_name =
+        clients.initiator.as_ref().map_or_else(String::new, |name| format!(" -i {name}"));
+    lines.push(format!("iscsi-ls{libiscsi_name} -s {}", portal.url));
+    let Some(lun) = target.luns.first() else { return lines };
+    let url = format!("{}/{}/{}", portal.url, target.name, lun.id);
+    // qemu-img has no way to set its initiator name.
+    if clients.initiator.is_none() {
+        lines.push(format!("qemu-img info '{url}'"));
+    }
+    let mut lunar = "lunar info".to_owned();
+    if let Some(user) = &clients.chap_user {
+        lunar.push_str(&format!(" --chap-user '{user}'"));
+    }
+    if let Some(file) = &clients.chap_secret_file {
+        lunar.push_str(&format!(" --chap-secret-file '{}'", file.display()));
+    }
+    if let Some(name) = &clients.initiator {
+        lunar.push_str(&format!(" --initiator-name {name}"));
+    }
+    lines.push(format!("{lunar} '{url}'"));
+    lines
+}
+
+fn human(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<8}{value}");
+    };
+    for target in &report.targets {
+        line("target", &target.name);
+        if let Some(redirect) = &target.redirect {
+            line("", &format!("redirected to {redirect}"));
+        }
+        for lun in &target.luns {
+            line(&format!("LUN {}", lun.id), &human_lun(lun));
+        }
+    }
+    for portal in &report.portals {
+        let advertised = portal.advertise.as_ref();
+        let advertised = advertised.map_or_else(String::new, |a| format!(", advertised as {a}"));
+        line("portal", &format!("{}{advertised}", portal.listen));
+    }
+    for (index, client) in report.clients.iter().enumerate() {
+        line(if index == 0 { "clients" } else { "" }, client);
+    }
+    for portal in &report.portals {
+        let _ = writeln!(text, "listening on {}", portal.listen);
+    }
+    text
+}
+
+fn human_lun(lun: &LunReport) -> String {
+    let mut text = format!(
+        "{}, {}, blocks of {} (physical {}), {}, I/O {}",
+        lun.device,
+        output::size(lun.size_bytes),
+        lun.block_bytes,
+        lun.physical_block_bytes,
+        lun.cache,
+        lun.io_tier
+    );
+    for (is, word) in
+        [(lun.thin, "thin"), (lun.read_only, "read-only"), (lun.removable, "removable")]
+    {
+        if is {
+            text.push_str(", ");
+            text.push_str(word);
+        }
+    }
+    text
+}

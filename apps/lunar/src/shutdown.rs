@@ -1,0 +1,86 @@
+//! From a signal to the end: sessions are told, commands finish, disks are synced.
+
+use crate::output::Failure;
+use std::io::Write;
+use std::time::Duration;
+use target::{Server, ShutdownReport};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How long initiators have to log out.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// SIGINT and SIGTERM, caught from now on.
+#[derive(Debug)]
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Catches them; within a runtime.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn catch() -> Result<Self, Failure> {
+        let catch = |kind| {
+            signal(kind).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
+        };
+        let interrupt = catch(SignalKind::interrupt())?;
+        let terminate = catch(SignalKind::terminate())?;
+        Ok(Self { interrupt, terminate })
+    }
+
+    /// The next one.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Serves until a signal comes, then ends in good order.
+///
+/// # Errors
+/// When a disk could not be synced, or a second signal cut the end short: data may be lost.
+pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<(), Failure> {
+    signals.next().await;
+    say("stopping: initiators have 5 seconds to log out; a second signal gives up");
+    let (done, report) = tokio::sync::oneshot::channel();
+    // The server's end blocks; signals must still be heard meanwhile.
+    std::thread::Builder::new()
+        .name("shutdown".to_owned())
+        .spawn(move || {
+            // When a second signal came, nobody waits for the report any more.
+            let _ = done.send(server.shutdown(GRACE, &mut |progress| say(progress)));
+        })
+        .map_err(|error| Failure::new(format!("cannot stop the server: {error}")))?;
+    tokio::select! {
+        report = report => match report {
+            Ok(report) => judge(&report),
+            Err(_) => Err(Failure::new("the server's end failed: data may not be on the disks")),
+        },
+        () = signals.next() => Err(Failure::new(
+            "GIVEN UP at the second signal: acknowledged writes of write-back units may be lost",
+        )),
+    }
+}
+
+fn judge(report: &ShutdownReport) -> Result<(), Failure> {
+    if report.connections_cut > 0 {
+        say(&format!("{} connections were cut: they did not log out", report.connections_cut));
+    }
+    if report.failed_syncs.is_empty() {
+        say("stopped");
+        return Ok(());
+    }
+    let failed: Vec<_> =
+        report.failed_syncs.iter().map(|(unit, why)| format!("{unit}: {why}")).collect();
+    Err(Failure::new(format!("the final sync failed: {}", failed.join("; ")))
+        .hint("treat what was written since the last successful flush as lost"))
+}
+
+fn say(text: &str) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(std::io::stderr().lock(), "lunar: {text}");
+}
