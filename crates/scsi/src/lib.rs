@@ -13,6 +13,7 @@ pub mod commands;
 mod fault;
 pub mod inquiry;
 pub mod plan;
+pub mod reservations;
 pub mod sense;
 pub mod unit;
 pub mod vpd;
