@@ -2,7 +2,8 @@
 //! from it.
 
 use crate::plan::{NexusId, Plan, Refusal};
-use crate::plan::{capacity, inform, read_write};
+use crate::plan::{cache, capacity, exclusive, inform, medium, provisioning};
+use crate::plan::{read_write, report, verify};
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::vec::Vec;
 
@@ -77,7 +78,6 @@ pub(crate) type Planner = fn(&mut BlockUnit, &Request<'_>) -> Result<Plan, Refus
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     /// From whom.
-    #[allow(dead_code)]
     pub nexus: NexusId,
     /// What else is known.
     pub context: &'a Context<'a>,
@@ -122,40 +122,125 @@ impl Command {
     }
 }
 
-const NO: Option<u8> = None;
-
-// CDB usage by layout; the first byte becomes the operation code. NACA is evaluated (must be 0),
-// GROUP NUMBER is not.
-const TEST: &[u8] = &[0, 0, 0, 0, 0, 4];
+// CDB usage data by layout; the first byte becomes the operation code. Of CONTROL, NACA is
+// evaluated (it must be 0); GROUP NUMBER is not.
+const NO_FIELDS_6: &[u8] = &[0, 0, 0, 0, 0, 4];
+const DESC_6: &[u8] = &[0, 0x01, 0, 0, 0xff, 4];
 const PAGE_6: &[u8] = &[0, 0x01, 0xff, 0xff, 0xff, 4];
 const BLOCKS_6: &[u8] = &[0, 0x1f, 0xff, 0xff, 0xff, 4];
-const CACHED_10: &[u8] = &[0, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 4];
+const START_6: &[u8] = &[0, 0x01, 0, 0, 0xf7, 4];
+const PREVENT_6: &[u8] = &[0, 0, 0, 0, 0x03, 4];
 const CAPACITY_10: &[u8] = &[0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x01, 4];
-const CACHED_16: &[u8] =
-    &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 4];
+const UNMAP_10: &[u8] = &[0, 0x01, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
+const LUNS_12: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
+const CODES_12: &[u8] = &[0, 0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 4];
+const FUNCTIONS_12: &[u8] = &[0, 0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const CAPACITY_16: &[u8] =
     &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x01, 4];
-const LUNS: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
+const STATUS_16: &[u8] = &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 4];
+const COMPARE_16: &[u8] = &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 255, 0, 4];
+
+/// The layouts of 10, 12 and 16 bytes that most block commands share, with `flags` of byte 1.
+const fn blocks_10(flags: u8) -> [u8; 10] {
+    [0, flags, 255, 255, 255, 255, 0, 255, 255, 4]
+}
+const fn blocks_12(flags: u8) -> [u8; 12] {
+    [0, flags, 255, 255, 255, 255, 255, 255, 255, 255, 0, 4]
+}
+const fn blocks_16(flags: u8) -> [u8; 16] {
+    [0, flags, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 4]
+}
+const DPO_FUA: u8 = 0x18;
+const DPO_BYTCHK: u8 = 0x16;
+const IMMED: u8 = 0x02;
+const UNMAP: u8 = 0x18;
+const UNMAP_NDOB: u8 = 0x19;
 
 /// All commands, by operation code and service action.
+#[rustfmt::skip]
 pub static COMMANDS: &[Command] = {
     use Medium::{Ready, Unneeded, Writable};
-    use Reservation::{Always, Persistent, Read, Write};
-    const ALL: Offered = Offered::Always;
-    #[rustfmt::skip]
-    let table: &[Command] = &[
-        command(0x00, NO, "TEST UNIT READY", "SPC-4 §6.47", (Persistent, Ready, ALL), (TEST, 10), inform::ready),
-        command(0x12, NO, "INQUIRY", "SPC-4 §6.6", (Always, Unneeded, ALL), (PAGE_6, 10), inform::inquiry),
-        command(0x25, NO, "READ CAPACITY (10)", "SBC-3 §5.16", (Persistent, Ready, ALL), (CAPACITY_10, 10), capacity::read_10),
-        command(0x28, NO, "READ (10)", "SBC-3 §5.11", (Read, Ready, ALL), (CACHED_10, 30), read_write::read),
-        command(0x2a, NO, "WRITE (10)", "SBC-3 §5.33", (Write, Writable, ALL), (CACHED_10, 30), read_write::write),
-        command(0x88, NO, "READ (16)", "SBC-3 §5.13", (Read, Ready, ALL), (CACHED_16, 30), read_write::read),
-        command(0x8a, NO, "WRITE (16)", "SBC-3 §5.35", (Write, Writable, ALL), (CACHED_16, 30), read_write::write),
-        command(0x9e, Some(0x10), "READ CAPACITY (16)", "SBC-3 §5.17", (Persistent, Ready, ALL), (CAPACITY_16, 10), capacity::read_16),
-        command(0xa0, NO, "REPORT LUNS", "SPC-4 §6.33", (Always, Unneeded, ALL), (LUNS, 10), inform::luns),
-    ];
-    table
+    use Offered::{Always as All, Removable, Thin};
+    use Reservation::{Always, Persistent, Prevent, Read, StartStop, Write};
+    const NO: Option<u8> = None;
+    const READ: Want = (Read, Ready, All);
+    const WRITE: Want = (Write, Writable, All);
+    const READ_THIN: Want = (Read, Ready, Thin);
+    const WRITE_THIN: Want = (Write, Writable, Thin);
+    const TELL: Want = (Always, Unneeded, All);
+    &[
+    command(0x00, NO, "TEST UNIT READY", "SPC-4 §6.47",
+        (Persistent, Ready, All), (NO_FIELDS_6, 10), inform::ready),
+    command(0x03, NO, "REQUEST SENSE", "SPC-4 §6.39",
+        TELL, (DESC_6, 10), inform::request_sense),
+    command(0x08, NO, "READ (6)", "SBC-3 §5.10",
+        READ, (BLOCKS_6, 30), read_write::read),
+    command(0x0a, NO, "WRITE (6)", "SBC-3 §5.32",
+        WRITE, (BLOCKS_6, 30), read_write::write),
+    command(0x12, NO, "INQUIRY", "SPC-4 §6.6",
+        TELL, (PAGE_6, 10), inform::inquiry),
+    command(0x1b, NO, "START STOP UNIT", "SBC-3 §5.25",
+        (StartStop, Unneeded, All), (START_6, 60), medium::start_stop),
+    command(0x1e, NO, "PREVENT ALLOW MEDIUM REMOVAL", "SBC-3 §5.15",
+        (Prevent, Unneeded, Removable), (PREVENT_6, 10), medium::prevent_allow),
+    command(0x25, NO, "READ CAPACITY (10)", "SBC-3 §5.16",
+        (Persistent, Ready, All), (CAPACITY_10, 10), capacity::read_10),
+    command(0x28, NO, "READ (10)", "SBC-3 §5.11",
+        READ, (&blocks_10(DPO_FUA), 30), read_write::read),
+    command(0x2a, NO, "WRITE (10)", "SBC-3 §5.33",
+        WRITE, (&blocks_10(DPO_FUA), 30), read_write::write),
+    command(0x2e, NO, "WRITE AND VERIFY (10)", "SBC-3 §5.37",
+        WRITE, (&blocks_10(DPO_BYTCHK), 60), verify::write_and_verify),
+    command(0x2f, NO, "VERIFY (10)", "SBC-3 §5.29",
+        READ, (&blocks_10(DPO_BYTCHK), 60), verify::verify),
+    command(0x34, NO, "PRE-FETCH (10)", "SBC-3 §5.8",
+        READ, (&blocks_10(0), 30), cache::prefetch),
+    command(0x35, NO, "SYNCHRONIZE CACHE (10)", "SBC-3 §5.26",
+        (Write, Ready, All), (&blocks_10(IMMED), 60), cache::synchronize),
+    command(0x41, NO, "WRITE SAME (10)", "SBC-3 §5.44",
+        WRITE, (&blocks_10(UNMAP), 120), provisioning::write_same),
+    command(0x42, NO, "UNMAP", "SBC-3 §5.28",
+        WRITE_THIN, (UNMAP_10, 60), provisioning::unmap),
+    command(0x88, NO, "READ (16)", "SBC-3 §5.13",
+        READ, (&blocks_16(DPO_FUA), 30), read_write::read),
+    command(0x89, NO, "COMPARE AND WRITE", "SBC-3 §5.2",
+        WRITE, (COMPARE_16, 30), exclusive::compare_and_write),
+    command(0x8a, NO, "WRITE (16)", "SBC-3 §5.35",
+        WRITE, (&blocks_16(DPO_FUA), 30), read_write::write),
+    command(0x8b, NO, "ORWRITE (16)", "SBC-3 §5.7",
+        WRITE, (&blocks_16(DPO_FUA), 30), exclusive::or_write),
+    command(0x8e, NO, "WRITE AND VERIFY (16)", "SBC-3 §5.39",
+        WRITE, (&blocks_16(DPO_BYTCHK), 60), verify::write_and_verify),
+    command(0x8f, NO, "VERIFY (16)", "SBC-3 §5.31",
+        READ, (&blocks_16(DPO_BYTCHK), 60), verify::verify),
+    command(0x90, NO, "PRE-FETCH (16)", "SBC-3 §5.9",
+        READ, (&blocks_16(0), 30), cache::prefetch),
+    command(0x91, NO, "SYNCHRONIZE CACHE (16)", "SBC-3 §5.27",
+        (Write, Ready, All), (&blocks_16(IMMED), 60), cache::synchronize),
+    command(0x93, NO, "WRITE SAME (16)", "SBC-3 §5.45",
+        WRITE, (&blocks_16(UNMAP_NDOB), 120), provisioning::write_same),
+    command(0x9e, Some(0x10), "READ CAPACITY (16)", "SBC-3 §5.17",
+        (Persistent, Ready, All), (CAPACITY_16, 10), capacity::read_16),
+    command(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.3",
+        READ_THIN, (STATUS_16, 30), provisioning::lba_status),
+    command(0xa0, NO, "REPORT LUNS", "SPC-4 §6.33",
+        TELL, (LUNS_12, 10), inform::luns),
+    command(0xa3, Some(0x0c), "REPORT SUPPORTED OPERATION CODES", "SPC-4 §6.35",
+        (Read, Unneeded, All), (CODES_12, 10), report::operation_codes),
+    command(0xa3, Some(0x0d), "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", "SPC-4 §6.36",
+        (Read, Unneeded, All), (FUNCTIONS_12, 10), report::task_management),
+    command(0xa8, NO, "READ (12)", "SBC-3 §5.12",
+        READ, (&blocks_12(DPO_FUA), 30), read_write::read),
+    command(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",
+        WRITE, (&blocks_12(DPO_FUA), 30), read_write::write),
+    command(0xae, NO, "WRITE AND VERIFY (12)", "SBC-3 §5.38",
+        WRITE, (&blocks_12(DPO_BYTCHK), 60), verify::write_and_verify),
+    command(0xaf, NO, "VERIFY (12)", "SBC-3 §5.30",
+        READ, (&blocks_12(DPO_BYTCHK), 60), verify::verify),
+    ]
 };
+
+type Want = (Reservation, Medium, Offered);
 
 const fn command(
     opcode: u8,

@@ -3,14 +3,14 @@
 //! A plain value with one owner; the target keeps it under the unit's lock and asks it to judge
 //! each command. Nothing here does I/O.
 
-use crate::cdb;
-use crate::cdb::sbc::LbaStatus;
-use crate::cdb::spc::{Inquiry, RequestSense};
-use crate::commands::{self, Found, Request};
-use crate::fault::{invalid_field, invalid_opcode, no_unit};
-use crate::plan::inform::{cut, luns_reply};
-use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
-use crate::sense::Sense;
+pub use crate::state::StateError;
+
+use crate::attention::{Attention, AttentionQueue};
+use crate::commands::{self, Found, Medium, Request};
+use crate::plan::medium::MediumState;
+use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal, inform, provisioning};
+use crate::sense::{Sense, SenseFormat};
+use crate::state;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -75,30 +75,28 @@ pub struct Context<'a> {
 /// Extents as [`MapStatus`](crate::plan::Plan::MapStatus) found them.
 pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 
-/// Why the state of a former run could not be taken up.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub struct StateError(pub &'static str);
-
 /// One block logical unit: what it is, who uses it, and what they have done to it.
 #[derive(Debug)]
 pub struct BlockUnit {
     options: UnitOptions,
     nexuses: BTreeMap<NexusId, Nexus>,
+    medium: MediumState,
 }
 
+/// What the unit knows of one nexus.
 #[derive(Debug)]
 struct Nexus {
-    #[allow(dead_code)]
     initiator: InitiatorPort,
-    #[allow(dead_code)]
     port: TargetPort,
+    attentions: AttentionQueue,
+    /// PREVENT of this nexus forbids ejection.
+    prevents_removal: bool,
 }
 
 impl BlockUnit {
     /// A unit no one uses yet.
     pub fn new(options: UnitOptions) -> Self {
-        Self { options, nexuses: BTreeMap::new() }
+        Self { options, nexuses: BTreeMap::new(), medium: MediumState::Ready }
     }
 
     /// What it is.
@@ -109,19 +107,23 @@ impl BlockUnit {
     /// Takes up the state of a former run: reservations that persist, saved mode pages.
     ///
     /// # Errors
-    /// When `state` is not what [`persistent_state`](Self::persistent_state) once gave.
+    /// When `state` is not what [`persistent_state`](Self::persistent_state) once gave; the unit
+    /// is as it was then.
     pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
-        if state.is_empty() { Ok(()) } else { Err(StateError("unknown version")) }
+        state::decode(state).map(|_| ())
     }
 
-    /// What must survive the process.
+    /// What must survive the process: versioned, with a checksum.
     pub fn persistent_state(&self) -> Vec<u8> {
-        Vec::new()
+        state::encode(&[])
     }
 
-    /// An initiator has logged in.
+    /// An initiator has logged in; it is told of the power-on first.
     pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
-        self.nexuses.insert(nexus, Nexus { initiator, port });
+        let mut attentions = AttentionQueue::new();
+        attentions.establish(Attention::POWER_ON_RESET);
+        let state = Nexus { initiator, port, attentions, prevents_removal: false };
+        self.nexuses.insert(nexus, state);
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
@@ -129,7 +131,8 @@ impl BlockUnit {
         self.nexuses.remove(&nexus);
     }
 
-    /// Judges a command.
+    /// Judges a command, in this order: unit attention, operation code, CONTROL, reservations,
+    /// medium, write protection, then the command's own fields.
     ///
     /// # Errors
     /// The refusal to send, when the command may not run.
@@ -139,12 +142,23 @@ impl BlockUnit {
         context: &Context<'_>,
         cdb: &[u8],
     ) -> Result<Plan, Refusal> {
+        if !tells_despite_attention(cdb)
+            && let Some(attention) = self.take_attention(nexus)
+        {
+            return Err(attention.sense().into());
+        }
         let command = match commands::find(&self.options, cdb) {
             Found::Command(command) => command,
-            Found::NoServiceAction => return Err(invalid_field(1, Some(4)).into()),
-            Found::NoOpcode => return Err(invalid_opcode().into()),
+            Found::NoServiceAction => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
+            Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
+        if command.medium != Medium::Unneeded {
+            self.medium.check()?;
+        }
+        if command.medium == Medium::Writable {
+            self.check_writable()?;
+        }
         command.plan(self, &Request { nexus, context, cdb })
     }
 
@@ -156,23 +170,39 @@ impl BlockUnit {
         &mut self,
         _nexus: NexusId,
         _context: &Context<'_>,
-        _parked: Parked,
-        _data: &[u8],
+        parked: Parked,
+        data: &[u8],
     ) -> Result<Plan, Refusal> {
-        Err(invalid_opcode().into())
+        match parked.cdb.first() {
+            Some(0x42) => provisioning::unmap_list(self, data),
+            _ => Err(Sense::INVALID_OPERATION_CODE.into()),
+        }
     }
 
-    /// Sense as the initiator gets it.
+    /// Sense as the initiator gets it: fixed or descriptor, as D_SENSE says.
     pub fn encode_sense(&self, sense: &Sense) -> Vec<u8> {
-        let [code, qualifier] = sense.code.to_be_bytes();
-        alloc::vec![0x70, 0, sense.key.0, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]
+        sense.encode(SenseFormat::Fixed)
     }
 
-    /// LOGICAL UNIT RESET, or a reset of the target around it.
-    pub fn reset(&mut self, _by: Option<NexusId>) {}
+    /// LOGICAL UNIT RESET, or a reset of the target around it, by a nexus if one asked for it.
+    pub fn reset(&mut self, by: Option<NexusId>) {
+        for nexus in self.nexuses.values_mut() {
+            nexus.prevents_removal = false;
+        }
+        if self.medium == MediumState::Stopped {
+            self.medium = MediumState::Ready;
+        }
+        self.raise(Attention::RESET_BY_FUNCTION.0, by);
+    }
 
-    /// Establishes a unit attention for every nexus but one.
-    pub fn raise(&mut self, _attention_code: u16, _except: Option<NexusId>) {}
+    /// Establishes a unit attention (`0xAAQQ`) for every nexus but one.
+    pub fn raise(&mut self, attention_code: u16, except: Option<NexusId>) {
+        for (id, nexus) in &mut self.nexuses {
+            if Some(*id) != except {
+                nexus.attentions.establish(Attention(attention_code));
+            }
+        }
+    }
 
     /// WCE, as the caching page has it now.
     pub fn write_cache_enabled(&self) -> bool {
@@ -183,64 +213,99 @@ impl BlockUnit {
     pub(crate) fn is_durable(&self, fua: bool) -> bool {
         fua || !self.write_cache_enabled()
     }
+
+    /// The next unit attention of a nexus, cleared by being told.
+    pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Attention> {
+        self.nexuses.get_mut(&nexus)?.attentions.take()
+    }
+
+    pub(crate) fn clear_attention(&mut self, nexus: NexusId, attention: Attention) {
+        if let Some(nexus) = self.nexuses.get_mut(&nexus) {
+            nexus.attentions.clear(attention);
+        }
+    }
+
+    pub(crate) fn medium(&self) -> MediumState {
+        self.medium
+    }
+
+    pub(crate) fn set_medium(&mut self, medium: MediumState) {
+        self.medium = medium;
+    }
+
+    /// Whether any nexus forbids ejection.
+    pub(crate) fn is_removal_prevented(&self) -> bool {
+        self.nexuses.values().any(|nexus| nexus.prevents_removal)
+    }
+
+    pub(crate) fn set_prevented(&mut self, nexus: NexusId, prevents: bool) {
+        if let Some(nexus) = self.nexuses.get_mut(&nexus) {
+            nexus.prevents_removal = prevents;
+        }
+    }
+
+    fn check_writable(&self) -> Result<(), Sense> {
+        if self.options.read_only { Err(Sense::WRITE_PROTECTED) } else { Ok(()) }
+    }
+}
+
+/// INQUIRY, REPORT LUNS and REQUEST SENSE are done whatever unit attention waits. SAM-5 §5.14.
+fn tells_despite_attention(cdb: &[u8]) -> bool {
+    matches!(cdb.first(), Some(0x03 | 0x12 | 0xa0))
+}
+
+/// The CDB is long enough, and its CONTROL byte does not ask for auto contingent allegiance
+/// (NORMACA is 0). SAM-5 §5.2.
+fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
+    const NACA: u8 = 0x04;
+    let last = bytes.saturating_sub(1);
+    match cdb.get(last) {
+        Some(control) if control & NACA == 0 => Ok(()),
+        // CDBs have at most 16 bytes here.
+        _ => Err(Sense::invalid_field_in_cdb(last as u16, Some(2))),
+    }
 }
 
 /// Judges a command for a LUN that has no unit, and for the REPORT LUNS well known unit.
 ///
-/// INQUIRY answers that nothing is there (qualifier 3, type 1Fh), REPORT LUNS answers, REQUEST
-/// SENSE tells LOGICAL UNIT NOT SUPPORTED as parameter data.
+/// Without a unit INQUIRY answers that nothing is there (qualifier 3, type 1Fh), REPORT LUNS
+/// answers, REQUEST SENSE tells LOGICAL UNIT NOT SUPPORTED as parameter data. The well known unit
+/// answers these, and TEST UNIT READY, as a unit of its own (type 1Eh). SPC-4 §8.
 ///
 /// # Errors
-/// Everything else: LOGICAL UNIT NOT SUPPORTED.
-pub fn absent_unit_plan(_lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<Plan, Refusal> {
-    match cdb.first() {
-        Some(0x12) => {
-            let raw = Inquiry::decode(&cdb::first(cdb));
-            if raw.flags & 1 != 0 || raw.page != 0 {
-                return Err(invalid_field(2, Some(7)).into());
-            }
-            let mut reply = alloc::vec![0; 36];
-            reply[0] = 0x7f;
-            reply[2] = 6;
-            reply[3] = 0x12;
-            reply[4] = 31;
-            reply[8..36].fill(b' ');
-            Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
-        }
-        Some(0xa0) => Ok(Plan::Reply(luns_reply(context, cdb)?)),
-        Some(0x03) => {
-            let raw = RequestSense::decode(&cdb::first(cdb));
-            let reply = alloc::vec![0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x25, 0, 0, 0, 0, 0];
-            Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
-        }
-        _ => Err(no_unit().into()),
+/// Everything else: LOGICAL UNIT NOT SUPPORTED; of the well known unit, INVALID COMMAND OPERATION
+/// CODE.
+pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<Plan, Refusal> {
+    const WELL_KNOWN: u8 = 0x1e;
+    let is_well_known = lun == Lun::REPORT_LUNS;
+    let refusal = if is_well_known {
+        Sense::INVALID_OPERATION_CODE
+    } else {
+        Sense::LOGICAL_UNIT_NOT_SUPPORTED
+    };
+    if let Some(bytes) = cdb.first().and_then(|opcode| crate::cdb::length(*opcode)) {
+        check_control(cdb, bytes)?;
     }
+    let reply = match cdb.first() {
+        Some(0x00) if is_well_known => Vec::new(),
+        Some(0x03) if is_well_known => inform::sense_data(&Sense::NO_ADDITIONAL_SENSE, cdb),
+        Some(0x03) => inform::sense_data(&refusal, cdb),
+        Some(0x12) => {
+            let mut reply = inform::inquiry_of_no_unit(cdb)?;
+            if let Some(byte) = reply.first_mut()
+                && is_well_known
+            {
+                *byte = WELL_KNOWN;
+            }
+            reply
+        }
+        Some(0xa0) => inform::luns_reply(context, cdb)?,
+        _ => return Err(refusal.into()),
+    };
+    Ok(Plan::Reply(reply))
 }
 
 /// What GET LBA STATUS answers for these extents, cut to the allocation length. SBC-3 §5.3.2.
 pub fn lba_status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) -> Vec<u8> {
-    let mut reply = alloc::vec![0; 8];
-    for (range, mapped) in extents {
-        let mut range = *range;
-        while range.count > 0 && reply.len() < allocation_bytes as usize {
-            let count = u32::try_from(range.count).unwrap_or(u32::MAX);
-            let status = LbaStatus { lba: range.lba, count, status: u8::from(!mapped) };
-            reply.extend_from_slice(&status.encode());
-            range.lba = range.lba.saturating_add(count.into());
-            range.count -= u64::from(count);
-        }
-    }
-    // PARAMETER DATA LENGTH counts what follows it.
-    let bytes = u32::try_from(reply.len() - 4).unwrap_or(u32::MAX);
-    reply[..4].copy_from_slice(&bytes.to_be_bytes());
-    cut(reply, allocation_bytes)
-}
-
-/// The CDB is long enough, and its CONTROL byte does not ask for auto contingent allegiance.
-fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
-    let last = bytes.saturating_sub(1);
-    match cdb.get(last) {
-        Some(control) if control & 0x04 == 0 => Ok(()),
-        _ => Err(invalid_field(last as u16, Some(2))),
-    }
+    provisioning::status_reply(extents, allocation_bytes)
 }

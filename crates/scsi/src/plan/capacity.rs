@@ -5,14 +5,14 @@ use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{Capacity16, ReadCapacity10, ServiceActionIn16};
 use crate::commands::Request;
-use crate::fault::{invalid_field, out_of_range};
+use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
 /// READ CAPACITY (10). SBC-3 §5.16: a last LBA that needs more than 32 bits is FFFFFFFFh.
 pub(crate) fn read_10(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = ReadCapacity10::decode(&first(request.cdb));
     let last = last_lba(unit);
-    check_pmi(raw.flags & 1 != 0, raw.lba.into(), last, 8)?;
+    check_pmi(raw.flags & 1 != 0, raw.lba.into(), last)?;
     let short = u32::try_from(last).unwrap_or(u32::MAX);
     let mut reply = short.to_be_bytes().to_vec();
     reply.extend_from_slice(&unit.options().block_bytes.to_be_bytes());
@@ -23,7 +23,7 @@ pub(crate) fn read_10(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
 pub(crate) fn read_16(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = ServiceActionIn16::decode(&first(request.cdb));
     let last = last_lba(unit);
-    check_pmi(raw.flags & 1 != 0, raw.lba, last, 14)?;
+    check_pmi(raw.flags & 1 != 0, raw.lba, last)?;
     let options = unit.options();
     let ratio = options.physical_block_bytes.checked_div(options.block_bytes).unwrap_or(1).max(1);
     // LBPME and LBPRZ: deallocated blocks read as zeroes.
@@ -44,13 +44,12 @@ fn last_lba(unit: &BlockUnit) -> u64 {
 
 /// PMI asks for the last block before a substantial delay, of which there is none here; without
 /// PMI the address must be 0.
-fn check_pmi(pmi: bool, lba: u64, last: u64, flags_at: u16) -> Result<(), Refusal> {
+fn check_pmi(pmi: bool, lba: u64, last: u64) -> Result<(), Refusal> {
     if !pmi && lba != 0 {
-        return Err(invalid_field(2, Some(7)).into());
+        return Err(Sense::invalid_field_in_cdb(2, Some(7)).into());
     }
     if pmi && lba > last {
-        return Err(out_of_range(lba).into());
+        return Err(Sense::LBA_OUT_OF_RANGE.with_information(lba).into());
     }
-    let _ = flags_at;
     Ok(())
 }

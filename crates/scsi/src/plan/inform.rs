@@ -1,14 +1,19 @@
-//! Commands that tell about the unit and touch no block.
+//! Commands that tell about the unit and touch no block: TEST UNIT READY, REQUEST SENSE, INQUIRY,
+//! REPORT LUNS; the last three also where there is no unit.
 
 use super::{Plan, Refusal};
+use crate::attention::Attention;
 use crate::cdb::first;
-use crate::cdb::spc::{Inquiry, ReportLuns};
+use crate::cdb::spc::{Inquiry, ReportLuns, RequestSense};
 use crate::commands::Request;
-use crate::fault::invalid_field;
-use crate::sense::Sense;
+use crate::inquiry;
+use crate::sense::{Sense, SenseFormat};
 use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
 use wire::Lun;
+
+/// iSCSIProtocolLevel of RFC 7143, the one level there is here.
+const PROTOCOL_LEVEL: u8 = 1;
 
 /// Cuts data-in to the allocation length.
 pub(crate) fn cut(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
@@ -21,50 +26,77 @@ pub(crate) fn ready(_: &mut BlockUnit, _: &Request<'_>) -> Result<Plan, Refusal>
     Ok(Plan::Reply(Vec::new()))
 }
 
+/// REQUEST SENSE. SPC-4 §6.39: tells a waiting unit attention and so clears it, or why the unit
+/// is not ready.
+pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let sense = match unit.take_attention(request.nexus) {
+        Some(attention) => attention.sense(),
+        None => unit.medium().check().err().unwrap_or(Sense::NO_ADDITIONAL_SENSE),
+    };
+    Ok(Plan::Reply(sense_data(&sense, request.cdb)))
+}
+
+/// Sense as parameter data, in the format the DESC bit asks for.
+pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
+    const DESC: u8 = 0x01;
+    let raw = RequestSense::decode(&first(cdb));
+    let format = if raw.flags & DESC != 0 { SenseFormat::Descriptor } else { SenseFormat::Fixed };
+    cut(sense.encode(format), raw.allocation_bytes.into())
+}
+
 /// INQUIRY. SPC-4 §6.6.
 pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let raw = Inquiry::decode(&first(request.cdb));
-    if raw.flags & 1 != 0 || raw.page != 0 {
-        return Err(invalid_field(2, Some(7)).into());
+    let asked = inquiry_request(request.cdb);
+    let reply = inquiry::reply(unit.options(), request.context.port, PROTOCOL_LEVEL, asked)?;
+    Ok(Plan::Reply(reply))
+}
+
+/// INQUIRY where there is no unit: the standard data say so, there are no pages.
+pub(crate) fn inquiry_of_no_unit(cdb: &[u8]) -> Result<Vec<u8>, Sense> {
+    let asked = inquiry_request(cdb);
+    if asked.vital || asked.page != 0 {
+        return Err(Sense::invalid_field_in_cdb(2, None));
     }
-    let options = unit.options();
-    let mut reply = alloc::vec![0; 36];
-    reply[1] = if options.removable { 0x80 } else { 0 };
-    reply[2] = 6;
-    reply[3] = 0x12;
-    reply[4] = 31;
-    reply[7] = 2;
-    reply[8..36].fill(b' ');
-    for (to, from) in reply[8..16].iter_mut().zip(b"LUNAR   ") {
-        *to = *from;
+    let reply = inquiry::standard_of_no_unit(PROTOCOL_LEVEL);
+    Ok(cut(reply, asked.allocation_bytes.into()))
+}
+
+fn inquiry_request(cdb: &[u8]) -> inquiry::Request {
+    const EVPD: u8 = 0x01;
+    let raw = Inquiry::decode(&first(cdb));
+    inquiry::Request {
+        vital: raw.flags & EVPD != 0,
+        page: raw.page,
+        allocation_bytes: raw.allocation_bytes,
     }
-    for (to, from) in reply[16..32].iter_mut().zip(options.product.bytes()) {
-        *to = from;
-    }
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
 }
 
 /// REPORT LUNS. SPC-4 §6.33.
-pub(crate) fn luns(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    Ok(Plan::Reply(luns_reply(request.context, request.cdb)?))
+pub(crate) fn luns(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let reply = luns_reply(request.context, request.cdb)?;
+    unit.clear_attention(request.nexus, Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+    Ok(Plan::Reply(reply))
 }
 
 /// What REPORT LUNS answers, through whichever unit it is asked.
 pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
+    const HEADER_BYTES: usize = 8;
+    const ALLOCATION_BYTES_MIN: u32 = 16;
     let raw = ReportLuns::decode(&first(cdb));
-    if raw.allocation_bytes < 16 {
-        return Err(invalid_field(6, Some(7)));
+    if raw.allocation_bytes < ALLOCATION_BYTES_MIN {
+        return Err(Sense::invalid_field_in_cdb(6, None));
     }
-    let luns: &[Lun] = match raw.select_report {
-        0x00 | 0x02 => context.luns,
-        0x01 => &[],
-        _ => return Err(invalid_field(2, Some(7))),
+    let (units, well_known): (&[Lun], &[Lun]) = match raw.select_report {
+        0x00 => (context.luns, &[]),
+        0x01 => (&[], &[Lun::REPORT_LUNS]),
+        0x02 => (context.luns, &[Lun::REPORT_LUNS]),
+        _ => return Err(Sense::invalid_field_in_cdb(2, None)),
     };
-    let mut reply = alloc::vec![0; 8];
-    for lun in luns {
+    let mut reply = alloc::vec![0; HEADER_BYTES];
+    for lun in units.iter().chain(well_known) {
         reply.extend_from_slice(&lun.0);
     }
-    let list_bytes = u32::try_from(reply.len() - 8).unwrap_or(u32::MAX);
+    let list_bytes = u32::try_from(reply.len() - HEADER_BYTES).unwrap_or(u32::MAX);
     reply[..4].copy_from_slice(&list_bytes.to_be_bytes());
     Ok(cut(reply, raw.allocation_bytes))
 }

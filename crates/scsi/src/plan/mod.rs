@@ -3,9 +3,15 @@
 //! `BlockUnit::plan` makes a [`Plan`] or a [`Refusal`]; the target's executor collects
 //! [`data_out_bytes`](Plan::data_out_bytes), runs the plan on the unit's device and answers.
 
+pub(crate) mod cache;
 pub(crate) mod capacity;
+pub(crate) mod exclusive;
 pub(crate) mod inform;
+pub(crate) mod medium;
+pub(crate) mod provisioning;
 pub(crate) mod read_write;
+pub(crate) mod report;
+pub(crate) mod verify;
 
 use crate::sense::Sense;
 use alloc::vec::Vec;

@@ -3,7 +3,6 @@
 use super::{LbaRange, Plan, Refusal};
 use crate::cdb::sbc::Blocks;
 use crate::commands::Request;
-use crate::fault::{invalid_field, out_of_range};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
@@ -26,7 +25,7 @@ pub(crate) fn write(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan,
 pub(crate) fn unprotected(request: &Request<'_>) -> Result<Blocks, Sense> {
     let blocks = Blocks::decode(request.cdb);
     if blocks.protect() != 0 {
-        return Err(invalid_field(1, Some(7)));
+        return Err(Sense::invalid_field_in_cdb(1, Some(7)));
     }
     Ok(blocks)
 }
@@ -36,7 +35,7 @@ pub(crate) fn unprotected(request: &Request<'_>) -> Result<Blocks, Sense> {
 pub(crate) fn transfer(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
     let range = within(unit, blocks.lba, blocks.count)?;
     if blocks.count > u64::from(unit.options().transfer_blocks_max) {
-        return Err(invalid_field(blocks.count_at, Some(7)));
+        return Err(Sense::invalid_field_in_cdb(blocks.count_at, Some(7)));
     }
     Ok(range)
 }
@@ -46,6 +45,6 @@ pub(crate) fn within(unit: &BlockUnit, lba: u64, count: u64) -> Result<LbaRange,
     let end = unit.options().block_count;
     match lba.checked_add(count) {
         Some(after) if after <= end => Ok(LbaRange { lba, count }),
-        _ => Err(out_of_range(lba.max(end))),
+        _ => Err(Sense::LBA_OUT_OF_RANGE.with_information(lba.max(end))),
     }
 }

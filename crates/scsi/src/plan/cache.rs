@@ -1,0 +1,32 @@
+//! SYNCHRONIZE CACHE, PRE-FETCH.
+
+use super::read_write::within;
+use super::{LbaRange, Plan, Refusal};
+use crate::cdb::sbc::Blocks;
+use crate::commands::Request;
+use crate::sense::Sense;
+use crate::unit::BlockUnit;
+
+/// SYNCHRONIZE CACHE (10, 16). SBC-3 §5.26, §5.27. All of the unit is flushed, whatever part was
+/// asked for; SYNC_NV, obsolete, changes nothing.
+pub(crate) fn synchronize(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    const IMMED: u8 = 0x02;
+    let blocks = Blocks::decode(request.cdb);
+    to_the_end(unit, blocks)?;
+    Ok(Plan::Flush { immediate: blocks.flags & IMMED != 0 })
+}
+
+/// PRE-FETCH (10, 16). SBC-3 §5.8, §5.9.
+pub(crate) fn prefetch(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let range = to_the_end(unit, Blocks::decode(request.cdb))?;
+    Ok(Plan::Prefetch { range })
+}
+
+/// The range of a command whose count of 0 means all from the first block on.
+fn to_the_end(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
+    let mut range = within(unit, blocks.lba, blocks.count)?;
+    if range.count == 0 {
+        range.count = unit.options().block_count - range.lba;
+    }
+    Ok(range)
+}

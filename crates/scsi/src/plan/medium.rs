@@ -1,0 +1,105 @@
+//! START STOP UNIT, PREVENT ALLOW MEDIUM REMOVAL.
+
+use super::{Plan, Refusal};
+use crate::attention::Attention;
+use crate::cdb::first;
+use crate::cdb::sbc::StartStop;
+use crate::cdb::spc::PreventAllow;
+use crate::commands::Request;
+use crate::sense::Sense;
+use crate::unit::BlockUnit;
+use alloc::vec::Vec;
+
+/// Whether the medium can be reached.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum MediumState {
+    /// Yes.
+    #[default]
+    Ready,
+    /// It is there, but START STOP UNIT has stopped the unit.
+    Stopped,
+    /// It has been ejected.
+    Ejected,
+}
+
+impl MediumState {
+    /// What a command that needs the medium is told.
+    pub(crate) fn check(self) -> Result<(), Sense> {
+        match self {
+            Self::Ready => Ok(()),
+            Self::Stopped => Err(Sense::NOT_READY_INITIALIZING_COMMAND_REQUIRED),
+            Self::Ejected => Err(Sense::MEDIUM_NOT_PRESENT),
+        }
+    }
+}
+
+wire::wire_enum! {
+    /// POWER CONDITION of START STOP UNIT. SBC-3 §5.25.
+    pub struct PowerCondition(u8) {
+        START_VALID = 0x0, ACTIVE = 0x1, IDLE = 0x2, STANDBY = 0x3, LU_CONTROL = 0x7,
+        FORCE_IDLE_0 = 0xa, FORCE_STANDBY_0 = 0xb,
+    }
+}
+
+/// START STOP UNIT. SBC-3 §5.25.
+pub(crate) fn start_stop(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    const IMMED: u8 = 0x01;
+    const NO_FLUSH: u8 = 0x04;
+    const LOAD_EJECT: u8 = 0x02;
+    const START: u8 = 0x01;
+    let raw = StartStop::decode(&first(request.cdb));
+    let condition = PowerCondition(raw.condition >> 4);
+    if condition != PowerCondition::START_VALID {
+        return power_condition(condition);
+    }
+    let start = raw.condition & START != 0;
+    if raw.condition & LOAD_EJECT != 0 {
+        load_or_eject(unit, request, start)?;
+    } else if unit.medium() == MediumState::Ejected {
+        MediumState::Ejected.check()?;
+    } else {
+        unit.set_medium(if start { MediumState::Ready } else { MediumState::Stopped });
+    }
+    if start || raw.condition & NO_FLUSH != 0 {
+        return Ok(Plan::Reply(Vec::new()));
+    }
+    Ok(Plan::Flush { immediate: raw.flags & IMMED != 0 })
+}
+
+/// A unit without a motor is as ready in each of its power conditions: it enters and leaves them
+/// at once. START and LOEJ are ignored then.
+fn power_condition(condition: PowerCondition) -> Result<Plan, Refusal> {
+    match condition.name() {
+        Some(_) => Ok(Plan::Reply(Vec::new())),
+        None => Err(Sense::invalid_field_in_cdb(4, Some(7)).into()),
+    }
+}
+
+fn load_or_eject(unit: &mut BlockUnit, request: &Request<'_>, load: bool) -> Result<(), Refusal> {
+    if !unit.options().removable {
+        return Err(Sense::invalid_field_in_cdb(4, Some(1)).into());
+    }
+    if load {
+        if unit.medium() == MediumState::Ejected {
+            let changed = Attention::MEDIUM_MAY_HAVE_CHANGED;
+            unit.raise(changed.0, Some(request.nexus));
+        }
+        unit.set_medium(MediumState::Ready);
+    } else {
+        if unit.is_removal_prevented() {
+            return Err(Sense::MEDIUM_REMOVAL_PREVENTED.into());
+        }
+        unit.set_medium(MediumState::Ejected);
+    }
+    Ok(())
+}
+
+/// PREVENT ALLOW MEDIUM REMOVAL. SBC-3 §5.15: each nexus prevents for itself.
+pub(crate) fn prevent_allow(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = PreventAllow::decode(&first(request.cdb));
+    match raw.prevent & 3 {
+        prevent @ (0 | 1) => unit.set_prevented(request.nexus, prevent == 1),
+        _ => return Err(Sense::invalid_field_in_cdb(4, Some(1)).into()),
+    }
+    Ok(Plan::Reply(Vec::new()))
+}
