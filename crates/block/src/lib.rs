@@ -5,6 +5,7 @@
 mod buffer;
 mod device;
 mod error;
+mod file;
 mod memory;
 
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
@@ -13,4 +14,5 @@ pub use device::{
     PHYSICAL_BLOCK_BYTES_MAX, Sparse,
 };
 pub use error::{Error, ErrorKind};
+pub use file::{FileDevice, FileIdentity, FileOptions, file_identity};
 pub use memory::MemoryDevice;

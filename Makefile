@@ -1,0 +1,59 @@
+# Lunar: what one types. `make` alone lists it.
+SHELL := /bin/sh
+CARGO ?= cargo
+DEMO_SIZE ?= 1G
+DEMO_PORT ?= 3260
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint unit interop doc soak fuzz conformance interop-kernel
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
+	@scripts/setup build
+	$(CARGO) build --release --locked -p lunar
+	@mkdir -p demo
+	@scripts/run-release serve demo/disk.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
+
+test: ## Install what is missing, run every test: style, unit, property, interop, documentation
+	@scripts/setup test
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory interop
+	@$(MAKE) --no-print-directory doc
+
+check: ## The quick ones: style, unit and property tests (no peers)
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory unit
+
+lint: ## rustfmt and clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+unit: ## Unit and property tests, the rules of the house
+	$(CARGO) test --locked --workspace --exclude interop
+
+interop: ## Real peers against the release build: libiscsi, QEMU, tgt
+	$(CARGO) build --release --locked -p lunar
+	$(CARGO) test --locked -p interop
+
+doc: ## The API documentation, without a warning
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+soak: ## The long forms of the tests that run by seed
+	@scripts/setup test
+	LUNAR_SOAK=1 PROPTEST_CASES=20000 $(CARGO) test --locked --release --workspace
+
+fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60)
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+conformance: ## Run the libiscsi suite and write CONFORMANCE.md
+	@scripts/setup test
+	$(CARGO) run --locked -p interop -- conformance
+
+interop-kernel: ## A Debian 6.1 kernel in a QEMU guest logs in, makes a file system, checks it
+	@scripts/setup kernel
+	$(CARGO) build --release --locked -p lunar
+	interop/kernel/run

@@ -1,0 +1,272 @@
+//! A file or block device of this machine as a disk.
+
+mod commit;
+mod direct;
+mod disk;
+mod lock;
+mod open;
+mod ranges;
+mod sparse;
+#[cfg(test)]
+mod tests;
+mod unsafe_fcntl;
+mod workers;
+
+use crate::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Sparse,
+};
+use bytes::Bytes;
+use commit::{GroupCommit, SyncError};
+use disk::{Disk, InlineRead};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use workers::Workers;
+
+pub use lock::FileIdentity;
+pub use open::{FileOptions, file_identity};
+
+/// Threads of one device: as many transfers the kernel sees at once.
+const THREADS_MAX: usize = 16;
+
+/// A file or block device of this machine.
+///
+/// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by a bounded pool of
+///   threads. Writes go into the page cache inline, and by way of the pool for a while after one
+///   was slow. With `direct`, all goes by way of the pool, past the page cache.
+/// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
+///   poisoned until it is opened again: writes and flushes give `Poisoned`, reads go on.
+/// * It is locked exclusively, in a way QEMU respects. The lock lasts until the device and the
+///   transfers begun on it are gone. Read-only, it is shared with other readers.
+/// * Neither a write nor a read of a block is torn by another transfer.
+#[derive(Debug)]
+pub struct FileDevice {
+    disk: Arc<Disk>,
+    commit: Arc<GroupCommit>,
+    workers: Workers,
+}
+
+impl FileDevice {
+    /// Opens a file or block device, or makes the file.
+    ///
+    /// # Errors
+    /// `Open`, with what is wrong and what helps: it does not exist and no size is given, it is
+    /// neither file nor block device, no permission, in use (by whom, where that can be seen), an
+    /// impossible shape ([`Geometry::new`]), direct I/O not possible.
+    pub fn open(options: FileOptions) -> Result<Arc<Self>, Error> {
+        let disk = Arc::new(open::open(&options)?);
+        let synced = Arc::clone(&disk);
+        Ok(Self::with_sync(disk, move || Ok(rustix::fs::fdatasync(&synced.file)?)))
+    }
+
+    fn with_sync(
+        disk: Arc<Disk>,
+        sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            disk,
+            commit: GroupCommit::new(sync),
+            workers: Workers::new("lunar-file", THREADS_MAX),
+        })
+    }
+
+    /// Which file or device it is, whatever its path.
+    ///
+    /// # Errors
+    /// `Open` when the system does not say.
+    pub fn identity(&self) -> Result<FileIdentity, Error> {
+        let metadata = self.disk.file.metadata();
+        metadata.map(|metadata| FileIdentity::of(&metadata)).map_err(|error| {
+            Error::new(ErrorKind::Open, self.name(), "it cannot be looked at").because(error)
+        })
+    }
+
+    /// Runs a blocking transfer on a worker.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        range: BlockRange,
+        job: impl FnOnce(&Disk) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let disk = Arc::clone(&self.disk);
+        match self.workers.run(move || job(&disk)).await {
+            Ok(result) => result,
+            Err(lost) => {
+                let error = Error::new(ErrorKind::Medium, self.name(), "the transfer was lost");
+                Err(error.at(range).because(lost))
+            }
+        }
+    }
+
+    /// What every change checks first.
+    fn check_writable(&self) -> Result<(), Error> {
+        if self.disk.read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, self.name(), "it is read-only"));
+        }
+        if self.commit.is_poisoned() {
+            return Err(self.poisoned());
+        }
+        Ok(())
+    }
+
+    fn poisoned(&self) -> Error {
+        let what = "a sync has failed: what was written since the last good one may be lost; \
+                    check the device and open it again";
+        Error::new(ErrorKind::Poisoned, self.name(), what)
+    }
+
+    async fn commit(&self) -> Result<(), Error> {
+        match self.commit.commit(&self.workers).await {
+            Ok(()) => Ok(()),
+            Err(SyncError::Poisoned) => Err(self.poisoned()),
+            Err(SyncError::Failed(error)) => {
+                tracing::error!(device = self.name(), %error, "a sync failed: no more writes");
+                let failed = Error::new(ErrorKind::Medium, self.name(), "the sync failed");
+                Err(failed.because(error))
+            }
+        }
+    }
+
+    async fn read_bytes(
+        &self,
+        range: BlockRange,
+        bytes: Range<u64>,
+        mut into: Buffer,
+    ) -> Result<Buffer, Error> {
+        let len = (bytes.end - bytes.start) as usize;
+        let failed = |error| self.disk.failed("reading failed", range, error);
+        let done = self.disk.read_cached(&bytes, &mut into[..len]).map_err(failed)?;
+        if done == len {
+            return Ok(into);
+        }
+        self.blocking(range, move |disk| {
+            let rest = bytes.start + done as u64..bytes.end;
+            let result = disk.read(&rest, &mut into[done..len]);
+            result.map_err(|error| disk.failed("reading failed", range, error))?;
+            Ok(into)
+        })
+        .await
+    }
+
+    async fn write_bytes(
+        &self,
+        range: BlockRange,
+        bytes: Range<u64>,
+        from: Bytes,
+    ) -> Result<(), Error> {
+        let failed = |error| self.disk.failed("writing failed", range, error);
+        if self.disk.write_inline(&bytes, &from).map_err(failed)? {
+            return Ok(());
+        }
+        self.blocking(range, move |disk| {
+            let result = disk.write(&bytes, &from);
+            result.map_err(|error| disk.failed("writing failed", range, error))
+        })
+        .await
+    }
+
+    /// Deallocates or zeroes.
+    async fn clear(&self, range: BlockRange, deallocate: bool, durable: bool) -> Result<(), Error> {
+        let bytes = self.disk.geometry.checked_range(self.name(), range)?;
+        self.check_writable()?;
+        if !bytes.is_empty() {
+            self.blocking(range, move |disk| {
+                let result = if deallocate { disk.deallocate(&bytes) } else { disk.zero(&bytes) };
+                result.map_err(|error| disk.failed("zeroing failed", range, error))
+            })
+            .await?;
+        }
+        if durable { self.commit().await } else { Ok(()) }
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn name(&self) -> &str {
+        &self.disk.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry
+    }
+
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        Box::pin(async move {
+            let bytes = self.disk.geometry.checked(self.name(), range, into.len(), false)?;
+            if bytes.is_empty() { Ok(into) } else { self.read_bytes(range, bytes, into).await }
+        })
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let bytes = self.disk.geometry.checked(self.name(), range, from.len(), true)?;
+            self.check_writable()?;
+            if !bytes.is_empty() {
+                self.write_bytes(range, bytes, from).await?;
+            }
+            if durable { self.commit().await } else { Ok(()) }
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move { if self.disk.read_only { Ok(()) } else { self.commit().await } })
+    }
+
+    fn prefetch(&self, range: BlockRange) {
+        let Some(bytes) = self.disk.geometry.byte_range(range) else { return };
+        if self.disk.direct.is_none() && !bytes.is_empty() {
+            let disk = Arc::clone(&self.disk);
+            self.workers.try_run(move || disk.prefetch(&bytes));
+        }
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        Some(self)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.disk.read_only
+    }
+
+    fn io_tier(&self) -> String {
+        match (self.disk.direct, self.disk.inline_read) {
+            (Some(_), _) => "direct, pool",
+            (None, InlineRead::Never) => "inline writes, pool",
+            (None, _) => "inline + pool",
+        }
+        .into()
+    }
+}
+
+impl Sparse for FileDevice {
+    fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.clear(range, true, durable))
+    }
+
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.clear(range, may_unmap, durable))
+    }
+
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
+        Box::pin(async move {
+            let bytes = self.disk.geometry.checked_range(self.name(), range)?;
+            self.blocking(range, move |disk| disk.extents(range, &bytes, extents_max)).await
+        })
+    }
+
+    fn granularity_bytes(&self) -> u32 {
+        self.disk.granularity_bytes
+    }
+}

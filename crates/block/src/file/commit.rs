@@ -1,0 +1,186 @@
+//! Group commit: many who wait for durability share one sync.
+
+use super::workers::Workers;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
+
+/// Makes what was written durable. A sync that *begins* after a write returned covers it, so all
+/// who come while one sync runs are served together by the next.
+///
+/// After a sync has failed, nothing is durable any more: the kernel may have dropped the pages it
+/// could not write and report success next time. So the failure is remembered for good.
+pub(crate) struct GroupCommit {
+    sync: Sync,
+    state: Mutex<State>,
+    poisoned: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
+    /// A sync runs, and will look for waiters when it is done.
+    running: bool,
+}
+
+/// Why something is not durable.
+#[derive(Clone, Debug)]
+pub(crate) enum SyncError {
+    /// This very sync failed.
+    Failed(Arc<io::Error>),
+    /// One failed before.
+    Poisoned,
+}
+
+impl GroupCommit {
+    pub(crate) fn new(
+        sync: impl Fn() -> io::Result<()> + Send + std::marker::Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            sync: Box::new(sync),
+            state: Mutex::default(),
+            poisoned: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(SeqCst)
+    }
+
+    /// Everything written before this call is durable after.
+    pub(crate) async fn commit(self: &Arc<Self>, workers: &Workers) -> Result<(), SyncError> {
+        let (done, result) = oneshot::channel();
+        let begin = {
+            let mut state = self.state();
+            if self.is_poisoned() {
+                return Err(SyncError::Poisoned);
+            }
+            state.waiters.push(done);
+            !std::mem::replace(&mut state.running, true)
+        };
+        if begin {
+            let this = Arc::clone(self);
+            // Never by way of the queue's places: this future may be dropped while it waits for
+            // one, and nobody else would begin.
+            workers.run_first(move || this.serve());
+        }
+        result.await.unwrap_or(Err(SyncError::Poisoned))
+    }
+
+    /// Syncs until nobody waits.
+    fn serve(&self) {
+        loop {
+            let waiters = {
+                let mut state = self.state();
+                if state.waiters.is_empty() {
+                    state.running = false;
+                    return;
+                }
+                std::mem::take(&mut state.waiters)
+            };
+            let result = self.sync_once();
+            for waiter in waiters {
+                // Some may be gone.
+                let _ = waiter.send(result.clone());
+            }
+        }
+    }
+
+    fn sync_once(&self) -> Result<(), SyncError> {
+        if self.is_poisoned() {
+            return Err(SyncError::Poisoned);
+        }
+        (self.sync)().map_err(|error| {
+            self.poisoned.store(true, SeqCst);
+            SyncError::Failed(Arc::new(error))
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for GroupCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupCommit").field("poisoned", &self.poisoned).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::join_all;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    /// A hundred who wait at once share a few syncs, and each is covered by one that began after
+    /// it came: what a sync saw at its beginning is what counts as durable.
+    #[test]
+    fn shared() {
+        let written = Arc::new(AtomicUsize::new(0));
+        let durable = Arc::new(AtomicUsize::new(0));
+        let syncs = Arc::new(AtomicUsize::new(0));
+        let (w, d, s) = (Arc::clone(&written), Arc::clone(&durable), Arc::clone(&syncs));
+        let group = GroupCommit::new(move || {
+            let seen = w.load(SeqCst);
+            std::thread::sleep(Duration::from_millis(5));
+            d.fetch_max(seen, SeqCst);
+            s.fetch_add(1, SeqCst);
+            Ok(())
+        });
+        let workers = Workers::new("test", 2);
+        let one = async |_| {
+            let mine = written.fetch_add(1, SeqCst) + 1;
+            group.commit(&workers).await.unwrap();
+            assert!(durable.load(SeqCst) >= mine);
+        };
+        block_on(join_all((0..100).map(one)));
+        let syncs = syncs.load(SeqCst);
+        assert!((1..=3).contains(&syncs), "{syncs} syncs");
+        assert!(!group.state().running || group.state().waiters.is_empty());
+    }
+
+    /// The failure is told to those it concerns, and to all later ones as poison; the sync is
+    /// never tried again.
+    #[test]
+    fn poison() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&calls);
+        let group = GroupCommit::new(move || {
+            count.fetch_add(1, SeqCst);
+            Err(io::Error::from_raw_os_error(5))
+        });
+        let workers = Workers::new("test", 2);
+        let failed = block_on(group.commit(&workers));
+        assert!(matches!(failed, Err(SyncError::Failed(e)) if e.raw_os_error() == Some(5)));
+        for _ in 0..3 {
+            let later = block_on(group.commit(&workers));
+            assert!(matches!(later, Err(SyncError::Poisoned)));
+        }
+        assert_eq!(calls.load(SeqCst), 1);
+    }
+
+    /// A waiter that gives up does not keep the others waiting.
+    #[test]
+    fn abandoned() {
+        let group = GroupCommit::new(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(())
+        });
+        let workers = Workers::new("test", 1);
+        block_on(async {
+            let first = group.commit(&workers);
+            tokio::select! { biased; _ = first => {}, () = std::future::ready(()) => {} }
+            group.commit(&workers).await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,197 @@
+//! The blocking side of a file: what is done inline when it is quick, and by a worker when not.
+
+use super::direct::DirectAlignment;
+use super::ranges::{RangeGuard, RangeLock};
+use crate::{BlockRange, BufferPool, Error, ErrorKind, Geometry};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// A longer transfer goes to a worker, so that it does not hold up the other work of the core.
+const INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// How often an inline transfer asks for its range before it leaves the waiting to a worker. Most
+/// holders are through in a microsecond.
+const INLINE_TRIES_MAX: u32 = 64;
+
+/// An inline write that takes longer is slow: the kernel throttles, or waits for its journal.
+const SLOW_WRITE: Duration = Duration::from_millis(2);
+
+/// For this long after a slow write, writes go to workers.
+const SLOW_WRITE_ESCAPE: Duration = Duration::from_millis(200);
+
+/// How cached data can be read without blocking.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum InlineRead {
+    /// `RWF_NOWAIT` says what is not cached.
+    NoWait,
+    /// The file lies in memory.
+    Always,
+    /// It cannot be told: workers read.
+    Never,
+}
+
+/// An open file or block device.
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) name: Arc<str>,
+    pub(super) file: File,
+    pub(super) geometry: Geometry,
+    pub(super) read_only: bool,
+    pub(super) thin: bool,
+    /// Present: the page cache is passed by.
+    pub(super) direct: Option<DirectAlignment>,
+    pub(super) inline_read: InlineRead,
+    pub(super) granularity_bytes: u32,
+    pub(super) ranges: RangeLock,
+    /// For transfers the direct way cannot do as they come.
+    pub(super) bounce: BufferPool,
+    pub(super) pace: Pace,
+}
+
+impl Disk {
+    /// Reads what is cached of `bytes` into `into`, without blocking; returns the length of the
+    /// part that was, in whole blocks.
+    pub(super) fn read_cached(&self, bytes: &Range<u64>, into: &mut [u8]) -> io::Result<usize> {
+        if self.direct.is_some()
+            || self.inline_read == InlineRead::Never
+            || into.len() > INLINE_BYTES_MAX
+        {
+            return Ok(0);
+        }
+        let Some(_guard) = self.try_range(bytes, false) else { return Ok(0) };
+        if self.inline_read == InlineRead::Always {
+            read_fully(&self.file, into, bytes.start)?;
+            return Ok(into.len());
+        }
+        let done = read_nowait(&self.file, into, bytes.start)?;
+        Ok(done - done % self.geometry.block_bytes as usize)
+    }
+
+    /// Reads `bytes` into `into`, which is as long; blocks.
+    pub(super) fn read(&self, bytes: &Range<u64>, into: &mut [u8]) -> io::Result<()> {
+        match self.direct {
+            Some(alignment) => self.read_direct(alignment, bytes, into),
+            None => {
+                let _guard = self.ranges.lock(bytes, false);
+                read_fully(&self.file, into, bytes.start)
+            }
+        }
+    }
+
+    /// Writes into the page cache if that is quick of late; `false`: nothing was written.
+    pub(super) fn write_inline(&self, bytes: &Range<u64>, from: &[u8]) -> io::Result<bool> {
+        if self.direct.is_some() || from.len() > INLINE_BYTES_MAX || self.pace.is_slow() {
+            return Ok(false);
+        }
+        let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
+        self.pace.measure(|| write_fully(&self.file, from, bytes.start))?;
+        Ok(true)
+    }
+
+    /// Writes `from`, as long as `bytes`; blocks.
+    pub(super) fn write(&self, bytes: &Range<u64>, from: &[u8]) -> io::Result<()> {
+        match self.direct {
+            Some(alignment) => self.write_direct(alignment, bytes, from),
+            None => {
+                let _guard = self.ranges.lock(bytes, true);
+                self.pace.measure(|| write_fully(&self.file, from, bytes.start))
+            }
+        }
+    }
+
+    fn try_range(&self, bytes: &Range<u64>, exclusive: bool) -> Option<RangeGuard<'_>> {
+        for _ in 0..INLINE_TRIES_MAX {
+            if let Some(guard) = self.ranges.try_lock(bytes, exclusive) {
+                return Some(guard);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// An error of the system, as one of this disk.
+    pub(super) fn failed(&self, what: &str, range: BlockRange, error: io::Error) -> Error {
+        Error::new(kind_of(&error), Arc::clone(&self.name), what).at(range).because(error)
+    }
+}
+
+/// How quick writes into the page cache are.
+#[derive(Debug)]
+pub(super) struct Pace {
+    start: Instant,
+    slow_until_nanos: AtomicU64,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), slow_until_nanos: AtomicU64::new(0) }
+    }
+
+    fn is_slow(&self) -> bool {
+        match self.slow_until_nanos.load(Relaxed) {
+            0 => false,
+            until => self.nanos() < until,
+        }
+    }
+
+    fn measure<T>(&self, write: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let result = write();
+        if begin.elapsed() > SLOW_WRITE {
+            let until = self.nanos() + SLOW_WRITE_ESCAPE.as_nanos() as u64;
+            self.slow_until_nanos.store(until, Relaxed);
+        }
+        result
+    }
+
+    fn nanos(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// The kind a failed system call means.
+pub(super) fn kind_of(error: &io::Error) -> ErrorKind {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => ErrorKind::NoSpace,
+        Some(Errno::ROFS) => ErrorKind::ReadOnly,
+        _ => ErrorKind::Medium,
+    }
+}
+
+/// Fills `into` from `offset` on, however many calls that takes.
+pub(super) fn read_fully(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
+    file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(error.kind(), "the file is shorter than when it was opened")
+        }
+        _ => error,
+    })
+}
+
+/// Writes all of `from` from `offset` on.
+pub(super) fn write_fully(file: &File, from: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(from, offset)
+}
+
+/// Reads what is in the page cache from `offset` on, up to the first page that is not.
+pub(super) fn read_nowait(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        let mut part = [IoSliceMut::new(&mut into[done..])];
+        let at = offset + done as u64;
+        match rustix::io::preadv2(file, &mut part, at, ReadWriteFlags::NOWAIT) {
+            // The end of the file is for the blocking read to report.
+            Ok(0) | Err(Errno::AGAIN) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,127 @@
+//! The lock on a backing file, in the way QEMU locks its images.
+//!
+//! QEMU gives every permission on an image a number, and holds a read lock (of the open file
+//! description) on byte `100 + n` for each permission it uses, and on byte `200 + n` for each it
+//! lets nobody else use. Whoever opens the image takes its locks, then looks whether someone else
+//! holds the opposite byte. `flock` is taken besides, first: it decides between two of us that
+//! start at the same moment, and warns programs that know only that.
+
+use super::unsafe_fcntl::{is_byte_locked, lock_byte};
+use rustix::fs::FlockOperation;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Permissions, with QEMU's numbers.
+const CONSISTENT_READ: i64 = 0;
+const WRITE: i64 = 1;
+const WRITE_UNCHANGED: i64 = 2;
+const RESIZE: i64 = 3;
+
+/// Byte of a permission in use.
+const USED: i64 = 100;
+/// Byte of a permission nobody else may use.
+const NOT_SHARED: i64 = 200;
+
+/// Holders named in a message.
+const HOLDERS_MAX: usize = 3;
+
+/// Which file or device something is; equal for two paths to one file.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct FileIdentity {
+    /// Device number: of the file system, or of the block device itself.
+    pub device: u64,
+    /// Inode number; 0 for a block device.
+    pub inode: u64,
+}
+
+impl FileIdentity {
+    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
+        if metadata.file_type().is_block_device() {
+            Self { device: metadata.rdev(), inode: 0 }
+        } else {
+            Self { device: metadata.dev(), inode: metadata.ino() }
+        }
+    }
+}
+
+/// Why a file cannot be locked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LockError {
+    #[error("it is in use by {0}; it can be served only once")]
+    InUse(String),
+    #[error("it cannot be locked")]
+    System(#[source] io::Error),
+}
+
+/// Locks `file` until it is closed. A writer keeps out everyone but those who read without a claim
+/// to consistency (`qemu-img info -U`); readers share with readers.
+pub(super) fn lock(file: &File, writer: bool) -> Result<(), LockError> {
+    let operation = if writer {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use(file)),
+        Err(errno) => return Err(LockError::System(errno.into())),
+    }
+    let used: &[i64] = if writer {
+        &[CONSISTENT_READ, WRITE, WRITE_UNCHANGED, RESIZE]
+    } else {
+        &[CONSISTENT_READ]
+    };
+    let not_shared = &[WRITE, WRITE_UNCHANGED, RESIZE];
+    for permission in used {
+        lock_byte(file, USED + permission).map_err(LockError::System)?;
+    }
+    for permission in not_shared {
+        lock_byte(file, NOT_SHARED + permission).map_err(LockError::System)?;
+    }
+    let opposite = used.iter().map(|p| NOT_SHARED + p).chain(not_shared.iter().map(|p| USED + p));
+    for byte in opposite {
+        if is_byte_locked(file, byte).map_err(LockError::System)? {
+            return Err(in_use(file));
+        }
+    }
+    Ok(())
+}
+
+fn in_use(file: &File) -> LockError {
+    LockError::InUse(holders(file).unwrap_or_else(|_| "another process".into()))
+}
+
+/// Names the processes that have the file open, as far as this user may see them.
+fn holders(file: &File) -> io::Result<String> {
+    let wanted = FileIdentity::of(&file.metadata()?);
+    let mut found = Vec::new();
+    for process in std::fs::read_dir("/proc")?.flatten() {
+        let id = process.file_name().to_string_lossy().parse::<u32>();
+        let Ok(id) = id else { continue };
+        let open = open_files(&process.path(), wanted);
+        if id == std::process::id() && open > 1 {
+            found.push("this process itself".into());
+        } else if id != std::process::id() && open > 0 {
+            let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.push(format!("{} (process {id})", name.trim_end()));
+        }
+        if found.len() == HOLDERS_MAX {
+            break;
+        }
+    }
+    if found.is_empty() {
+        return Ok("another process".into());
+    }
+    Ok(found.join(", "))
+}
+
+/// How many descriptors of a process refer to the file.
+fn open_files(process: &Path, wanted: FileIdentity) -> usize {
+    let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { return 0 };
+    let same = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|metadata| FileIdentity::of(&metadata) == wanted)
+    };
+    descriptors.flatten().filter(|descriptor| same(&descriptor.path())).count()
+}

@@ -1,0 +1,265 @@
+//! Opening: existing or new, checked, locked.
+
+use super::direct::DirectAlignment;
+use super::disk::{Disk, InlineRead, Pace};
+use super::lock::{FileIdentity, lock};
+use super::ranges::RangeLock;
+use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Mode of a new file: what initiators store is nobody else's business.
+const NEW_FILE_MODE: u32 = 0o600;
+
+/// Memory for transfers that direct I/O cannot do as they come.
+const BOUNCE_BYTES: usize = 32 << 20;
+
+/// Coarser deallocation than this is not advertised; parts of it are zeroed then.
+const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
+
+/// `f_type` of a file system in memory; statfs(2).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// Which file or block device, and how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FileOptions {
+    /// Path of the file or block device.
+    pub path: PathBuf,
+    /// A file that does not exist, or is empty, is given this size. One that exists keeps its own.
+    pub create_size_bytes: Option<u64>,
+    /// Logical block length in bytes: 512, 1024, 2048 or 4096.
+    pub block_bytes: u32,
+    /// Physical block length in bytes; a power-of-two multiple of the logical one.
+    pub physical_block_bytes: u32,
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Writes are refused, and the file is not even opened for them.
+    pub read_only: bool,
+    /// A new file takes room as it is written, and unmapping gives room back. Without: a new file
+    /// takes all its room at once, and keeps it.
+    pub thin: bool,
+}
+
+/// Which file or block device a path names; two paths to one have one identity.
+///
+/// # Errors
+/// `Open` when there is none, or it cannot be looked at.
+pub fn file_identity(path: &Path) -> Result<FileIdentity, Error> {
+    let refuse = |error: io::Error| {
+        Error::new(ErrorKind::Open, path.display().to_string(), "it cannot be opened")
+            .because(error)
+    };
+    std::fs::metadata(path).map(|metadata| FileIdentity::of(&metadata)).map_err(refuse)
+}
+
+/// Opens, makes, checks and locks.
+pub(super) fn open(options: &FileOptions) -> Result<Disk, Error> {
+    let name: Arc<str> = options.path.display().to_string().into();
+    let opening = Opening { options, name };
+    // An impossible shape is refused before a file is made.
+    let size = options.create_size_bytes.unwrap_or(u64::from(options.block_bytes));
+    opening.geometry(size)?;
+    let file = match std::fs::metadata(&options.path) {
+        Ok(metadata) => opening.existing(&metadata)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => opening.new_file()?,
+        Err(error) => return Err(opening.refused("it cannot be opened").because(error)),
+    };
+    opening.disk(file)
+}
+
+struct Opening<'a> {
+    options: &'a FileOptions,
+    name: Arc<str>,
+}
+
+impl Opening<'_> {
+    fn refused(&self, what: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Open, Arc::clone(&self.name), what)
+    }
+
+    fn geometry(&self, size_bytes: u64) -> Result<Geometry, Error> {
+        let options = self.options;
+        Geometry::new(&self.name, size_bytes, options.block_bytes, options.physical_block_bytes)
+    }
+
+    fn existing(&self, metadata: &Metadata) -> Result<File, Error> {
+        let kind = metadata.file_type();
+        let device = kind.is_block_device();
+        if !device && !kind.is_file() {
+            return Err(self.refused("it is neither a file nor a block device"));
+        }
+        let file = self.open_file(&mut OpenOptions::new(), device)?;
+        // What was looked at may have been replaced since.
+        let opened = file.metadata().map_err(|e| self.refused("it cannot be read").because(e))?;
+        if FileIdentity::of(&opened) != FileIdentity::of(metadata) {
+            return Err(self.refused("it was replaced while it was opened"));
+        }
+        lock(&file, !self.options.read_only).map_err(|e| self.not_locked(e))?;
+        match self.options.create_size_bytes {
+            // An empty file holds nothing that could be lost; a crash may have left it.
+            Some(size) if !device && opened.len() == 0 && !self.options.read_only => {
+                self.give_size(&file, size)?;
+            }
+            _ => {}
+        }
+        Ok(file)
+    }
+
+    fn new_file(&self) -> Result<File, Error> {
+        let Some(size) = self.options.create_size_bytes else {
+            return Err(self.refused("it does not exist; with a size it would be made"));
+        };
+        if self.options.read_only {
+            return Err(self.refused("it does not exist, and a read-only one is not made"));
+        }
+        let mut new = OpenOptions::new();
+        let file = self.open_file(new.create_new(true).mode(NEW_FILE_MODE), false)?;
+        let made = lock(&file, true).map_err(|e| self.not_locked(e));
+        if let Err(error) = made.and_then(|()| self.give_size(&file, size)) {
+            // It is ours, and still empty or useless. That it stays is no reason for another error.
+            let _ = std::fs::remove_file(&self.options.path);
+            return Err(error);
+        }
+        Ok(file)
+    }
+
+    fn open_file(&self, how: &mut OpenOptions, device: bool) -> Result<File, Error> {
+        let mut flags = OFlags::empty();
+        if self.options.direct {
+            flags |= OFlags::DIRECT;
+        }
+        if device {
+            // The kernel's own claim: refused when the device is mounted or part of another.
+            flags |= OFlags::EXCL;
+        }
+        how.read(true).write(!self.options.read_only).custom_flags(flags.bits() as i32);
+        how.open(&self.options.path).map_err(|error| {
+            let what = match Errno::from_io_error(&error) {
+                Some(Errno::INVAL) if self.options.direct => {
+                    "direct I/O is not possible on this file system; use buffered I/O"
+                }
+                Some(Errno::BUSY) => "it is in use: mounted, or part of another device",
+                Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.options.read_only => {
+                    "it cannot be opened for writing; serve it read-only, or change its permissions"
+                }
+                _ => "it cannot be opened",
+            };
+            self.refused(what).because(error)
+        })
+    }
+
+    fn not_locked(&self, error: super::lock::LockError) -> Error {
+        match &error {
+            super::lock::LockError::InUse(_) => self.refused(error.to_string()),
+            super::lock::LockError::System(_) => {
+                self.refused("it cannot be locked against other users").because(error)
+            }
+        }
+    }
+
+    /// Sets the size, takes the room if the disk is not thin, and makes both durable, with the
+    /// name of the file.
+    fn give_size(&self, file: &File, size: u64) -> Result<(), Error> {
+        let failed = |what: &str, error: io::Error| self.refused(what).because(error);
+        file.set_len(size).map_err(|e| failed("it cannot be given its size", e))?;
+        if !self.options.thin {
+            rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size)
+                .map_err(|e| failed("its room cannot be taken at once", e.into()))?;
+        }
+        file.sync_all().map_err(|e| failed("its size cannot be made durable", e))?;
+        let parent = match self.options.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let directory = File::open(parent).and_then(|directory| directory.sync_all());
+        directory.map_err(|e| failed("its directory cannot be made durable", e))
+    }
+
+    fn disk(&self, file: File) -> Result<Disk, Error> {
+        let unreadable = |error: io::Error| self.refused("it cannot be looked at").because(error);
+        let metadata = file.metadata().map_err(unreadable)?;
+        let is_device = metadata.file_type().is_block_device();
+        let size = if is_device {
+            rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from)
+        } else {
+            Ok(metadata.len())
+        };
+        let geometry = self.geometry(size.map_err(unreadable)?)?;
+        let direct = if self.options.direct {
+            Some(self.direct_alignment(&file, is_device, geometry)?)
+        } else {
+            None
+        };
+        let granularity = u32::try_from(metadata.blksize()).unwrap_or(PAGE_BYTES as u32);
+        Ok(Disk {
+            name: Arc::clone(&self.name),
+            inline_read: inline_read(&file),
+            file,
+            geometry,
+            read_only: self.options.read_only,
+            thin: self.options.thin,
+            direct,
+            granularity_bytes: granularity
+                .checked_next_power_of_two()
+                .unwrap_or(GRANULARITY_BYTES_MAX)
+                .clamp(geometry.block_bytes, GRANULARITY_BYTES_MAX),
+            ranges: RangeLock::default(),
+            bounce: BufferPool::new(BOUNCE_BYTES),
+            pace: Pace::new(),
+        })
+    }
+
+    /// What the kernel asks of direct I/O; a page where it does not say.
+    fn direct_alignment(
+        &self,
+        file: &File,
+        is_device: bool,
+        geometry: Geometry,
+    ) -> Result<DirectAlignment, Error> {
+        let page = PAGE_BYTES as u32;
+        let mut alignment = DirectAlignment { memory_bytes: page, offset_bytes: page };
+        match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+            Ok(stat) if stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
+                if stat.stx_dio_offset_align == 0 {
+                    return Err(self.refused("direct I/O is not possible; use buffered I/O"));
+                }
+                alignment.memory_bytes = stat.stx_dio_mem_align.max(1);
+                alignment.offset_bytes = stat.stx_dio_offset_align;
+            }
+            _ if is_device => {
+                let sector = rustix::fs::ioctl_blksszget(file).unwrap_or(page);
+                alignment = DirectAlignment { memory_bytes: sector, offset_bytes: sector };
+            }
+            _ => {}
+        }
+        let unit = alignment.offset_bytes;
+        if !geometry.size_bytes().is_multiple_of(u64::from(unit)) || !unit.is_power_of_two() {
+            return Err(self.refused(format!(
+                "direct I/O goes in units of {unit} bytes here, and the size of {} bytes is no \
+                 multiple of that; use buffered I/O",
+                geometry.size_bytes()
+            )));
+        }
+        Ok(alignment)
+    }
+}
+
+/// How cached data of this file can be read without blocking: tried, not guessed.
+fn inline_read(file: &File) -> InlineRead {
+    // The width of this field is not the same on all processors.
+    #[allow(clippy::unnecessary_cast)]
+    if rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type as i64 == TMPFS_MAGIC) {
+        return InlineRead::Always;
+    }
+    let mut byte = [0];
+    let mut into = [IoSliceMut::new(&mut byte)];
+    match rustix::io::preadv2(file, &mut into, 0, ReadWriteFlags::NOWAIT) {
+        Ok(_) | Err(Errno::AGAIN) => InlineRead::NoWait,
+        Err(_) => InlineRead::Never,
+    }
+}

@@ -1,0 +1,125 @@
+//! Deallocation, zeroes, and what is allocated.
+
+use super::disk::Disk;
+use crate::memory::Extents;
+use crate::{BlockRange, Error, Extent, ExtentState};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+/// Long ranges are worked on in steps of this, so that reads and writes of their blocks get their
+/// turn.
+const STEP_BYTES: u64 = 1 << 30;
+
+/// Zeroes that are written by hand go out in pieces of this.
+const ZEROES_BYTES: usize = 1 << 20;
+
+impl Disk {
+    /// Makes `bytes` read as zeroes and gives their room back, where the disk is thin.
+    pub(super) fn deallocate(&self, bytes: &Range<u64>) -> io::Result<()> {
+        if !self.thin {
+            return self.zero(bytes);
+        }
+        for step in steps(bytes, STEP_BYTES) {
+            match self.fallocate(FallocateFlags::PUNCH_HOLE, &step) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.zero(&step)?,
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `bytes` read as zeroes and keeps their room.
+    pub(super) fn zero(&self, bytes: &Range<u64>) -> io::Result<()> {
+        for step in steps(bytes, STEP_BYTES) {
+            match self.fallocate(FallocateFlags::ZERO_RANGE, &step) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.write_zeroes(&step)?,
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, bytes: &Range<u64>) -> io::Result<()> {
+        let zeroes = self.bounce.take_zeroed(ZEROES_BYTES);
+        for piece in steps(bytes, ZEROES_BYTES as u64) {
+            self.write(&piece, &zeroes[..(piece.end - piece.start) as usize])?;
+        }
+        Ok(())
+    }
+
+    /// The kernel does the same for block devices as for files, by discarding or writing zeroes.
+    fn fallocate(&self, how: FallocateFlags, bytes: &Range<u64>) -> Result<(), Errno> {
+        let _guard = self.ranges.lock(bytes, true);
+        let how = how | FallocateFlags::KEEP_SIZE;
+        loop {
+            match rustix::fs::fallocate(&self.file, how, bytes.start, bytes.end - bytes.start) {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// What is allocated of `bytes`. Where the file system cannot tell, all is.
+    pub(super) fn extents(
+        &self,
+        range: BlockRange,
+        bytes: &Range<u64>,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, Error> {
+        let block = u64::from(self.geometry.block_bytes);
+        let mut extents = Extents::new(block, extents_max);
+        let mut at = bytes.start;
+        while at < bytes.end && !extents.full {
+            let (data, hole) = self
+                .next_data(at..bytes.end)
+                .map_err(|error| self.failed("the map of the file cannot be read", range, error))?;
+            // A block with any data in it counts as data.
+            let data = data - data % block;
+            let hole = hole.next_multiple_of(block).min(bytes.end);
+            extents.push(at..data, ExtentState::Unmapped);
+            extents.push(data..hole, ExtentState::Mapped);
+            at = hole;
+        }
+        Ok(extents.done)
+    }
+
+    /// Where data begins in `bytes`, and where it ends; both are the end if there is none.
+    fn next_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
+        if !self.thin {
+            return Ok((bytes.start, bytes.end));
+        }
+        let data = match rustix::fs::seek(&self.file, SeekFrom::Data(bytes.start)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => return Ok((bytes.end, bytes.end)),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok((bytes.start, bytes.end)),
+            Err(errno) => return Err(errno.into()),
+        };
+        if data >= bytes.end {
+            return Ok((bytes.end, bytes.end));
+        }
+        match rustix::fs::seek(&self.file, SeekFrom::Hole(data)) {
+            Ok(hole) => Ok((data, hole.min(bytes.end))),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Has the kernel read `bytes` into its cache.
+    pub(super) fn prefetch(&self, bytes: &Range<u64>) {
+        let Some(len) = NonZeroU64::new(bytes.end - bytes.start) else { return };
+        // A hint: whether it is followed shows in no result.
+        let _ = rustix::fs::fadvise(&self.file, bytes.start, Some(len), Advice::WillNeed);
+    }
+}
+
+fn steps(bytes: &Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
+    let end = bytes.end;
+    let mut at = bytes.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = end.min(start + step);
+        (start < end).then_some(start..at)
+    })
+}

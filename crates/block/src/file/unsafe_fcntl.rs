@@ -1,0 +1,46 @@
+//! Locks of an open file description (`fcntl_locking(2)`, F_OFD_SETLK), for which there is no safe
+//! wrapper among our dependencies.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Takes a read lock on one byte; it lasts until the last duplicate of the descriptor is closed.
+/// Read locks of different owners do not exclude each other.
+pub(super) fn lock_byte(file: &File, byte: i64) -> io::Result<()> {
+    let mut lock = flock(libc::F_RDLCK, byte);
+    call(file, libc::F_OFD_SETLK, &mut lock)
+}
+
+/// Whether another owner holds a lock on the byte.
+pub(super) fn is_byte_locked(file: &File, byte: i64) -> io::Result<bool> {
+    let mut lock = flock(libc::F_WRLCK, byte);
+    call(file, libc::F_OFD_GETLK, &mut lock)?;
+    Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK)
+}
+
+fn flock(kind: libc::c_int, byte: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: byte,
+        l_len: 1,
+        // The kernel asks for 0 here.
+        l_pid: 0,
+    }
+}
+
+fn call(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    loop {
+        // SAFETY: `file` is open for the whole call, and both commands read and write exactly one
+        // `struct flock`, which `lock` borrows exclusively.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
+        if result != -1 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Real peers: drives libiscsi, QEMU and tgt against the `lunar` binary, and our tools against
+//! them. Shares no code with the crates it tests.
+//!
+//! Everything runs on loopback, on free ports, in a folder of its own, under a time limit, and
+//! leaves nothing behind.
+
+pub mod conformance;
+pub mod lunar;
+pub mod process;
+pub mod raw;
+pub mod scratch;
+pub mod suite;
+pub mod tgt;

@@ -1,0 +1,112 @@
+//! Our own binary, built by cargo, as a server on a free port.
+
+use crate::process::{End, Server};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long a server may take until it listens.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// The path of the `lunar` binary: `LUNAR_BIN`, or the release build, made if it is not there.
+///
+/// # Errors
+/// It cannot be built.
+pub fn binary() -> Result<String> {
+    static BINARY: OnceLock<std::result::Result<String, String>> = OnceLock::new();
+    let built = BINARY.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.clone().map_err(anyhow::Error::msg)
+}
+
+fn build() -> Result<String> {
+    if let Ok(path) = std::env::var("LUNAR_BIN") {
+        return Ok(path);
+    }
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--locked", "-p", "lunar"])
+        .args(["--bin", "lunar", "--message-format", "json-render-diagnostics"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .context("running cargo build")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for line in String::from_utf8(output.stdout)?.lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        if let Some(path) = message["executable"].as_str() {
+            return Ok(path.to_owned());
+        }
+    }
+    bail!("cargo build named no executable")
+}
+
+/// A running `lunar serve` or `lunar target`.
+pub struct Lunar {
+    server: Server,
+    address: String,
+}
+
+impl Lunar {
+    /// `lunar serve ARGUMENTS --listen 127.0.0.1:0`, listening.
+    ///
+    /// # Errors
+    /// It does not listen in time; the message holds what it wrote.
+    pub fn serve(arguments: &[&str]) -> Result<Self> {
+        Self::serve_on("127.0.0.1:0", arguments)
+    }
+
+    /// `lunar serve ARGUMENTS --listen ADDRESS`, listening.
+    ///
+    /// # Errors
+    /// It does not listen in time; the message holds what it wrote.
+    pub fn serve_on(address: &str, arguments: &[&str]) -> Result<Self> {
+        let mut all = vec!["serve", "--listen", address];
+        all.extend_from_slice(arguments);
+        Self::start(&all)
+    }
+
+    /// `lunar ARGUMENTS`, listening.
+    ///
+    /// # Errors
+    /// It does not listen in time; the message holds what it wrote.
+    pub fn start(arguments: &[&str]) -> Result<Self> {
+        let mut server = Server::start(&binary()?, arguments)?;
+        let line = server.wait_for_line("listening on ", START_MAX)?;
+        let address = line.split("listening on ").nth(1).unwrap_or_default();
+        let address = address.split([' ', ',']).next().unwrap_or_default().to_owned();
+        Ok(Self { server, address })
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// `iscsi://127.0.0.1:PORT`.
+    pub fn portal_url(&self) -> String {
+        format!("iscsi://{}", self.address)
+    }
+
+    /// `iscsi://127.0.0.1:PORT/TARGET/LUN`.
+    pub fn url(&self, target: &str, lun: u32) -> String {
+        format!("iscsi://{}/{target}/{lun}", self.address)
+    }
+
+    /// The process.
+    pub fn server(&mut self) -> &mut Server {
+        &mut self.server
+    }
+
+    /// SIGTERM; returns how long it took to end with status 0.
+    ///
+    /// # Errors
+    /// It does not end within `limit`, or with another status.
+    pub fn stop(mut self, limit: Duration) -> Result<Duration> {
+        let started = Instant::now();
+        self.server.signal(Signal::TERM)?;
+        let end = self.server.wait(limit)?;
+        let stopped = matches!(end, End::Exited(status) if status.success());
+        ensure!(stopped, "SIGTERM ended in {end:?}:\n{}", self.server.log());
+        Ok(started.elapsed())
+    }
+}

@@ -1,0 +1,304 @@
+//! Programs under a time limit, and servers that end with their test.
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often a wait looks again.
+const POLL: Duration = Duration::from_millis(5);
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum End {
+    /// By itself, or by a signal that was not ours.
+    Exited(ExitStatus),
+    /// It was still running when its time was over, and was killed with all it had started.
+    TimedOut,
+}
+
+/// What a program did.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub end: End,
+    /// What it wrote to its standard output.
+    pub stdout: String,
+    /// What it wrote to its standard error.
+    pub stderr: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Finished {
+    /// Exit status 0, in time.
+    pub fn succeeded(&self) -> bool {
+        matches!(self.end, End::Exited(status) if status.success())
+    }
+
+    /// The number of the signal that ended it.
+    pub fn signal(&self) -> Option<i32> {
+        match self.end {
+            End::Exited(status) => status.signal(),
+            End::TimedOut => None,
+        }
+    }
+
+    /// Both outputs, for a message.
+    pub fn outputs(&self) -> String {
+        format!("{:?}\n{}{}", self.end, self.stdout, self.stderr)
+    }
+}
+
+/// Runs `program` to its end, at most `limit`.
+///
+/// # Errors
+/// It cannot be started.
+pub fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<Finished> {
+    run_with_input(program, arguments, Vec::new(), limit)
+}
+
+/// Like [`run`]; `input` is its standard input.
+///
+/// # Errors
+/// It cannot be started.
+pub fn run_with_input(
+    program: &str,
+    arguments: &[&str],
+    input: Vec<u8>,
+    limit: Duration,
+) -> Result<Finished> {
+    let finished = run_for_bytes(program, arguments, input, limit)?;
+    let (end, stdout, stderr, took) = finished;
+    let stdout = String::from_utf8_lossy(&stdout).into_owned();
+    Ok(Finished { end, stdout, stderr, took })
+}
+
+/// Like [`run_with_input`], for programs whose output is data: end, output, error text, time.
+///
+/// # Errors
+/// It cannot be started.
+pub fn run_for_bytes(
+    program: &str,
+    arguments: &[&str],
+    input: Vec<u8>,
+    limit: Duration,
+) -> Result<(End, Vec<u8>, String, Duration)> {
+    let started = Instant::now();
+    let mut child = spawn(program, arguments, Stdio::piped())?;
+    let mut stdin = child.stdin.take().context("a piped input")?;
+    let writer = thread::spawn(move || drop(stdin.write_all(&input)));
+    let stdout = collect(child.stdout.take().context("a piped output")?);
+    let stderr = collect(child.stderr.take().context("a piped output")?);
+    let end = wait(&mut child, limit)?;
+    let took = started.elapsed();
+    drop(writer.join());
+    let stdout = stdout.join().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&stderr.join().unwrap_or_default()).into_owned();
+    Ok((end, stdout, stderr, took))
+}
+
+/// Runs `program`, which must succeed within `limit`; returns its standard output.
+///
+/// # Errors
+/// It cannot be started, takes too long or fails; the message holds all it wrote.
+pub fn must(program: &str, arguments: &[&str], limit: Duration) -> Result<String> {
+    let finished = run(program, arguments, limit)?;
+    let line = format!("{program} {}", arguments.join(" "));
+    ensure!(finished.succeeded(), "{line}: {}", finished.outputs());
+    Ok(finished.stdout)
+}
+
+/// Starts a program in a process group of its own; the kernel kills it when we are gone.
+fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", program])
+        .args(arguments)
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("starting {program}: is everything installed? (scripts/setup)"))
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // An error ends the output like its end does: what came before is worth showing.
+        drop(from.read_to_end(&mut bytes));
+        bytes
+    })
+}
+
+/// Waits for `child`; kills its whole group when `limit` is over.
+fn wait(child: &mut Child, limit: Duration) -> Result<End> {
+    let until = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(End::Exited(status));
+        }
+        if Instant::now() >= until {
+            let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+            child.wait()?;
+            return Ok(End::TimedOut);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Lines as they come, from both outputs of a server.
+#[derive(Default)]
+struct Lines {
+    lines: Mutex<Vec<String>>,
+    more: Condvar,
+}
+
+impl Lines {
+    fn follow(self: &Arc<Self>, from: impl Read + Send + 'static) {
+        let lines = Arc::clone(self);
+        thread::spawn(move || {
+            for line in BufReader::new(from).lines().map_while(|line| line.ok()) {
+                lines.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                lines.more.notify_all();
+            }
+        });
+    }
+
+    fn text(&self) -> String {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+}
+
+/// A server in the background. Dropping it kills it and all it has started.
+pub struct Server {
+    name: String,
+    child: Child,
+    lines: Arc<Lines>,
+}
+
+impl Server {
+    /// Starts `program` without waiting for anything.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+        let mut child = spawn(program, arguments, Stdio::null())?;
+        let lines = Arc::new(Lines::default());
+        lines.follow(child.stdout.take().context("a piped output")?);
+        lines.follow(child.stderr.take().context("a piped output")?);
+        Ok(Self { name: program.to_owned(), child, lines })
+    }
+
+    /// Waits for a line that contains `part`, and returns the first.
+    ///
+    /// # Errors
+    /// The server ended or `limit` passed before; the message holds all it wrote.
+    pub fn wait_for_line(&mut self, part: &str, limit: Duration) -> Result<String> {
+        let until = Instant::now() + limit;
+        loop {
+            let ended = self.child.try_wait()?.is_some();
+            let lines = self.lines.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(line) = lines.iter().find(|line| line.contains(part)) {
+                return Ok(line.clone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if ended || left.is_zero() {
+                let all = lines.join("\n");
+                bail!("{} did not print \"{part}\" within {limit:?}:\n{all}", self.name);
+            }
+            drop(self.lines.more.wait_timeout(lines, left.min(Duration::from_millis(100))));
+        }
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Waits for its end; kills it after `limit`.
+    ///
+    /// # Errors
+    /// The system refuses to tell.
+    pub fn wait(&mut self, limit: Duration) -> Result<End> {
+        wait(&mut self.child, limit)
+    }
+
+    /// Whether it has not ended.
+    ///
+    /// # Errors
+    /// The system refuses to tell.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// All it has written so far.
+    pub fn log(&self) -> String {
+        self.lines.text()
+    }
+
+    /// Its resident memory in bytes (VmRSS).
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(&path).context(path)?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next());
+        Ok(kilobytes.context("no VmRSS")?.parse::<u64>()? * 1024)
+    }
+
+    /// How many file descriptors it has open.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn open_files(&self) -> Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            drop(self.child.wait());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a program that never ends is killed with its children and reported as such.
+    #[test]
+    fn time_limits_hold() -> Result<()> {
+        let script = "echo before; sleep 100 & sleep 100";
+        let finished = run("sh", &["-c", script], Duration::from_millis(300))?;
+        assert_eq!(finished.end, End::TimedOut);
+        assert_eq!(finished.stdout, "before\n");
+        assert!(finished.took < Duration::from_secs(10));
+        Ok(())
+    }
+
+    /// Goal: exit status, signal, outputs and input arrive.
+    #[test]
+    fn ends_are_told() -> Result<()> {
+        let limit = Duration::from_secs(10);
+        let finished = run("sh", &["-c", "kill -SEGV $$"], limit)?;
+        assert_eq!(finished.signal(), Some(11));
+        assert!(must("false", &[], limit).is_err());
+        let echoed = run_with_input("cat", &[], b"in and out".to_vec(), limit)?;
+        assert!(echoed.succeeded());
+        assert_eq!(echoed.stdout, "in and out");
+        Ok(())
+    }
+}

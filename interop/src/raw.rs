@@ -1,0 +1,369 @@
+//! A bare hand on the socket, for what no honest initiator sends.
+//!
+//! Written from RFC 7143 alone and independent of the crates that it tests. No digests.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long an answer may take before it counts as none.
+pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Opcodes of requests, RFC 7143 §11.2.1.2.
+pub mod opcode {
+    /// NOP-Out.
+    pub const NOP_OUT: u8 = 0x00;
+    /// SCSI Command.
+    pub const SCSI_COMMAND: u8 = 0x01;
+    /// Task Management Function Request.
+    pub const TASK_MANAGEMENT: u8 = 0x02;
+    /// Login Request.
+    pub const LOGIN: u8 = 0x03;
+    /// Text Request.
+    pub const TEXT: u8 = 0x04;
+    /// SCSI Data-Out.
+    pub const DATA_OUT: u8 = 0x05;
+    /// Logout Request.
+    pub const LOGOUT: u8 = 0x06;
+    /// SNACK Request.
+    pub const SNACK: u8 = 0x10;
+    /// NOP-In.
+    pub const NOP_IN: u8 = 0x20;
+    /// SCSI Response.
+    pub const SCSI_RESPONSE: u8 = 0x21;
+    /// Login Response.
+    pub const LOGIN_RESPONSE: u8 = 0x23;
+    /// Text Response.
+    pub const TEXT_RESPONSE: u8 = 0x24;
+    /// SCSI Data-In.
+    pub const DATA_IN: u8 = 0x25;
+    /// Ready To Transfer.
+    pub const R2T: u8 = 0x31;
+    /// Reject.
+    pub const REJECT: u8 = 0x3f;
+}
+
+/// A PDU as bytes: the 48 of its header, then header segments, then data without its padding.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Pdu {
+    /// The basic header segment; lengths are filled in by [`Raw::send`] unless told otherwise.
+    pub header: Vec<u8>,
+    /// Additional header segments, as they are.
+    pub segments: Vec<u8>,
+    /// The data segment.
+    pub data: Vec<u8>,
+}
+
+impl Pdu {
+    /// A PDU of this opcode byte (immediate bit included) and flags.
+    pub fn new(opcode: u8, flags: u8) -> Self {
+        let mut header = vec![0; 48];
+        header[0] = opcode;
+        header[1] = flags;
+        Self { header, ..Self::default() }
+    }
+
+    /// Puts bytes into the header.
+    #[must_use]
+    pub fn put(mut self, at: usize, bytes: &[u8]) -> Self {
+        self.header[at..at + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+
+    /// Puts a 32-bit number into the header.
+    #[must_use]
+    pub fn put_u32(self, at: usize, number: u32) -> Self {
+        self.put(at, &number.to_be_bytes())
+    }
+
+    /// With a data segment.
+    #[must_use]
+    pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = data.into();
+        self
+    }
+
+    /// The opcode without the immediate bit.
+    pub fn opcode(&self) -> u8 {
+        self.header[0] & 0x3f
+    }
+
+    /// A 32-bit number of the header.
+    pub fn u32_at(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.header[at..at + 4]);
+        u32::from_be_bytes(bytes)
+    }
+
+    /// The bytes for the wire: true lengths, padded data.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.header.clone();
+        bytes[4] = u8::try_from(self.segments.len() / 4).unwrap_or(u8::MAX);
+        let length = u32::try_from(self.data.len()).unwrap_or(u32::MAX).to_be_bytes();
+        bytes[5..8].copy_from_slice(&length[1..]);
+        bytes.extend_from_slice(&self.segments);
+        bytes.extend_from_slice(&self.data);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+}
+
+/// What came back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// A PDU.
+    Pdu(Pdu),
+    /// The target closed the connection.
+    Closed,
+    /// Nothing, for as long as was waited.
+    Silence,
+}
+
+/// One connection.
+pub struct Raw {
+    tcp: TcpStream,
+    /// Of the next command.
+    pub cmd_sn: u32,
+    /// Of the next status expected.
+    pub exp_stat_sn: u32,
+    next_tag: u32,
+    /// What the target's Login Responses said.
+    pub text: String,
+}
+
+impl Raw {
+    /// Opens a TCP connection and says nothing.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn connect(address: &str) -> Result<Self> {
+        let address: SocketAddr = address.parse().with_context(|| address.to_owned())?;
+        let tcp = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_write_timeout(Some(ANSWER_MAX))?;
+        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, next_tag: 1, text: String::new() })
+    }
+
+    /// Connects and logs in to `target` without authentication.
+    ///
+    /// # Errors
+    /// The target refuses.
+    pub fn log_in(address: &str, target: &str) -> Result<Self> {
+        let mut raw = Self::connect(address)?;
+        let text = format!(
+            "InitiatorName=iqn.2026-11.org.lunarsan.test:raw\0SessionType=Normal\0\
+             TargetName={target}\0InitialR2T=Yes\0ImmediateData=Yes\0HeaderDigest=None\0\
+             DataDigest=None\0MaxRecvDataSegmentLength=65536\0"
+        );
+        raw.send(&raw.login(text.as_bytes()))?;
+        loop {
+            let answer = raw.expect(opcode::LOGIN_RESPONSE)?;
+            raw.text += &String::from_utf8_lossy(&answer.data);
+            let status = &answer.header[36..38];
+            ensure!(status == [0, 0], "login status {status:02x?}");
+            raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+            if answer.header[1] & 0x80 != 0 {
+                return Ok(raw);
+            }
+            raw.send(&raw.login(b""))?;
+        }
+    }
+
+    /// A Login Request from the operational stage to the full feature phase.
+    /// RFC 7143 §11.12.
+    pub fn login(&self, text: &[u8]) -> Pdu {
+        Pdu::new(0x40 | opcode::LOGIN, 0x87)
+            .put(8, &[0x80, 0, 0, 0, 0, 7])
+            .put_u32(16, 0)
+            .put_u32(24, self.cmd_sn)
+            .put_u32(28, self.exp_stat_sn)
+            .with_data(text)
+    }
+
+    /// A SCSI Command with the next tag and CmdSN. RFC 7143 §11.3.
+    pub fn command(&mut self, flags: u8, cdb: &[u8], expected_bytes: u32) -> Pdu {
+        let pdu = Pdu::new(opcode::SCSI_COMMAND, flags)
+            .put_u32(16, self.new_tag())
+            .put_u32(20, expected_bytes)
+            .put_u32(24, self.cmd_sn)
+            .put_u32(28, self.exp_stat_sn)
+            .put(32, cdb);
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        pdu
+    }
+
+    /// A tag not used before.
+    pub fn new_tag(&mut self) -> u32 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    /// Sends a PDU.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn send(&mut self, pdu: &Pdu) -> Result<()> {
+        self.send_bytes(&pdu.bytes())
+    }
+
+    /// Sends bytes, whatever they are.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.tcp.write_all(bytes)?)
+    }
+
+    /// The next PDU from the target, for which it has `limit`.
+    ///
+    /// # Errors
+    /// The system refuses to read.
+    pub fn answer(&mut self, limit: Duration) -> Result<Answer> {
+        let mut header = vec![0; 48];
+        match self.fill(&mut header, limit)? {
+            Filled::Whole => {}
+            Filled::Closed => return Ok(Answer::Closed),
+            Filled::Silence => return Ok(Answer::Silence),
+        }
+        let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+        let mut segments = vec![0; usize::from(header[4]) * 4];
+        let mut data = vec![0; length.next_multiple_of(4)];
+        for part in [&mut segments, &mut data] {
+            if !matches!(self.fill(part, ANSWER_MAX)?, Filled::Whole) {
+                return Ok(Answer::Closed);
+            }
+        }
+        data.truncate(length);
+        Ok(Answer::Pdu(Pdu { header, segments, data }))
+    }
+
+    /// The next PDU, which must have this opcode. Pings of the target are answered and skipped.
+    ///
+    /// # Errors
+    /// Another PDU, silence, or the end of the connection.
+    pub fn expect(&mut self, opcode: u8) -> Result<Pdu> {
+        loop {
+            match self.answer(ANSWER_MAX)? {
+                Answer::Pdu(pdu) if pdu.opcode() == opcode => return Ok(pdu),
+                Answer::Pdu(ping) if ping.opcode() == opcode::NOP_IN => self.pong(&ping)?,
+                other => bail!("expected a PDU {opcode:#04x}, got {other:02x?}"),
+            }
+        }
+    }
+
+    /// Answers a NOP-In of the target that asks for it. RFC 7143 §11.19.
+    fn pong(&mut self, ping: &Pdu) -> Result<()> {
+        if ping.u32_at(20) == u32::MAX {
+            return Ok(());
+        }
+        let pong = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+            .put(8, &ping.header[8..16])
+            .put_u32(16, u32::MAX)
+            .put(20, &ping.header[20..24])
+            .put_u32(24, self.cmd_sn)
+            .put_u32(28, ping.u32_at(24));
+        self.send(&pong)
+    }
+
+    /// Waits until the target closes the connection, whatever it sends before.
+    ///
+    /// # Errors
+    /// It is still open after `limit`.
+    pub fn wait_until_closed(&mut self, limit: Duration) -> Result<()> {
+        let until = Instant::now() + limit;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            ensure!(!left.is_zero(), "the connection is still open after {limit:?}");
+            if self.answer(left)? == Answer::Closed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// READ (10) of one block; the connection must answer with GOOD and 512 bytes.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn read_block(&mut self, lba: u32) -> Result<Vec<u8>> {
+        let mut cdb = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+        let (status, data) = self.execute(&cdb, 512)?;
+        ensure!(status == 0, "READ ended with status {status:#04x}");
+        ensure!(data.len() == 512, "READ of one block gave {} bytes", data.len());
+        Ok(data)
+    }
+
+    /// Runs a command that reads; returns its status and data. A unit attention that waits for
+    /// a new session is taken and the command repeated.
+    ///
+    /// # Errors
+    /// The target answers with something else.
+    pub fn execute(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<(u8, Vec<u8>)> {
+        for _ in 0..8 {
+            let command = self.command(0xc0, cdb, expected_bytes);
+            self.send(&command)?;
+            let (status, data, sense) = self.outcome()?;
+            let attention = status == 2 && sense.get(4).is_some_and(|key| key & 0x0f == 6);
+            if !attention {
+                return Ok((status, data));
+            }
+        }
+        bail!("unit attentions without end")
+    }
+
+    /// Collects Data-In until the status: status, data, sense with its length in front.
+    fn outcome(&mut self) -> Result<(u8, Vec<u8>, Vec<u8>)> {
+        let mut data = Vec::new();
+        loop {
+            let Answer::Pdu(pdu) = self.answer(ANSWER_MAX)? else { bail!("no answer") };
+            match pdu.opcode() {
+                opcode::DATA_IN => {
+                    let offset = pdu.u32_at(40) as usize;
+                    ensure!(offset == data.len(), "Data-In out of order");
+                    data.extend_from_slice(&pdu.data);
+                    if pdu.header[1] & 1 != 0 {
+                        self.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
+                        return Ok((pdu.header[3], data, Vec::new()));
+                    }
+                }
+                opcode::SCSI_RESPONSE => {
+                    self.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
+                    return Ok((pdu.header[3], data, pdu.data));
+                }
+                opcode::NOP_IN => self.pong(&pdu)?,
+                other => bail!("unexpected PDU {other:#04x}: {:02x?}", pdu.header),
+            }
+        }
+    }
+
+    fn fill(&mut self, into: &mut [u8], limit: Duration) -> Result<Filled> {
+        let until = Instant::now() + limit;
+        let mut filled = 0;
+        while filled < into.len() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Filled::Silence);
+            }
+            self.tcp.set_read_timeout(Some(left))?;
+            match self.tcp.read(&mut into[filled..]) {
+                Ok(0) => return Ok(Filled::Closed),
+                Ok(count) => filled += count,
+                Err(error) => match error.kind() {
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                        return Ok(Filled::Closed);
+                    }
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+        Ok(Filled::Whole)
+    }
+}
+
+enum Filled {
+    Whole,
+    Closed,
+    Silence,
+}

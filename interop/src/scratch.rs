@@ -1,0 +1,93 @@
+//! A folder for one test, gone when the test ends.
+
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A new folder below the system's folder for temporary files.
+pub struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the folder; `name` helps a reader of a failure.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new(name: &str) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lunar-{name}-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Self { folder })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The path of a file in it, as text for a command line.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Writes a file that only we may read, as secrets want it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn secret(&self, name: &str, text: &str) -> Result<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.path(name);
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(path)
+    }
+
+    /// Writes `bytes` pseudo-random bytes that `seed` determines.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn pattern(&self, name: &str, seed: u64, bytes: usize) -> Result<String> {
+        let path = self.path(name);
+        std::fs::write(&path, pattern(seed, bytes))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Pseudo-random numbers (splitmix64), the same for the same seed.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next_u64() % end
+    }
+}
+
+/// `bytes` bytes that `seed` determines.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
+        data.extend_from_slice(&random.next_u64().to_be_bytes());
+    }
+    data.truncate(bytes);
+    data
+}

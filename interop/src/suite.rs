@@ -1,0 +1,334 @@
+//! Runs the conformance suite of libiscsi 1.19 (`iscsi-test-cu`) and reads what it prints.
+//!
+//! One process for each of its suites, so that a crash or a hang costs one suite only. The tool
+//! counts a skipped test as passed, and a test may print `[FAILED]` and still count as passed:
+//! both are told apart here.
+
+use crate::process::{End, Finished, must, run};
+use anyhow::{Context, Result, bail, ensure};
+use std::fmt;
+use std::time::Duration;
+
+/// How long one suite may take; the slowest good one takes about 10 s.
+const SUITE_MAX: Duration = Duration::from_secs(120);
+const LIST_MAX: Duration = Duration::from_secs(10);
+
+/// How a test ended, from best to worst.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Outcome {
+    /// Passed, and nothing else was said.
+    Passed,
+    /// The tool found nothing to test and counted it as passed.
+    Skipped,
+    /// `[FAILED]` was printed, yet counted as passed.
+    Soft,
+    /// An assertion failed.
+    Failed,
+    /// The suite's time was over in this test.
+    Hung,
+    /// The tool died in this test.
+    Crashed,
+    /// The suite ended before this test.
+    NotReached,
+}
+
+impl Outcome {
+    /// All, from best to worst, with their names in tables.
+    pub const NAMES: [(Self, &str); 7] = [
+        (Self::Passed, "pass"),
+        (Self::Skipped, "skip"),
+        (Self::Soft, "soft"),
+        (Self::Failed, "fail"),
+        (Self::Hung, "hang"),
+        (Self::Crashed, "crash"),
+        (Self::NotReached, "not reached"),
+    ];
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(outcome, _)| outcome == self);
+        to.write_str(name.map_or("?", |(_, name)| name))
+    }
+}
+
+/// What became of one test.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TestResult {
+    /// `SCSI.Read10`.
+    pub suite: String,
+    /// `Simple`.
+    pub test: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The tool's own line that says why it did not pass; empty when it did.
+    pub note: String,
+}
+
+/// A suite and its tests, as `iscsi-test-cu --list` names them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Suite {
+    /// `SCSI.Read10`.
+    pub name: String,
+    /// `Simple`, `BeyondEol` …
+    pub tests: Vec<String>,
+}
+
+/// The suites of the families SCSI and iSCSI: every test once.
+///
+/// # Errors
+/// The tool is not there.
+pub fn suites() -> Result<Vec<Suite>> {
+    let listed = must("iscsi-test-cu", &["--list"], LIST_MAX)?;
+    let suites = parse_list(&listed);
+    ensure!(!suites.is_empty(), "iscsi-test-cu --list names no suite:\n{listed}");
+    Ok(suites)
+}
+
+fn parse_list(listed: &str) -> Vec<Suite> {
+    let mut suites: Vec<Suite> = Vec::new();
+    for line in listed.lines() {
+        let parts: Vec<&str> = line.trim().splitn(3, '.').collect();
+        match parts[..] {
+            ["SCSI" | "iSCSI", _] => {
+                suites.push(Suite { name: line.trim().to_owned(), tests: Vec::new() });
+            }
+            ["SCSI" | "iSCSI", _, test] => {
+                if let Some(suite) = suites.last_mut() {
+                    suite.tests.push(test.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    suites
+}
+
+/// Runs one suite against `url`; the LUN's data is lost.
+///
+/// # Errors
+/// The tool cannot be started, or prints what we do not understand.
+pub fn run_suite(suite: &Suite, url: &str) -> Result<Vec<TestResult>> {
+    // Unbuffered, so that a crash or a kill does not swallow the name of its test.
+    let tool = ["-o0", "iscsi-test-cu", "--dataloss", "--verbose", "--test", &suite.name, url];
+    let finished = run("stdbuf", &tool, SUITE_MAX)?;
+    judge(suite, &finished).with_context(|| format!("{}:\n{}", suite.name, finished.outputs()))
+}
+
+fn judge(suite: &Suite, finished: &Finished) -> Result<Vec<TestResult>> {
+    let ended = match (finished.end, finished.signal()) {
+        (End::TimedOut, _) => Some((Outcome::Hung, format!("killed after {SUITE_MAX:?}"))),
+        (_, Some(signal)) => Some((Outcome::Crashed, format!("the tool died of signal {signal}"))),
+        _ => None,
+    };
+    let mut printed = parse_output(&finished.stdout);
+    if let Some((outcome, note)) = &ended {
+        if let Some(last) = printed.last_mut().filter(|last| last.verdict.is_none()) {
+            last.ended = Some((*outcome, note.clone()));
+        }
+    } else if !finished.stdout.contains("Run Summary:") {
+        // It ends early when it cannot even log in.
+        ensure!(printed.is_empty(), "no summary");
+    } else {
+        check_against_summary(&finished.stdout, &printed)?;
+    }
+    let why = ended.map_or_else(|| first_line(&finished.stderr), |(_, note)| note);
+    let mut results = Vec::new();
+    for test in &suite.tests {
+        let (outcome, note) = match printed.iter().find(|printed| printed.name == *test) {
+            Some(printed) => printed.outcome(),
+            None => (Outcome::NotReached, why.clone()),
+        };
+        results.push(TestResult { suite: suite.name.clone(), test: test.clone(), outcome, note });
+    }
+    Ok(results)
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
+}
+
+/// What the tool printed about one test.
+#[derive(Debug, Default)]
+struct Printed {
+    name: String,
+    /// CUnit's own verdict: passed or not.
+    verdict: Option<bool>,
+    /// The first `[SKIPPED]` line.
+    skipped: Option<String>,
+    /// The first `[FAILED]` line, or the first failed assertion.
+    failed: Option<String>,
+    /// Why there will be no verdict.
+    ended: Option<(Outcome, String)>,
+}
+
+impl Printed {
+    fn outcome(&self) -> (Outcome, String) {
+        let note = |line: &Option<String>| line.clone().unwrap_or_default();
+        match (self.verdict, &self.skipped, &self.failed, &self.ended) {
+            (Some(false), ..) => (Outcome::Failed, note(&self.failed)),
+            (Some(true), _, Some(line), _) => (Outcome::Soft, line.clone()),
+            (Some(true), Some(line), ..) => (Outcome::Skipped, line.clone()),
+            (Some(true), ..) => (Outcome::Passed, String::new()),
+            (None, _, _, Some((outcome, note))) => (*outcome, note.clone()),
+            (None, ..) => (Outcome::NotReached, note(&self.failed)),
+        }
+    }
+
+    /// Takes one line printed while this test ran, or after it and before the next.
+    fn take(&mut self, line: &str) {
+        let line = match (self.verdict, line.strip_prefix("passed"), line.strip_prefix("FAILED")) {
+            (None, Some(rest), _) => {
+                self.verdict = Some(true);
+                rest
+            }
+            (None, _, Some(rest)) => {
+                self.verdict = Some(false);
+                rest
+            }
+            _ => line,
+        };
+        if let Some((_, why)) = line.split_once("[SKIPPED]") {
+            self.skipped.get_or_insert_with(|| why.trim().to_owned());
+        } else if let Some((_, why)) = line.split_once("[FAILED]") {
+            self.failed.get_or_insert_with(|| why.trim().to_owned());
+        } else if self.verdict == Some(false) && line.trim_start().starts_with("1. ") {
+            self.failed.get_or_insert_with(|| line.trim_start()[3..].trim().to_owned());
+        }
+    }
+}
+
+/// Reads CUnit's verbose form: `  Test: NAME ...`, what the test prints, `passed` or `FAILED`.
+fn parse_output(stdout: &str) -> Vec<Printed> {
+    let mut tests: Vec<Printed> = Vec::new();
+    for line in stdout.lines() {
+        if line.trim_start().starts_with("Run Summary:") {
+            break;
+        }
+        if let Some((name, rest)) =
+            line.strip_prefix("  Test: ").and_then(|rest| rest.split_once(" ..."))
+        {
+            tests.push(Printed { name: name.to_owned(), ..Printed::default() });
+            if let Some(test) = tests.last_mut() {
+                test.take(rest);
+            }
+        } else if let Some(test) = tests.last_mut() {
+            test.take(line);
+        }
+    }
+    tests
+}
+
+/// The tool's own count of failed tests must be ours, or we read it wrongly.
+fn check_against_summary(stdout: &str, printed: &[Printed]) -> Result<()> {
+    let summary = stdout.lines().find_map(|line| line.trim_start().strip_prefix("tests "));
+    let numbers: Vec<usize> =
+        summary.unwrap_or_default().split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    let [_total, _ran, passed, failed, ..] = numbers[..] else { bail!("no summary of tests") };
+    let ours = |verdict| printed.iter().filter(|test| test.verdict == Some(verdict)).count();
+    ensure!(
+        (passed, failed) == (ours(true), ours(false)),
+        "the tool counts {passed} passed and {failed} failed, we read {} and {}",
+        ours(true),
+        ours(false)
+    );
+    Ok(())
+}
+
+/// A target to test; it can be put back to its first state.
+pub trait Subject {
+    /// The URL of the LUN now.
+    fn url(&self) -> String;
+    /// A fresh target: no reservation, no session, no data of before. The URL may change.
+    ///
+    /// # Errors
+    /// It cannot be started again.
+    fn reset(&mut self) -> Result<()>;
+}
+
+/// Runs every suite; after one that did not end well the subject is reset.
+///
+/// # Errors
+/// As [`run_suite`] and [`Subject::reset`].
+pub fn run_all(subject: &mut dyn Subject) -> Result<Vec<TestResult>> {
+    let mut results = Vec::new();
+    for suite in suites()? {
+        let mut of_suite = run_suite(&suite, &subject.url())?;
+        // A reservation left behind by a failed suite would make the later ones fail.
+        if of_suite.iter().any(|result| result.outcome >= Outcome::Soft) {
+            subject.reset()?;
+        }
+        results.append(&mut of_suite);
+    }
+    Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    fn suite(tests: &[&str]) -> Suite {
+        let tests = tests.iter().map(|test| (*test).to_owned()).collect();
+        Suite { name: "SCSI.A".into(), tests }
+    }
+
+    fn finished(end: End, stdout: &str) -> Finished {
+        Finished { end, stdout: stdout.into(), stderr: String::new(), took: Duration::ZERO }
+    }
+
+    const OUTPUT: &str = "\nSuite: A\n  Test: Good ...passed\n  Test: Skip ...    [SKIPPED] no\n\
+        passed\n  Test: Talk ...    Take out a RESERVE6\n    [FAILED] MODESENSE6\nFAILED\n    \
+        1. a.c:70  - CU_ASSERT_EQUAL(_r,0)\n  Test: Bare ...FAILED\n    1. b.c:8  - CU(1)\n  \
+        Test: Soft ...passed    [FAILED] PRIN\n\n";
+    const SUMMARY: &str = "Run Summary:    Type  Total    Ran Passed Failed Inactive\n   suites \
+        1 1 n/a 0 0\n  tests  5  5  3  2  0\n";
+
+    /// Goal: skips and printed failures are told from passes. Method: the forms that occur.
+    #[test]
+    fn outcomes_are_read() {
+        let end = End::Exited(ExitStatus::from_raw(256));
+        let tests = ["Good", "Skip", "Talk", "Bare", "Soft"];
+        let text = format!("{OUTPUT}{SUMMARY}");
+        let results = judge(&suite(&tests), &finished(end, &text)).expect("readable");
+        let read: Vec<_> = results.iter().map(|one| (one.outcome, one.note.as_str())).collect();
+        let expected = [
+            (Outcome::Passed, ""),
+            (Outcome::Skipped, "no"),
+            (Outcome::Failed, "MODESENSE6"),
+            (Outcome::Failed, "b.c:8  - CU(1)"),
+            (Outcome::Soft, "PRIN"),
+        ];
+        assert_eq!(read, expected);
+        let wrong = text.replace("  3  2  0", "  4  1  0");
+        assert!(judge(&suite(&tests), &finished(end, &wrong)).is_err());
+    }
+
+    /// Goal: a kill or a crash is charged to the test it happened in, the rest was not reached.
+    #[test]
+    fn early_ends_are_charged() {
+        let text = "  Test: One ...passed\n  Test: Two ...    Send";
+        let ends = [
+            (End::TimedOut, Outcome::Hung),
+            (End::Exited(ExitStatus::from_raw(11)), Outcome::Crashed),
+        ];
+        for (end, outcome) in ends {
+            let results = judge(&suite(&["One", "Two", "Three"]), &finished(end, text));
+            let read: Vec<_> = results.expect("readable").iter().map(|one| one.outcome).collect();
+            assert_eq!(read, [Outcome::Passed, outcome, Outcome::NotReached]);
+        }
+        let end = End::Exited(ExitStatus::from_raw(256));
+        let results = judge(&suite(&["One"]), &finished(end, "")).expect("readable");
+        assert_eq!(results[0].outcome, Outcome::NotReached);
+    }
+
+    /// Goal: two families, suites with their tests, nothing twice.
+    #[test]
+    fn the_list_is_read() {
+        let text = "ALL\nALL.A\nALL.A.B\nSCSI\nSCSI.A\nSCSI.A.B\nSCSI.A.C-D\niSCSI.E\niSCSI.E.F\n";
+        let suites = parse_list(text);
+        assert_eq!(suites[0], suite(&["B", "C-D"]));
+        assert_eq!(suites.len(), 2);
+    }
+}

@@ -1,0 +1,108 @@
+//! Debian's tgt as a peer: a target for our initiator, and a yardstick for the runner.
+
+use crate::process::{self, Server};
+use anyhow::{Context, Result};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const ADMIN_MAX: Duration = Duration::from_secs(10);
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// A `tgtd` of our own with one target; LUN 1 is a file. Dropping it kills it (it ignores
+/// SIGTERM while a target is defined).
+pub struct Tgt {
+    _server: Server,
+    control: String,
+    port: u16,
+}
+
+impl Tgt {
+    /// The name of its target.
+    pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:tgt";
+
+    /// Starts it with `file` as LUN 1.
+    ///
+    /// # Errors
+    /// It cannot be started or refuses the target.
+    pub fn start(file: &str) -> Result<Self> {
+        // Control ports are sockets named by number; another test run may have its own.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let control = (std::process::id() % 30_000 + number).to_string();
+        let port = free_port()?;
+        let portal = format!("portal=127.0.0.1:{port}");
+        let server = Server::start("tgtd", &["-f", "-C", &control, "--iscsi", &portal])?;
+        let tgt = Self { _server: server, control, port };
+        tgt.wait_until_ready()?;
+        tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", Self::TARGET])?;
+        tgt.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file])?;
+        tgt.admin(&["bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
+        Ok(tgt)
+    }
+
+    /// `tgtadm --lld iscsi --op ARGUMENTS`.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn admin(&self, arguments: &[&str]) -> Result<()> {
+        let mut all = vec!["-C", &self.control, "--lld", "iscsi", "--op"];
+        all.extend_from_slice(arguments);
+        process::must("tgtadm", &all, ADMIN_MAX).map(drop)
+    }
+
+    /// Makes LUN 1 thin.
+    ///
+    /// # Errors
+    /// tgt refuses.
+    pub fn make_thin(&self) -> Result<()> {
+        let unit = ["update", "--mode", "logicalunit", "--tid", "1", "--lun", "1"];
+        self.admin(&[&unit[..], &["--params", "thin_provisioning=1"]].concat())
+    }
+
+    /// Lets initiators ask for digests.
+    ///
+    /// # Errors
+    /// tgt refuses.
+    pub fn allow_digests(&self) -> Result<()> {
+        for key in ["HeaderDigest", "DataDigest"] {
+            let target = ["update", "--mode", "target", "--tid", "1"];
+            self.admin(&[&target[..], &["-n", key, "-v", "CRC32C"]].concat())?;
+        }
+        Ok(())
+    }
+
+    /// Asks for CHAP with this account.
+    ///
+    /// # Errors
+    /// tgt refuses.
+    pub fn require_chap(&self, user: &str, secret: &str) -> Result<()> {
+        let account = ["--mode", "account", "--user", user, "--password", secret];
+        self.admin(&[&["new"][..], &account].concat())?;
+        self.admin(&["bind", "--mode", "account", "--tid", "1", "--user", user])
+    }
+
+    /// `iscsi://127.0.0.1:PORT/TARGET/1`.
+    pub fn url(&self) -> String {
+        format!("iscsi://127.0.0.1:{}/{}/1", self.port, Self::TARGET)
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        let until = Instant::now() + START_MAX;
+        loop {
+            match self.admin(&["show", "--mode", "target"]) {
+                Err(error) if Instant::now() > until => return Err(error).context("starting tgtd"),
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+}
+
+/// A port of loopback that was free a moment ago.
+///
+/// # Errors
+/// None is free.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
