@@ -12,6 +12,7 @@ pub mod cdb;
 pub mod commands;
 pub mod inquiry;
 pub mod plan;
+pub mod reservations;
 pub mod sense;
 mod state;
 pub mod unit;

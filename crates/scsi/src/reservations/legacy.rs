@@ -1,0 +1,47 @@
+//! RESERVE (6) and RELEASE (6). SPC-2 §7.16 and §7.21, with the exceptions of SPC-4 §5.12.3 that
+//! CRH announces.
+
+use super::{ItNexus, Reservations};
+use crate::plan::Refusal;
+
+impl Reservations {
+    /// RESERVE (6): the whole unit, for this nexus.
+    ///
+    /// # Errors
+    /// RESERVATION CONFLICT when another nexus has it, or while keys are registered; not for a
+    /// nexus that a persistent reservation gives access already.
+    pub fn reserve(&mut self, nexus: &ItNexus) -> Result<(), Refusal> {
+        if self.is_excepted(nexus)? {
+            return Ok(());
+        }
+        match &self.reserved_by {
+            Some(owner) if owner != nexus => Err(Refusal::ReservationConflict),
+            _ => {
+                self.reserved_by = Some(nexus.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// RELEASE (6): what another nexus reserved stays reserved, and that is no error.
+    ///
+    /// # Errors
+    /// RESERVATION CONFLICT while keys are registered, with the same exception.
+    pub fn release(&mut self, nexus: &ItNexus) -> Result<(), Refusal> {
+        if !self.is_excepted(nexus)? {
+            self.nexus_lost(nexus);
+        }
+        Ok(())
+    }
+
+    /// `true`: GOOD without effect, for who has access by a persistent reservation.
+    fn is_excepted(&self, nexus: &ItNexus) -> Result<bool, Refusal> {
+        if self.registrations.is_empty() {
+            return Ok(false);
+        }
+        match self.kind {
+            Some(kind) if self.has_access(nexus, kind) => Ok(true),
+            _ => Err(Refusal::ReservationConflict),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Who has reserved a unit: RESERVE and RELEASE of SPC-2, and persistent reservations.
+//! SPC-4 §5.12.
+//!
+//! A plain value: the unit asks it whether a command conflicts, hands it the service actions of
+//! PERSISTENT RESERVE IN and OUT, and tells the nexuses what it returns. Registrations belong to
+//! I_T nexuses, not to sessions: they outlive a logout, and who comes back finds them.
+
+mod legacy;
+mod out;
+mod report;
+mod state;
+
+pub use out::{OutRequest, Outcome};
+
+use crate::unit::{InitiatorPort, TargetPort};
+use alloc::vec::Vec;
+
+/// Registrations of one unit; a further one is refused.
+pub const REGISTRATIONS_MAX: usize = 1024;
+
+/// One I_T nexus as reservations know it: initiator port and target port.
+///
+/// Equal when both ports are: the relative identifier of the target port may have changed
+/// since the registration, and is not compared.
+#[derive(Clone, Debug)]
+pub struct ItNexus {
+    initiator: InitiatorPort,
+    port: TargetPort,
+}
+
+impl ItNexus {
+    /// The nexus between these ports. Names are compared without case, as iSCSI names are.
+    pub fn new(initiator: &InitiatorPort, port: &TargetPort) -> Self {
+        let mut nexus = Self { initiator: initiator.clone(), port: port.clone() };
+        nexus.initiator.name.make_ascii_lowercase();
+        nexus.port.name.make_ascii_lowercase();
+        nexus
+    }
+}
+
+impl PartialEq for ItNexus {
+    fn eq(&self, other: &Self) -> bool {
+        // The ISID differs most often, and costs least to compare.
+        self.initiator.isid == other.initiator.isid
+            && self.port.portal_group_tag == other.port.portal_group_tag
+            && self.initiator.name == other.initiator.name
+            && self.port.name == other.port.name
+    }
+}
+
+impl Eq for ItNexus {}
+
+/// How a command stands to what another nexus has reserved. SPC-4 §5.12.1, SBC-3 §4.15.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// Never a conflict: INQUIRY, REPORT LUNS, REQUEST SENSE.
+    Always,
+    /// No conflict with a persistent reservation, one with RESERVE (6): TEST UNIT READY.
+    Persistent,
+    /// Conflicts with exclusive access.
+    Read,
+    /// Conflicts with exclusive access and with write exclusive.
+    Write,
+}
+
+wire::wire_enum! {
+    /// Type of a persistent reservation. SPC-4 §6.15.3.4.
+    pub struct ReservationType(u8) {
+        WRITE_EXCLUSIVE = 1, EXCLUSIVE_ACCESS = 3,
+        WRITE_EXCLUSIVE_REGISTRANTS_ONLY = 5, EXCLUSIVE_ACCESS_REGISTRANTS_ONLY = 6,
+        WRITE_EXCLUSIVE_ALL_REGISTRANTS = 7, EXCLUSIVE_ACCESS_ALL_REGISTRANTS = 8,
+    }
+}
+
+impl ReservationType {
+    /// Reads conflict too.
+    fn excludes_reads(self) -> bool {
+        matches!(
+            self,
+            Self::EXCLUSIVE_ACCESS
+                | Self::EXCLUSIVE_ACCESS_REGISTRANTS_ONLY
+                | Self::EXCLUSIVE_ACCESS_ALL_REGISTRANTS
+        )
+    }
+
+    /// One registrant holds it, all registrants have access.
+    fn is_registrants_only(self) -> bool {
+        matches!(
+            self,
+            Self::WRITE_EXCLUSIVE_REGISTRANTS_ONLY | Self::EXCLUSIVE_ACCESS_REGISTRANTS_ONLY
+        )
+    }
+
+    /// All registrants hold it.
+    fn is_all_registrants(self) -> bool {
+        matches!(
+            self,
+            Self::WRITE_EXCLUSIVE_ALL_REGISTRANTS | Self::EXCLUSIVE_ACCESS_ALL_REGISTRANTS
+        )
+    }
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Registration {
+    nexus: ItNexus,
+    /// Never 0.
+    key: u64,
+    /// Holds the reservation; never set where all registrants hold it.
+    holds: bool,
+}
+
+/// The reservations of one unit.
+///
+/// Invariants: `kind` is one of the six types. With an all registrants type there is a
+/// registration and none `holds`; with another type exactly one `holds`; without a type none.
+/// `reserved_by` (RESERVE (6)) excludes registrations.
+#[derive(Clone, Debug)]
+pub struct Reservations {
+    registrations: Vec<Registration>,
+    kind: Option<ReservationType>,
+    generation: u32,
+    /// The last registration asked for the state to survive a loss of power.
+    persists: bool,
+    /// There is a place where it can survive.
+    can_persist: bool,
+    reserved_by: Option<ItNexus>,
+}
+
+impl Reservations {
+    /// Nothing registered, nothing reserved. Without a place to save its state (`can_persist`)
+    /// APTPL is refused, and REPORT CAPABILITIES says so.
+    pub fn new(can_persist: bool) -> Self {
+        Self {
+            registrations: Vec::new(),
+            kind: None,
+            generation: 0,
+            persists: false,
+            can_persist,
+            reserved_by: None,
+        }
+    }
+
+    /// Whether a command of `nexus` ends with RESERVATION CONFLICT.
+    ///
+    /// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT judge themselves; do not ask for them.
+    pub fn conflict(&self, nexus: &ItNexus, access: Access) -> bool {
+        if access == Access::Always {
+            return false;
+        }
+        if let Some(owner) = &self.reserved_by {
+            return owner != nexus;
+        }
+        let Some(kind) = self.kind else { return false };
+        match access {
+            Access::Always | Access::Persistent => false,
+            Access::Read if !kind.excludes_reads() => false,
+            Access::Read | Access::Write => !self.has_access(nexus, kind),
+        }
+    }
+
+    /// A nexus is there (again): learns the relative identifier its port has now.
+    pub fn nexus_attached(&mut self, nexus: &ItNexus) {
+        if let Some(at) = self.find(nexus) {
+            self.registrations[at].nexus.port.relative_id = nexus.port.relative_id;
+        }
+    }
+
+    /// A nexus is lost: its RESERVE (6) ends, registrations and persistent reservations stay.
+    pub fn nexus_lost(&mut self, nexus: &ItNexus) {
+        if self.reserved_by.as_ref() == Some(nexus) {
+            self.reserved_by = None;
+        }
+    }
+
+    /// LOGICAL UNIT RESET or TARGET RESET: RESERVE (6) ends, the rest stays.
+    pub fn reset(&mut self) {
+        self.reserved_by = None;
+    }
+
+    fn find(&self, nexus: &ItNexus) -> Option<usize> {
+        self.registrations.iter().position(|registration| registration.nexus == *nexus)
+    }
+
+    /// Whether it is reserved, and by this registration among others or alone.
+    fn is_holder(&self, registration: &Registration) -> bool {
+        self.kind.is_some_and(|kind| registration.holds || kind.is_all_registrants())
+    }
+
+    fn has_access(&self, nexus: &ItNexus, kind: ReservationType) -> bool {
+        self.find(nexus)
+            .is_some_and(|at| kind.is_registrants_only() || self.is_holder(&self.registrations[at]))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! PERSISTENT RESERVE OUT: registering, reserving, preempting. SPC-4 §6.16 and §5.12.
+
+use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservations};
+use crate::attention::Attention;
+use crate::plan::Refusal;
+use crate::sense::Sense;
+use alloc::vec::Vec;
+
+wire::wire_enum! {
+    /// Service actions of PERSISTENT RESERVE OUT. SPC-4 §6.16.2.
+    pub struct OutAction(u8) {
+        REGISTER = 0, RESERVE = 1, RELEASE = 2, CLEAR = 3, PREEMPT = 4, PREEMPT_AND_ABORT = 5,
+        REGISTER_AND_IGNORE_EXISTING_KEY = 6,
+    }
+}
+
+wire::wire_flags! {
+    /// Byte 20 of the parameter list. SPC-4 §6.16.3.
+    pub struct OutFlags(u8) { SPEC_I_PT = 0x08, ALL_TG_PT = 0x04, APTPL = 0x01 }
+}
+
+wire::wire_struct! {
+    /// The parameter list of every action that is offered. SPC-4 §6.16.3.
+    pub struct OutParameters [24] {
+        0  => key: u64,
+        8  => action_key: u64,
+        20 => flags: OutFlags,
+    }
+}
+
+/// What the CDB of a PERSISTENT RESERVE OUT says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OutRequest {
+    /// SERVICE ACTION, five bits.
+    pub service_action: u8,
+    /// SCOPE and TYPE, byte 2.
+    pub scope_and_type: u8,
+    /// PARAMETER LIST LENGTH.
+    pub parameter_bytes: u32,
+}
+
+/// What else has to be done for a PERSISTENT RESERVE OUT before it ends with GOOD.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Outcome {
+    /// Unit attentions to establish, and for whom; never for the sender.
+    pub attentions: Vec<(ItNexus, Attention)>,
+    /// PREEMPT AND ABORT: whose tasks on the unit are to be aborted; never the sender's.
+    pub abort: Vec<ItNexus>,
+    /// What [`Reservations::encode`] gives has changed and must be saved.
+    pub save: bool,
+}
+
+impl OutRequest {
+    /// Judges the CDB before its parameter list is collected.
+    ///
+    /// # Errors
+    /// INVALID FIELD IN CDB: no such service action, or a scope or type that is none where one is
+    /// needed. PARAMETER LIST LENGTH ERROR: not 24 bytes.
+    pub fn check(&self) -> Result<(), Sense> {
+        if self.action().name().is_none() {
+            return Err(Sense::invalid_field_in_cdb(1, Some(4)));
+        }
+        if self.parameter_bytes as usize != OutParameters::LEN {
+            return Err(Sense::PARAMETER_LIST_LENGTH_ERROR);
+        }
+        if self.action() == OutAction::RESERVE { self.kind().map(|_| ()) } else { Ok(()) }
+    }
+
+    fn action(&self) -> OutAction {
+        OutAction(self.service_action)
+    }
+
+    /// The type to reserve with; the scope must be the logical unit.
+    fn kind(&self) -> Result<ReservationType, Sense> {
+        if self.scope_and_type >> 4 != 0 {
+            return Err(Sense::invalid_field_in_cdb(2, Some(7)));
+        }
+        let kind = ReservationType(self.scope_and_type);
+        if kind.name().is_none() {
+            return Err(Sense::invalid_field_in_cdb(2, Some(3)));
+        }
+        Ok(kind)
+    }
+}
+
+impl Reservations {
+    /// Does what a PERSISTENT RESERVE OUT of `nexus` asks for. Nothing is changed by a refusal.
+    ///
+    /// # Errors
+    /// As [`OutRequest::check`]; RESERVATION CONFLICT when the sender is not registered, gave
+    /// another key, or when RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for SPEC_I_PT
+    /// and ALL_TG_PT, which are not offered, and for APTPL without a place for the state;
+    /// INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES.
+    pub fn out(
+        &mut self,
+        nexus: &ItNexus,
+        request: OutRequest,
+        list: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        request.check()?;
+        let bytes = list
+            .first_chunk::<{ OutParameters::LEN }>()
+            .filter(|_| list.len() == OutParameters::LEN)
+            .ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
+        let parameters = OutParameters::decode(bytes);
+        if self.reserved_by.is_some() {
+            return Err(Refusal::ReservationConflict);
+        }
+        let before = self.encode();
+        let mut outcome = match request.action() {
+            OutAction::REGISTER => self.register(nexus, parameters, false)?,
+            OutAction::REGISTER_AND_IGNORE_EXISTING_KEY => {
+                self.register(nexus, parameters, true)?
+            }
+            action => {
+                let at = self.registered_with(nexus, parameters.key)?;
+                match action {
+                    OutAction::RESERVE => self.reserve_as(at, request.kind()?)?,
+                    OutAction::RELEASE => self.release_as(at, request.scope_and_type)?,
+                    OutAction::CLEAR => self.clear(at),
+                    _ => self.preempt(at, request, parameters.action_key)?,
+                }
+            }
+        };
+        outcome.save = before != self.encode();
+        Ok(outcome)
+    }
+
+    /// SPC-4 §5.12.7. An action key of 0 unregisters.
+    fn register(
+        &mut self,
+        nexus: &ItNexus,
+        parameters: OutParameters,
+        ignore_key: bool,
+    ) -> Result<Outcome, Refusal> {
+        let flags = parameters.flags;
+        for (flag, bit, offered) in [
+            (OutFlags::SPEC_I_PT, 3, false),
+            (OutFlags::ALL_TG_PT, 2, false),
+            (OutFlags::APTPL, 0, self.can_persist),
+        ] {
+            if flags.has(flag) && !offered {
+                return Err(Sense::invalid_field_in_parameter_list(20, Some(bit)).into());
+            }
+        }
+        let found = self.find(nexus);
+        let existing_key = found.map_or(0, |at| self.registrations[at].key);
+        if !ignore_key && parameters.key != existing_key {
+            return Err(Refusal::ReservationConflict);
+        }
+        let key = parameters.action_key;
+        let mut outcome = Outcome::default();
+        match found {
+            None if key == 0 => return Ok(outcome),
+            None if self.registrations.len() >= REGISTRATIONS_MAX => {
+                return Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());
+            }
+            None => {
+                self.registrations.push(Registration { nexus: nexus.clone(), key, holds: false });
+            }
+            Some(at) if key == 0 => outcome = self.unregister(at),
+            Some(at) => self.registrations[at].key = key,
+        }
+        self.persists = flags.has(OutFlags::APTPL);
+        self.generation = self.generation.wrapping_add(1);
+        Ok(outcome)
+    }
+
+    /// SPC-4 §5.12.11.3: the holder takes its reservation with it; all registrants hold theirs
+    /// until the last one goes.
+    fn unregister(&mut self, at: usize) -> Outcome {
+        let removed = self.registrations.remove(at);
+        let mut outcome = Outcome::default();
+        let Some(kind) = self.kind else { return outcome };
+        if removed.holds || self.registrations.is_empty() {
+            self.kind = None;
+            if kind.is_registrants_only() {
+                self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |_| true);
+            }
+        }
+        outcome
+    }
+
+    /// SPC-4 §5.12.9. Who holds it already may reserve the same again.
+    fn reserve_as(&mut self, at: usize, kind: ReservationType) -> Result<Outcome, Refusal> {
+        match self.kind {
+            None => self.establish(at, kind),
+            Some(held) if held == kind && self.is_holder(&self.registrations[at]) => {}
+            Some(_) => return Err(Refusal::ReservationConflict),
+        }
+        Ok(Outcome::default())
+    }
+
+    /// SPC-4 §5.12.11.2. Who does not hold it releases nothing, and that is no error.
+    fn release_as(&mut self, at: usize, scope_and_type: u8) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        let Some(kind) = self.kind.filter(|_| self.is_holder(&self.registrations[at])) else {
+            return Ok(outcome);
+        };
+        if scope_and_type != kind.0 {
+            return Err(Sense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION.into());
+        }
+        self.kind = None;
+        self.registrations[at].holds = false;
+        if kind.is_registrants_only() || kind.is_all_registrants() {
+            let sender = self.registrations[at].nexus.clone();
+            self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |nexus| *nexus != sender);
+        }
+        Ok(outcome)
+    }
+
+    /// SPC-4 §5.12.11.6.
+    fn clear(&mut self, at: usize) -> Outcome {
+        let mut outcome = Outcome::default();
+        let sender = self.registrations[at].nexus.clone();
+        self.tell(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |nexus| *nexus != sender);
+        self.registrations.clear();
+        self.kind = None;
+        self.generation = self.generation.wrapping_add(1);
+        outcome
+    }
+
+    /// PREEMPT and PREEMPT AND ABORT. SPC-4 §5.12.11.4 and §5.12.11.5.
+    ///
+    /// The key of the reservation's holder (0 where all registrants hold it) takes the
+    /// reservation over; any other key only removes registrations.
+    fn preempt(&mut self, at: usize, request: OutRequest, victim: u64) -> Result<Outcome, Refusal> {
+        let everyone = victim == 0;
+        let takes_over = match self.kind {
+            Some(kind) if kind.is_all_registrants() => everyone,
+            Some(_) => self.registrations.iter().any(|entry| entry.holds && entry.key == victim),
+            None => false,
+        };
+        if everyone && !takes_over {
+            return Err(Sense::invalid_field_in_parameter_list(8, None).into());
+        }
+        if !everyone && !self.registrations.iter().any(|entry| entry.key == victim) {
+            return Err(Refusal::ReservationConflict);
+        }
+        let new_kind = if takes_over { Some(request.kind()?) } else { None };
+        let sender = self.registrations[at].nexus.clone();
+        let mut outcome = Outcome::default();
+        self.remove_victims(&sender, victim, takes_over, &mut outcome);
+        if let Some(new_kind) = new_kind {
+            if self.kind != Some(new_kind) {
+                self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |nexus| *nexus != sender);
+            }
+            if let Some(at) = self.find(&sender) {
+                self.establish(at, new_kind);
+            }
+        } else if self.registrations.is_empty() {
+            self.kind = None;
+        }
+        if request.action() != OutAction::PREEMPT_AND_ABORT {
+            outcome.abort.clear();
+        }
+        self.generation = self.generation.wrapping_add(1);
+        Ok(outcome)
+    }
+
+    /// Removes the registrations with the victim's key, or all where it is 0. Who preempts a
+    /// reservation keeps its own; who only removes registrations may remove its own.
+    fn remove_victims(
+        &mut self,
+        sender: &ItNexus,
+        victim: u64,
+        keeps_sender: bool,
+        outcome: &mut Outcome,
+    ) {
+        self.registrations.retain(|entry| {
+            let own = entry.nexus == *sender;
+            let stays = (victim != 0 && entry.key != victim) || (own && keeps_sender);
+            if !stays && !own {
+                let told = (entry.nexus.clone(), Attention::REGISTRATIONS_PREEMPTED);
+                outcome.attentions.push(told);
+                outcome.abort.push(entry.nexus.clone());
+            }
+            stays
+        });
+    }
+
+    /// Makes one registration the holder of a reservation of this type, whatever was before.
+    fn establish(&mut self, at: usize, kind: ReservationType) {
+        for (index, entry) in self.registrations.iter_mut().enumerate() {
+            entry.holds = index == at && !kind.is_all_registrants();
+        }
+        self.kind = Some(kind);
+    }
+
+    /// The registration of `nexus`, if `key` is its key.
+    fn registered_with(&self, nexus: &ItNexus, key: u64) -> Result<usize, Refusal> {
+        self.find(nexus)
+            .filter(|at| self.registrations[*at].key == key)
+            .ok_or(Refusal::ReservationConflict)
+    }
+
+    /// Establishes a unit attention for every registered nexus that is concerned.
+    fn tell(
+        &self,
+        outcome: &mut Outcome,
+        attention: Attention,
+        concerned: impl Fn(&ItNexus) -> bool,
+    ) {
+        let told = self
+            .registrations
+            .iter()
+            .filter(|entry| concerned(&entry.nexus))
+            .map(|entry| (entry.nexus.clone(), attention));
+        outcome.attentions.extend(told);
+    }
+}

@@ -1,0 +1,111 @@
+//! PERSISTENT RESERVE IN: what is registered and reserved. SPC-4 §6.15.
+
+use super::{ItNexus, Registration, ReservationType, Reservations};
+use crate::plan::Refusal;
+use crate::sense::Sense;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+wire::wire_enum! {
+    /// Service actions of PERSISTENT RESERVE IN. SPC-4 §6.15.1.
+    pub struct InAction(u8) {
+        READ_KEYS = 0, READ_RESERVATION = 1, REPORT_CAPABILITIES = 2, READ_FULL_STATUS = 3,
+    }
+}
+
+/// All six types. SPC-4 §6.15.4, PERSISTENT RESERVATION TYPE MASK.
+const TYPE_MASK: [u8; 2] = [0x80 | 0x40 | 0x20 | 0x08 | 0x02, 0x01];
+/// CRH: RESERVE and RELEASE of SPC-2 with the exceptions of SPC-4 §5.12.3.
+const COMPATIBLE_HANDLING: u8 = 0x10;
+/// PTPL_C in byte 2, PTPL_A in byte 3.
+const PERSISTS: u8 = 0x01;
+/// TMV, and ALLOW COMMANDS 011b: TEST UNIT READY is allowed through every type; MODE SENSE,
+/// REPORT SUPPORTED OPERATION CODES and the like through write exclusive, not exclusive access.
+const MASK_VALID_ALLOW_3: u8 = 0x80 | 0x30;
+/// TransportID of iSCSI, initiator port form. SPC-4 §7.6.4.6.
+const TRANSPORT_ID_PORT: u8 = 0x45;
+/// TransportIDs are not shorter than this, header included.
+const TRANSPORT_ID_BYTES_MIN: usize = 24;
+
+impl Reservations {
+    /// The parameter data of a service action, whole; the command cuts it to its allocation
+    /// length.
+    ///
+    /// # Errors
+    /// RESERVATION CONFLICT while RESERVE (6) is in effect, whoever asks (SPC-2 §5.5.1); INVALID
+    /// FIELD IN CDB for a service action that is none.
+    pub fn report(&self, service_action: u8) -> Result<Vec<u8>, Refusal> {
+        let data = match InAction(service_action) {
+            InAction::READ_KEYS => self.read_keys(),
+            InAction::READ_RESERVATION => self.read_reservation(),
+            InAction::REPORT_CAPABILITIES => self.report_capabilities(),
+            InAction::READ_FULL_STATUS => self.read_full_status(),
+            _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
+        };
+        if self.reserved_by.is_some() { Err(Refusal::ReservationConflict) } else { Ok(data) }
+    }
+
+    fn read_keys(&self) -> Vec<u8> {
+        let keys = self.registrations.iter().flat_map(|entry| entry.key.to_be_bytes());
+        self.with_header(keys.collect())
+    }
+
+    /// The key is 0 where all registrants hold the reservation.
+    fn read_reservation(&self) -> Vec<u8> {
+        let Some(kind) = self.kind else { return self.with_header(Vec::new()) };
+        let holder = self.registrations.iter().find(|entry| entry.holds);
+        let mut body = Vec::from(holder.map_or(0, |entry| entry.key).to_be_bytes());
+        body.extend_from_slice(&[0, 0, 0, 0, 0, kind.0, 0, 0]);
+        self.with_header(body)
+    }
+
+    fn report_capabilities(&self) -> Vec<u8> {
+        let capable = if self.can_persist { PERSISTS } else { 0 };
+        let active = if self.persists { PERSISTS } else { 0 };
+        let [first, second] = TYPE_MASK;
+        vec![0, 8, COMPATIBLE_HANDLING | capable, MASK_VALID_ALLOW_3 | active, first, second, 0, 0]
+    }
+
+    fn read_full_status(&self) -> Vec<u8> {
+        let descriptors = self.registrations.iter().flat_map(|entry| {
+            let holds = self.kind.filter(|_| self.is_holder(entry));
+            full_status(entry, holds)
+        });
+        self.with_header(descriptors.collect())
+    }
+
+    /// PRGENERATION and ADDITIONAL LENGTH before `body`.
+    fn with_header(&self, body: Vec<u8>) -> Vec<u8> {
+        let mut data = Vec::from(self.generation.to_be_bytes());
+        // At most `REGISTRATIONS_MAX` descriptors of some hundred bytes.
+        data.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        data.extend(body);
+        data
+    }
+}
+
+/// One full status descriptor; `holds` is the reservation's type if this nexus holds it.
+fn full_status(entry: &Registration, holds: Option<ReservationType>) -> Vec<u8> {
+    let transport_id = transport_id(&entry.nexus);
+    let mut data = Vec::from(entry.key.to_be_bytes());
+    data.extend_from_slice(&[0; 4]);
+    data.extend_from_slice(&[u8::from(holds.is_some()), holds.map_or(0, |kind| kind.0)]);
+    data.extend_from_slice(&[0; 4]);
+    data.extend_from_slice(&entry.nexus.port.relative_id.to_be_bytes());
+    data.extend_from_slice(&(transport_id.len() as u32).to_be_bytes());
+    data.extend(transport_id);
+    data
+}
+
+/// `name,i,0x<ISID>`, NUL-terminated and padded to a multiple of four.
+fn transport_id(nexus: &ItNexus) -> Vec<u8> {
+    let isid = nexus.initiator.isid.iter().fold(0, |isid, byte| (isid << 8) | u64::from(*byte));
+    let name = format!("{},i,0x{isid:012x}", nexus.initiator.name);
+    let mut data = vec![TRANSPORT_ID_PORT, 0, 0, 0];
+    data.extend_from_slice(name.as_bytes());
+    data.resize((data.len() + 1).next_multiple_of(4).max(TRANSPORT_ID_BYTES_MIN), 0);
+    let additional = (data.len() - 4) as u16;
+    data[2..4].copy_from_slice(&additional.to_be_bytes());
+    data
+}

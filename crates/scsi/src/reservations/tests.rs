@@ -1,0 +1,679 @@
+use super::*;
+use crate::attention::Attention;
+use crate::plan::Refusal;
+use crate::sense::Sense;
+use alloc::format;
+use alloc::vec;
+use proptest::prelude::*;
+
+use crate::reservations::ReservationType as Type;
+
+const TYPES: [Type; 6] = [
+    Type::WRITE_EXCLUSIVE,
+    Type::EXCLUSIVE_ACCESS,
+    Type::WRITE_EXCLUSIVE_REGISTRANTS_ONLY,
+    Type::EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,
+    Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS,
+    Type::EXCLUSIVE_ACCESS_ALL_REGISTRANTS,
+];
+
+const REGISTER: u8 = 0;
+const RESERVE: u8 = 1;
+const RELEASE: u8 = 2;
+const CLEAR: u8 = 3;
+const PREEMPT: u8 = 4;
+const PREEMPT_AND_ABORT: u8 = 5;
+const REGISTER_AND_IGNORE: u8 = 6;
+const APTPL: u8 = 0x01;
+
+const CONFLICT: Result<Outcome, Refusal> = Err(Refusal::ReservationConflict);
+
+/// The nexus of initiator `number`.
+fn nexus(number: u8) -> ItNexus {
+    let initiator = InitiatorPort {
+        name: format!("iqn.2026-11.org.example:{number}"),
+        isid: [0x80, 0, 0, 0, 0, number],
+    };
+    let port = TargetPort {
+        name: "iqn.2026-11.org.lunarsan:a".into(),
+        portal_group_tag: 1,
+        relative_id: 1,
+    };
+    ItNexus::new(&initiator, &port)
+}
+
+/// The key initiator `number` registers in these tests.
+fn key(number: u8) -> u64 {
+    0x0a0b_0c0d_0000_0000 + u64::from(number)
+}
+
+fn list(key: u64, action_key: u64, flags: u8) -> Vec<u8> {
+    let mut list = Vec::from(key.to_be_bytes());
+    list.extend_from_slice(&action_key.to_be_bytes());
+    list.extend_from_slice(&[0, 0, 0, 0, flags, 0, 0, 0]);
+    list
+}
+
+fn request(service_action: u8, kind: Type) -> OutRequest {
+    OutRequest { service_action, scope_and_type: kind.0, parameter_bytes: 24 }
+}
+
+impl Reservations {
+    fn act(
+        &mut self,
+        number: u8,
+        action: u8,
+        kind: Type,
+        action_key: u64,
+    ) -> Result<Outcome, Refusal> {
+        let outcome =
+            self.out(&nexus(number), request(action, kind), &list(key(number), action_key, 0));
+        assert!(self.is_consistent());
+        outcome
+    }
+
+    fn register_number(&mut self, number: u8) {
+        let entry = list(0, key(number), 0);
+        let outcome = self.out(&nexus(number), request(REGISTER, Type(0)), &entry);
+        assert_eq!(outcome, Ok(Outcome::default()));
+    }
+
+    fn unregister_number(&mut self, number: u8) -> Outcome {
+        self.act(number, REGISTER, Type(0), 0).unwrap()
+    }
+
+    fn keys(&self) -> Vec<u64> {
+        self.registrations.iter().map(|entry| entry.key).collect()
+    }
+}
+
+/// 1, 2 and 3 are registered, 1 has reserved; 4 is a stranger.
+fn reserved(kind: Type) -> Reservations {
+    let mut reservations = Reservations::new(true);
+    for number in 1..=3 {
+        reservations.register_number(number);
+    }
+    assert_eq!(reservations.act(1, RESERVE, kind, 0), Ok(Outcome::default()));
+    reservations
+}
+
+fn told(attention: Attention, numbers: &[u8]) -> Vec<(ItNexus, Attention)> {
+    numbers.iter().map(|number| (nexus(*number), attention)).collect()
+}
+
+/// Goal: SPC-4 table 65, as its columns say. Method: each type against holder, registrant and
+/// stranger, and each class of command.
+#[test]
+fn conflicts_by_type() {
+    let (no, yes) = (false, true);
+    #[rustfmt::skip]
+    let table = [
+        //                                           registrant     stranger
+        //                                           read  write    read  write
+        (Type::WRITE_EXCLUSIVE,                      no,   yes,     no,   yes),
+        (Type::EXCLUSIVE_ACCESS,                     yes,  yes,     yes,  yes),
+        (Type::WRITE_EXCLUSIVE_REGISTRANTS_ONLY,     no,   no,      no,   yes),
+        (Type::EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,    no,   no,      yes,  yes),
+        (Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS,      no,   no,      no,   yes),
+        (Type::EXCLUSIVE_ACCESS_ALL_REGISTRANTS,     no,   no,      yes,  yes),
+    ];
+    for (kind, registrant_reads, registrant_writes, stranger_reads, stranger_writes) in table {
+        let reservations = reserved(kind);
+        for number in 1..=4 {
+            let who = nexus(number);
+            assert!(!reservations.conflict(&who, Access::Always), "{kind:?} {number}");
+            assert!(!reservations.conflict(&who, Access::Persistent), "{kind:?} {number}");
+            let expected = match number {
+                1 => (no, no),
+                2 | 3 => (registrant_reads, registrant_writes),
+                _ => (stranger_reads, stranger_writes),
+            };
+            let read = reservations.conflict(&who, Access::Read);
+            let write = reservations.conflict(&who, Access::Write);
+            assert_eq!((read, write), expected, "{kind:?} {number}");
+        }
+    }
+}
+
+/// Registering alone keeps nobody out.
+#[test]
+fn registrations_are_no_reservation() {
+    let mut reservations = Reservations::new(true);
+    reservations.register_number(1);
+    for access in [Access::Always, Access::Persistent, Access::Read, Access::Write] {
+        assert!(!reservations.conflict(&nexus(2), access));
+    }
+}
+
+/// A nexus is name, ISID, target and portal group; not the relative identifier, not the case.
+#[test]
+fn what_a_nexus_is() {
+    let initiator = InitiatorPort { name: "iqn.A".into(), isid: [1; 6] };
+    let port = TargetPort { name: "iqn.T".into(), portal_group_tag: 1, relative_id: 1 };
+    let one = ItNexus::new(&initiator, &port);
+    let same = InitiatorPort { name: "IQN.a".into(), ..initiator.clone() };
+    assert_eq!(one, ItNexus::new(&same, &TargetPort { relative_id: 9, ..port.clone() }));
+    let other = InitiatorPort { isid: [2; 6], ..initiator.clone() };
+    assert_ne!(one, ItNexus::new(&other, &port));
+    assert_ne!(one, ItNexus::new(&initiator, &TargetPort { portal_group_tag: 2, ..port.clone() }));
+    assert_ne!(one, ItNexus::new(&initiator, &TargetPort { name: "iqn.U".into(), ..port }));
+}
+
+/// SPC-4 §5.12.7, row by row.
+#[test]
+fn register_wants_the_existing_key() {
+    let mut reservations = Reservations::new(true);
+    let register = request(REGISTER, Type(0));
+    let mut out = |number, own, new| reservations.out(&nexus(number), register, &list(own, new, 0));
+    assert_eq!(out(1, 7, 8), CONFLICT, "not registered, yet a key");
+    assert_eq!(out(1, 0, 0), Ok(Outcome::default()), "nothing to do");
+    assert_eq!(out(1, 0, 8), Ok(Outcome::default()));
+    assert_eq!(out(1, 0, 9), CONFLICT, "registered already");
+    assert_eq!(out(1, 8, 9), Ok(Outcome::default()), "another key");
+    assert_eq!(out(1, 8, 0), CONFLICT, "the former key");
+    assert_eq!(out(1, 9, 0), Ok(Outcome::default()), "unregistered");
+    assert_eq!(reservations.keys(), []);
+    assert_eq!(reservations.generation, 3, "the no-op and the refusals do not count");
+}
+
+#[test]
+fn register_and_ignore_takes_any_key() {
+    let mut reservations = Reservations::new(true);
+    let register = request(REGISTER_AND_IGNORE, Type(0));
+    for (new, keys) in [(0, vec![]), (5, vec![5]), (6, vec![6]), (0, vec![])] {
+        let outcome = reservations.out(&nexus(1), register, &list(0xbad, new, 0));
+        assert_eq!(outcome, Ok(Outcome::default()));
+        assert_eq!(reservations.keys(), keys);
+    }
+    assert_eq!(reservations.generation, 3);
+}
+
+/// A changed key keeps the reservation.
+#[test]
+fn a_new_key_keeps_the_reservation() {
+    let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
+    reservations.act(1, REGISTER, Type(0), 0x77).unwrap();
+    assert!(!reservations.conflict(&nexus(1), Access::Write));
+    assert_eq!(reservations.report(1).unwrap()[8..16], 0x77_u64.to_be_bytes());
+}
+
+#[test]
+fn only_so_many_registrations() {
+    let mut reservations = Reservations::new(true);
+    let register = request(REGISTER, Type(0));
+    for number in 0..=REGISTRATIONS_MAX {
+        let mut who = nexus(0);
+        who.initiator.name = format!("iqn.x:{number}");
+        let outcome = reservations.out(&who, register, &list(0, 1, 0));
+        if number < REGISTRATIONS_MAX {
+            assert_eq!(outcome, Ok(Outcome::default()));
+        } else {
+            let full = Sense::INSUFFICIENT_REGISTRATION_RESOURCES;
+            assert_eq!(outcome, Err(Refusal::Check(full)));
+        }
+    }
+    assert_eq!(reservations.keys().len(), REGISTRATIONS_MAX);
+}
+
+#[test]
+fn what_is_not_offered_is_refused() {
+    let mut reservations = Reservations::new(false);
+    for (flag, bit) in [(0x08, 3), (0x04, 2), (APTPL, 0)] {
+        for action in [REGISTER, REGISTER_AND_IGNORE] {
+            let outcome = reservations.out(&nexus(1), request(action, Type(0)), &list(0, 1, flag));
+            let sense = Sense::invalid_field_in_parameter_list(20, Some(bit));
+            assert_eq!(outcome, Err(Refusal::Check(sense)));
+        }
+    }
+    let check = |service_action, scope_and_type, parameter_bytes| {
+        OutRequest { service_action, scope_and_type, parameter_bytes }.check()
+    };
+    for action in 7..32 {
+        assert_eq!(check(action, 1, 24), Err(Sense::invalid_field_in_cdb(1, Some(4))));
+    }
+    for bytes in [0, 23, 25, u32::MAX] {
+        assert_eq!(check(REGISTER, 1, bytes), Err(Sense::PARAMETER_LIST_LENGTH_ERROR));
+    }
+    assert_eq!(check(RESERVE, 0x11, 24), Err(Sense::invalid_field_in_cdb(2, Some(7))));
+    for kind in [0, 2, 4, 9, 15] {
+        assert_eq!(check(RESERVE, kind, 24), Err(Sense::invalid_field_in_cdb(2, Some(3))));
+    }
+    let short = reservations.out(&nexus(1), request(REGISTER, Type(0)), &[0; 23]);
+    assert_eq!(short, Err(Refusal::Check(Sense::PARAMETER_LIST_LENGTH_ERROR)));
+}
+
+/// Goal: who may reserve. Method: each type reserved, then again by all, same and other type.
+#[test]
+fn reserving_again() {
+    for kind in TYPES {
+        for other in TYPES {
+            for number in 1..=4 {
+                let mut reservations = reserved(kind);
+                let holds = number == 1 || (number < 4 && kind.is_all_registrants());
+                let expected =
+                    if holds && kind == other { Ok(Outcome::default()) } else { CONFLICT };
+                assert_eq!(reservations.act(number, RESERVE, other, 0), expected);
+            }
+        }
+    }
+}
+
+/// Nothing but registering works without the right key.
+#[test]
+fn the_key_is_asked_for() {
+    for action in [RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT] {
+        let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
+        let wrong = reservations.out(
+            &nexus(1),
+            request(action, Type::WRITE_EXCLUSIVE),
+            &list(key(2), key(2), 0),
+        );
+        assert_eq!(wrong, CONFLICT);
+        assert_eq!(reservations.act(4, action, Type::WRITE_EXCLUSIVE, key(2)), CONFLICT);
+        assert_eq!(reservations.keys().len(), 3);
+    }
+}
+
+/// SPC-4 §5.12.11.2: unit attentions for the types that others had access by.
+#[test]
+fn releasing() {
+    for kind in TYPES {
+        let mut reservations = reserved(kind);
+        let other = if kind == Type::WRITE_EXCLUSIVE { TYPES[1] } else { TYPES[0] };
+        let wrong = Sense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION;
+        assert_eq!(reservations.act(1, RELEASE, other, 0), Err(Refusal::Check(wrong)));
+        if !kind.is_all_registrants() {
+            assert_eq!(reservations.act(2, RELEASE, kind, 0), Ok(Outcome::default()));
+        }
+        assert_eq!(reservations.kind, Some(kind), "still reserved");
+        let outcome = reservations.act(1, RELEASE, kind, 0).unwrap();
+        let alone = matches!(kind, Type::WRITE_EXCLUSIVE | Type::EXCLUSIVE_ACCESS);
+        let expected: &[u8] = if alone { &[] } else { &[2, 3] };
+        assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_RELEASED, expected));
+        assert_eq!(reservations.kind, None);
+        assert_eq!(reservations.act(1, RELEASE, kind, 0), Ok(Outcome::default()));
+        assert_eq!(reservations.keys().len(), 3);
+    }
+}
+
+/// SPC-4 §5.12.11.3: who unregisters, and who is told.
+#[test]
+fn unregistering_the_holder() {
+    for kind in TYPES {
+        let mut reservations = reserved(kind);
+        assert_eq!(reservations.unregister_number(3), Outcome::default(), "not the holder");
+        assert_eq!(reservations.kind, Some(kind));
+        let outcome = reservations.unregister_number(1);
+        if kind.is_all_registrants() {
+            assert_eq!(outcome, Outcome::default());
+            assert_eq!(reservations.kind, Some(kind), "2 still holds it");
+            assert_eq!(reservations.unregister_number(2), Outcome::default());
+        } else {
+            let expected: &[u8] = if kind.is_registrants_only() { &[2] } else { &[] };
+            assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_RELEASED, expected));
+        }
+        assert_eq!(reservations.kind, None);
+    }
+}
+
+#[test]
+fn clearing() {
+    for kind in TYPES {
+        let mut reservations = reserved(kind);
+        let outcome = reservations.act(2, CLEAR, Type(0), 0).unwrap();
+        assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_PREEMPTED, &[1, 3]));
+        assert_eq!(outcome.abort, []);
+        assert_eq!(reservations.keys(), []);
+        assert_eq!(reservations.kind, None);
+        assert_eq!(reservations.generation, 4);
+    }
+}
+
+/// Goal: the holder's key takes the reservation over. Method: same type and another one; tasks
+/// are aborted only where asked for.
+#[test]
+fn preempting_the_holder() {
+    for kind in TYPES {
+        for new in TYPES {
+            for action in [PREEMPT, PREEMPT_AND_ABORT] {
+                let mut reservations = reserved(kind);
+                let all = kind.is_all_registrants();
+                let victim = if all { 0 } else { key(1) };
+                let outcome = reservations.act(2, action, new, victim).unwrap();
+                let removed: &[u8] = if all { &[1, 3] } else { &[1] };
+                let mut expected = told(Attention::REGISTRATIONS_PREEMPTED, removed);
+                if kind != new && !all {
+                    expected.extend(told(Attention::RESERVATIONS_RELEASED, &[3]));
+                }
+                assert_eq!(outcome.attentions, expected, "{kind:?} {new:?}");
+                let aborted = if action == PREEMPT { &[] } else { removed };
+                let aborted: Vec<_> = aborted.iter().map(|number| nexus(*number)).collect();
+                assert_eq!(outcome.abort, aborted);
+                assert_eq!(reservations.kind, Some(new));
+                assert!(!reservations.conflict(&nexus(2), Access::Write));
+                assert!(reservations.conflict(&nexus(1), Access::Write));
+            }
+        }
+    }
+}
+
+/// Another key than the holder's removes registrations and leaves the reservation.
+#[test]
+fn preempting_a_registrant() {
+    for kind in TYPES {
+        let mut reservations = reserved(kind);
+        let outcome = reservations.act(2, PREEMPT_AND_ABORT, Type(0xff), key(3)).unwrap();
+        assert_eq!(outcome.attentions, told(Attention::REGISTRATIONS_PREEMPTED, &[3]));
+        assert_eq!(outcome.abort, [nexus(3)]);
+        assert_eq!(reservations.kind, Some(kind));
+        assert_eq!(reservations.keys(), [key(1), key(2)]);
+        assert_eq!(reservations.act(2, PREEMPT, kind, key(3)), CONFLICT, "no such key");
+    }
+}
+
+#[test]
+fn preempting_oneself() {
+    let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
+    let outcome = reservations.act(1, PREEMPT, Type::EXCLUSIVE_ACCESS, key(1)).unwrap();
+    let expected = told(Attention::RESERVATIONS_RELEASED, &[2, 3]);
+    assert_eq!(outcome.attentions, expected, "the holder changes its type");
+    assert_eq!(reservations.keys().len(), 3);
+    let outcome = reservations.act(2, PREEMPT_AND_ABORT, Type(0), key(2)).unwrap();
+    assert_eq!(outcome, Outcome::default(), "a registrant removes itself, and tells nobody");
+    assert_eq!(reservations.keys(), [key(1), key(3)]);
+}
+
+/// With all registrants, the last registration takes the reservation along.
+#[test]
+fn preempting_the_last_registrant() {
+    let mut reservations = Reservations::new(true);
+    reservations.register_number(1);
+    reservations.act(1, RESERVE, Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS, 0).unwrap();
+    reservations.act(1, PREEMPT, Type(0), key(1)).unwrap();
+    assert_eq!(reservations.kind, None);
+    assert_eq!(reservations.keys(), []);
+}
+
+#[test]
+fn preempting_nobody() {
+    let zero = Err(Refusal::Check(Sense::invalid_field_in_parameter_list(8, None)));
+    let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
+    assert_eq!(reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
+    reservations.act(1, RELEASE, Type::WRITE_EXCLUSIVE, 0).unwrap();
+    assert_eq!(reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
+    assert_eq!(reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0x99), CONFLICT);
+    let outcome = reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, key(1)).unwrap();
+    assert_eq!(outcome.attentions, told(Attention::REGISTRATIONS_PREEMPTED, &[1]));
+    assert_eq!(reservations.kind, None, "nothing was reserved, nothing is taken over");
+    let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
+    let sense = Err(Refusal::Check(Sense::invalid_field_in_cdb(2, Some(3))));
+    assert_eq!(reservations.act(2, PREEMPT, Type(2), key(1)), sense);
+    assert_eq!(reservations.keys().len(), 3, "a refusal changes nothing");
+}
+
+#[test]
+fn reserve_6_and_release_6() {
+    let mut reservations = Reservations::new(true);
+    let conflict = Err(Refusal::ReservationConflict);
+    assert_eq!(reservations.reserve(&nexus(1)), Ok(()));
+    assert_eq!(reservations.reserve(&nexus(1)), Ok(()), "again");
+    assert_eq!(reservations.reserve(&nexus(2)), conflict);
+    assert_eq!(reservations.release(&nexus(2)), Ok(()), "without effect");
+    assert!(reservations.conflict(&nexus(2), Access::Persistent));
+    assert!(reservations.conflict(&nexus(2), Access::Read));
+    assert!(!reservations.conflict(&nexus(2), Access::Always));
+    assert!(!reservations.conflict(&nexus(1), Access::Write));
+    assert_eq!(reservations.release(&nexus(1)), Ok(()));
+    assert_eq!(reservations.reserve(&nexus(2)), Ok(()));
+    reservations.nexus_lost(&nexus(1));
+    assert_eq!(reservations.reserve(&nexus(1)), conflict);
+    reservations.nexus_lost(&nexus(2));
+    assert_eq!(reservations.reserve(&nexus(1)), Ok(()));
+    reservations.reset();
+    assert_eq!(reservations.reserve(&nexus(2)), Ok(()));
+}
+
+/// SPC-2 §5.5.1 and SPC-4 §5.12.3: the two kinds exclude each other, for whom they exclude.
+#[test]
+fn both_kinds_of_reservation() {
+    let mut reservations = Reservations::new(true);
+    reservations.reserve(&nexus(1)).unwrap();
+    for action in 0..4 {
+        assert_eq!(reservations.report(action), Err(Refusal::ReservationConflict));
+    }
+    let register = request(REGISTER, Type(0));
+    assert_eq!(reservations.out(&nexus(1), register, &list(0, 1, 0)), CONFLICT);
+    let mut reservations = Reservations::new(true);
+    reservations.register_number(1);
+    let conflict = Err(Refusal::ReservationConflict);
+    assert_eq!(reservations.reserve(&nexus(1)), conflict);
+    assert_eq!(reservations.release(&nexus(2)), conflict);
+    for kind in TYPES {
+        let mut reservations = reserved(kind);
+        for number in 1..=4 {
+            let only = matches!(kind, Type::WRITE_EXCLUSIVE | Type::EXCLUSIVE_ACCESS);
+            let excepted = number == 1 || (number < 4 && !only);
+            let expected = if excepted { Ok(()) } else { conflict.clone() };
+            assert_eq!(reservations.reserve(&nexus(number)), expected, "{kind:?} {number}");
+            assert_eq!(reservations.release(&nexus(number)), expected, "{kind:?} {number}");
+        }
+        assert_eq!(reservations.kind, Some(kind));
+    }
+}
+
+/// Registrations survive a logout and a reset.
+#[test]
+fn who_comes_back_finds_its_registration() {
+    let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
+    reservations.nexus_lost(&nexus(1));
+    reservations.reset();
+    assert!(reservations.conflict(&nexus(2), Access::Read));
+    let mut back = nexus(1);
+    back.port.relative_id = 7;
+    reservations.nexus_attached(&back);
+    assert!(!reservations.conflict(&back, Access::Write));
+    let status = reservations.report(3).unwrap();
+    assert_eq!(status[8 + 18..8 + 20], [0, 7]);
+}
+
+#[test]
+fn read_keys_and_reservation_bytes() {
+    let mut reservations = Reservations::new(true);
+    assert_eq!(reservations.report(0).unwrap(), [0; 8]);
+    assert_eq!(reservations.report(1).unwrap(), [0; 8]);
+    reservations.register_number(1);
+    reservations.register_number(2);
+    let keys = [0, 0, 0, 2, 0, 0, 0, 16, 10, 11, 12, 13, 0, 0, 0, 1, 10, 11, 12, 13, 0, 0, 0, 2];
+    assert_eq!(reservations.report(0).unwrap(), keys);
+    reservations.act(2, RESERVE, Type::WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 0).unwrap();
+    let held = [0, 0, 0, 2, 0, 0, 0, 16, 10, 11, 12, 13, 0, 0, 0, 2, 0, 0, 0, 0, 0, 5, 0, 0];
+    assert_eq!(reservations.report(1).unwrap(), held);
+    let mut reservations = reserved(Type::EXCLUSIVE_ACCESS_ALL_REGISTRANTS);
+    let held = [0, 0, 0, 3, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
+    assert_eq!(reservations.report(1).unwrap(), held, "no key where all hold it");
+    reservations.act(1, RELEASE, Type::EXCLUSIVE_ACCESS_ALL_REGISTRANTS, 0).unwrap();
+    assert_eq!(reservations.report(1).unwrap(), [0, 0, 0, 3, 0, 0, 0, 0]);
+}
+
+#[test]
+fn capabilities_bytes() {
+    let capabilities = Reservations::new(false).report(2).unwrap();
+    assert_eq!(capabilities, [0, 8, 0x10, 0xb0, 0xea, 0x01, 0, 0]);
+    let mut reservations = Reservations::new(true);
+    assert_eq!(reservations.report(2).unwrap()[..4], [0, 8, 0x11, 0xb0]);
+    let outcome = reservations.out(&nexus(1), request(REGISTER, Type(0)), &list(0, 1, APTPL));
+    assert!(outcome.unwrap().save);
+    assert_eq!(reservations.report(2).unwrap()[..4], [0, 8, 0x11, 0xb1]);
+}
+
+#[test]
+fn service_actions_of_in() {
+    let refused = Err(Refusal::Check(Sense::invalid_field_in_cdb(1, Some(4))));
+    for action in 0..32 {
+        let report = Reservations::new(true).report(action);
+        if action < 4 { assert!(report.is_ok()) } else { assert_eq!(report, refused) }
+    }
+}
+
+#[test]
+fn full_status_bytes() {
+    let status = reserved(Type::EXCLUSIVE_ACCESS).report(3).unwrap();
+    // "iqn.2026-11.org.example:1,i,0x800000000001" is 42 characters.
+    assert_eq!(status[..8], [0, 0, 0, 3, 0, 0, 0, 3 * (24 + 48)]);
+    let (first, second) = (&status[8..80], &status[80..152]);
+    let head = [10, 11, 12, 13, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 0, 1, 0, 0, 0, 48];
+    assert_eq!(first[..24], head);
+    assert_eq!(first[24..28], [0x45, 0, 0, 44]);
+    assert_eq!(&first[28..], b"iqn.2026-11.org.example:1,i,0x800000000001\0\0");
+    assert_eq!(second[12..14], [0, 0], "not the holder");
+    let status = reserved(Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS).report(3).unwrap();
+    for at in [8, 80, 152] {
+        assert_eq!(status[at + 12..at + 14], [1, 7], "each of them holds it");
+    }
+}
+
+/// Goal: APTPL is the last registration's word. Method: state in bytes after each step.
+#[test]
+fn what_is_saved_and_when() {
+    let mut reservations = Reservations::new(true);
+    reservations.register_number(2);
+    assert_eq!(reservations.encode(), []);
+    let mut register = |own, new, flags| {
+        reservations.out(&nexus(1), request(REGISTER, Type(0)), &list(own, new, flags)).unwrap()
+    };
+    assert!(register(0, key(1), APTPL).save);
+    assert!(!register(key(1), key(1), APTPL).save, "nothing changed");
+    let outcome = reservations.act(1, RESERVE, Type::WRITE_EXCLUSIVE, 0).unwrap();
+    assert!(outcome.save);
+    let state = reservations.encode();
+    let mut restored = Reservations::decode(&state, true).unwrap();
+    assert_eq!(restored.encode(), state);
+    assert_eq!(restored.generation, 0, "a power on");
+    assert_eq!(restored.keys(), [key(2), key(1)]);
+    assert!(restored.conflict(&nexus(2), Access::Write));
+    let outcome = restored.act(1, REGISTER, Type(0), key(1)).unwrap();
+    assert!(outcome.save, "without APTPL the state is erased");
+    assert_eq!(restored.encode(), []);
+}
+
+/// Goal: bad state is refused, not believed. Method: each byte flipped, each prefix.
+#[test]
+fn damaged_state_is_refused() {
+    let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
+    reservations.persists = true;
+    let state = reservations.encode();
+    for at in 0..state.len() {
+        let mut damaged = state.clone();
+        damaged[at] ^= 0x40;
+        assert!(Reservations::decode(&damaged, true).is_err(), "byte {at}");
+        if at > 0 {
+            assert!(Reservations::decode(&state[..at], true).is_err(), "cut at {at}");
+        }
+    }
+    assert!(Reservations::decode(&state, true).is_ok());
+}
+
+/// Goal: state with a right checksum and wrong contents is refused as well.
+/// Method: break an invariant, encode, decode.
+#[test]
+fn contradicting_state_is_refused() {
+    let good = || {
+        let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
+        reservations.persists = true;
+        reservations
+    };
+    let breaks: [fn(&mut Reservations); 7] = [
+        |state| state.registrations[1].holds = true,
+        |state| state.registrations[0].holds = false,
+        |state| state.kind = None,
+        |state| state.kind = Some(Type(2)),
+        |state| state.kind = Some(Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS),
+        |state| state.registrations[2].key = 0,
+        |state| state.registrations[2].nexus = nexus(1),
+    ];
+    assert!(Reservations::decode(&good().encode(), true).is_ok());
+    for (number, break_it) in breaks.into_iter().enumerate() {
+        let mut reservations = good();
+        break_it(&mut reservations);
+        assert!(Reservations::decode(&reservations.encode(), true).is_err(), "{number}");
+    }
+}
+
+fn any_kind() -> impl Strategy<Value = u8> {
+    prop_oneof![8 => prop::sample::select(TYPES.map(|kind| kind.0).to_vec()), 1 => any::<u8>()]
+}
+
+proptest! {
+    /// Goal: no sequence of commands breaks the invariants, and a refusal changes nothing.
+    /// Method: five nexuses, few keys so that they meet, every action, losses and resets between.
+    #[test]
+    fn any_sequence_keeps_the_invariants(steps in prop::collection::vec(
+        (0_u8..5, 0_u8..10, any_kind(), 0_u64..4, 0_u64..4, any::<bool>()), 0..60,
+    )) {
+        let mut reservations = Reservations::new(true);
+        for (number, action, scope_and_type, key, action_key, aptpl) in steps {
+            let who = nexus(number);
+            if action == 8 {
+                reservations.nexus_lost(&who);
+                let _ = reservations.reserve(&who);
+            } else if action == 9 {
+                reservations.reset();
+            } else {
+                let before = reservations.clone();
+                let request =
+                    OutRequest { service_action: action, scope_and_type, parameter_bytes: 24 };
+                let list = list(key, action_key, u8::from(aptpl));
+                match reservations.out(&who, request, &list) {
+                    Ok(outcome) => {
+                        prop_assert_eq!(outcome.save, before.encode() != reservations.encode());
+                        prop_assert!(outcome.attentions.iter().all(|(told, _)| *told != who));
+                        prop_assert!(!outcome.abort.contains(&who));
+                        prop_assert_eq!(outcome.abort.is_empty() || action == 5, true);
+                    }
+                    Err(_) => {
+                        prop_assert_eq!(&before.registrations, &reservations.registrations);
+                        prop_assert_eq!(before.kind, reservations.kind);
+                        prop_assert_eq!(before.generation, reservations.generation);
+                    }
+                }
+            }
+            prop_assert!(reservations.is_consistent());
+            for action in 0..4 {
+                if let Ok(data) = reservations.report(action) {
+                    let length = if action == 2 { data[1].into() } else {
+                        8 + u32::from_be_bytes([data[4], data[5], data[6], data[7]]) as usize
+                    };
+                    prop_assert_eq!(data.len(), length);
+                }
+            }
+            let state = reservations.encode();
+            prop_assert_eq!(Reservations::decode(&state, true).unwrap().encode(), state);
+        }
+    }
+
+    /// Hostile state never panics, with a right checksum neither.
+    #[test]
+    fn any_state_decodes_or_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Reservations::decode(&bytes, true);
+        let mut state = b"LNPR\x01".to_vec();
+        bytes.iter_mut().skip(1).take(3).for_each(|byte| *byte = 0);
+        state.extend(bytes);
+        state.extend_from_slice(&wire::crc32c(&state).to_be_bytes());
+        if let Ok(reservations) = Reservations::decode(&state, true) {
+            prop_assert!(reservations.is_consistent());
+        }
+    }
+
+    /// Hostile parameter lists never panic.
+    #[test]
+    fn any_parameter_list_is_judged(
+        service_action in any::<u8>(), scope_and_type in any::<u8>(),
+        bytes in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let parameter_bytes = bytes.len() as u32;
+        let request = OutRequest { service_action, scope_and_type, parameter_bytes };
+        let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
+        let _ = reservations.out(&nexus(2), request, &bytes);
+        prop_assert!(reservations.is_consistent());
+    }
+}
