@@ -1,0 +1,130 @@
+//! SCSI Response: the end of a command. RFC 7143 §11.4.
+
+use super::machine::InitiatorConnection;
+use super::task::Task;
+use super::{CommandResult, Residual, Violation};
+use crate::framing::Header;
+use crate::pdu::{Opcode, ResponseFlags, ScsiResponse, ServiceResponse};
+use bytes::Bytes;
+
+/// SAM-5 §5.3: CHECK CONDITION is the first status that says a command failed; CONDITION MET and
+/// the intermediate ones do not.
+const STATUS_GOOD: u8 = 0x00;
+
+impl InitiatorConnection {
+    /// The header of a SCSI Response. Only what can be judged without its data segment.
+    pub(super) fn on_response_header(&self, header: &Header) -> Result<(), Violation> {
+        let tag = ScsiResponse::decode(&header.bhs).initiator_task_tag;
+        if self.tasks.contains_key(&tag) || self.ended_tags.contains(&tag) {
+            return Ok(());
+        }
+        Err(Violation::UnknownTag { pdu: Opcode::SCSI_RESPONSE, tag })
+    }
+
+    /// The whole SCSI Response.
+    pub(super) fn on_response(&mut self, header: &Header, data: &Bytes) -> Result<(), Violation> {
+        let response = ScsiResponse::decode(&header.bhs);
+        let tag = response.initiator_task_tag;
+        let Some(task) = self.tasks.get(&tag) else {
+            self.ended_tags.retain(|ended| *ended != tag);
+            return Ok(());
+        };
+        let result = judge(task, &response, data)?;
+        self.complete(tag, Ok(result));
+        Ok(())
+    }
+}
+
+/// Reads the fields of a response that have a meaning together.
+fn judge(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandResult, Violation> {
+    const PDU: Opcode = Opcode::SCSI_RESPONSE;
+    let flags = response.flags;
+    let completed = response.response == ServiceResponse::COMMAND_COMPLETED;
+    // Residuals have no meaning otherwise. RFC 7143 §11.4.5.1.
+    let (mut residual, mut read_residual) = (Residual::None, Residual::None);
+    if completed {
+        residual = Residuals {
+            pdu: PDU,
+            overflow: flags.has(ResponseFlags::OVERFLOW),
+            underflow: flags.has(ResponseFlags::UNDERFLOW),
+            bytes: response.residual_bytes,
+        }
+        .judge()?;
+        read_residual = Residuals {
+            pdu: PDU,
+            overflow: flags.has(ResponseFlags::BIDI_READ_OVERFLOW),
+            underflow: flags.has(ResponseFlags::BIDI_READ_UNDERFLOW),
+            bytes: response.bidi_read_residual_bytes,
+        }
+        .judge()?;
+    }
+    // R2Ts count in some targets, so more than we saw is the only sure sign of a loss.
+    if completed && response.exp_data_sn > task.input_sn {
+        let (got, expected) = (response.exp_data_sn, task.input_sn);
+        return Err(Violation::DataSn { pdu: PDU, got, expected });
+    }
+    let data_in_bytes = if completed {
+        let of_read = if task.is_bidirectional() { read_residual } else { residual };
+        good_data(task, response.status, of_read)?
+    } else {
+        task.received.contiguous()
+    };
+    Ok(CommandResult {
+        response: response.response,
+        status: response.status,
+        sense: sense(data, PDU)?,
+        data_in_bytes,
+        residual,
+        read_residual,
+    })
+}
+
+/// How much of the data-in buffer holds data from its start. A command that ended well must have
+/// brought all that its residual does not except: else garbage would be taken for data.
+pub(super) fn good_data(task: &Task, status: u8, residual: Residual) -> Result<u32, Violation> {
+    let expected = match residual {
+        Residual::Underflow(bytes) => task.data_in_bytes_max.saturating_sub(bytes),
+        Residual::None | Residual::Overflow(_) => task.data_in_bytes_max,
+    };
+    let got = task.received.contiguous();
+    if status == STATUS_GOOD && (got < expected || task.received.total() != got) {
+        return Err(Violation::MissingData { got, expected });
+    }
+    Ok(got.min(expected))
+}
+
+/// The sense data of a data segment that starts with SenseLength. RFC 7143 §11.4.7.
+pub(super) fn sense(data: &Bytes, pdu: Opcode) -> Result<Bytes, Violation> {
+    match data[..] {
+        [] => Ok(Bytes::new()),
+        [_] => Err(Violation::Malformed { pdu, what: "half a SenseLength" }),
+        [high, low, ..] => {
+            let end = 2 + usize::from(u16::from_be_bytes([high, low]));
+            if end > data.len() {
+                let what = "SenseLength reaches beyond the data segment";
+                return Err(Violation::Malformed { pdu, what });
+            }
+            Ok(data.slice(2..end))
+        }
+    }
+}
+
+/// The residual of one direction as it stands in a header.
+pub(super) struct Residuals {
+    pub(super) pdu: Opcode,
+    pub(super) overflow: bool,
+    pub(super) underflow: bool,
+    pub(super) bytes: u32,
+}
+
+impl Residuals {
+    /// RFC 7143 §11.4.1: O and U exclude one another; without them the count says nothing.
+    pub(super) fn judge(self) -> Result<Residual, Violation> {
+        match (self.overflow, self.underflow) {
+            (true, true) => Err(Violation::Malformed { pdu: self.pdu, what: "both O and U" }),
+            (true, false) => Ok(Residual::Overflow(self.bytes)),
+            (false, true) => Ok(Residual::Underflow(self.bytes)),
+            (false, false) => Ok(Residual::None),
+        }
+    }
+}

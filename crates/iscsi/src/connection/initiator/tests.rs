@@ -1,0 +1,4 @@
+//! The machine against scripted PDUs: what a target does right, and what a hostile one may try.
+
+mod bench;
+mod life;
