@@ -13,26 +13,13 @@ use wire::{Field, crc32c};
 
 /// Why the state of a former run could not be taken up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum StateError {
-    /// It does not begin like the state of a unit.
-    #[error("this is not the state of a logical unit")]
-    Foreign,
-    /// Bytes are missing, or other than they were written.
-    #[error("the state is damaged: its checksum does not match")]
-    Damaged,
-    /// A later version wrote it.
-    #[error("the state has version {found}, this program knows {VERSION}")]
-    Version {
-        /// Its version.
-        found: u16,
-    },
-    /// Its checksum is right, its content is not.
-    #[error("the state contradicts itself in its {what}")]
-    Content {
-        /// Which part.
-        what: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct StateError(pub &'static str);
+
+const FOREIGN: StateError = StateError("this is not the state of a logical unit");
+const DAMAGED: StateError = StateError("the state is damaged: its checksum does not match");
+const LATER: StateError = StateError("the state was written by a later version");
+const LIST: StateError = StateError("the state contradicts itself: a section is cut short");
 
 wire::wire_enum! {
     /// What a section holds.
@@ -63,25 +50,21 @@ pub(crate) fn encode(sections: &[(SectionKind, Vec<u8>)]) -> Vec<u8> {
 /// The sections of a state, in order.
 pub(crate) fn decode(state: &[u8]) -> Result<Vec<(SectionKind, &[u8])>, StateError> {
     if state.get(..MAGIC.len()) != Some(&MAGIC) {
-        return Err(StateError::Foreign);
+        return Err(FOREIGN);
     }
-    let (body, sum) = state.split_last_chunk::<CRC_BYTES>().ok_or(StateError::Damaged)?;
+    let (body, sum) = state.split_last_chunk::<CRC_BYTES>().ok_or(DAMAGED)?;
     if body.len() < HEAD_BYTES || crc32c(body) != u32::get(sum) {
-        return Err(StateError::Damaged);
+        return Err(DAMAGED);
     }
-    let found = u16::get(&body[MAGIC.len()..HEAD_BYTES]);
-    if found != VERSION {
-        return Err(StateError::Version { found });
+    if u16::get(&body[MAGIC.len()..HEAD_BYTES]) != VERSION {
+        return Err(LATER);
     }
     let mut sections = Vec::new();
     let mut rest = &body[HEAD_BYTES..];
     while !rest.is_empty() {
-        let (head, after) = rest
-            .split_at_checked(SECTION_HEAD_BYTES)
-            .ok_or(StateError::Content { what: "list" })?;
+        let (head, after) = rest.split_at_checked(SECTION_HEAD_BYTES).ok_or(LIST)?;
         let bytes = usize::try_from(u32::get(&head[2..])).unwrap_or(usize::MAX);
-        let (section, after) =
-            after.split_at_checked(bytes).ok_or(StateError::Content { what: "list" })?;
+        let (section, after) = after.split_at_checked(bytes).ok_or(LIST)?;
         sections.push((SectionKind(u16::get(&head[..2])), section));
         rest = after;
     }
@@ -117,7 +100,7 @@ mod tests {
                 assert!(decode(&flipped).is_err(), "byte {at}, bit {bit}");
             }
         }
-        assert_eq!(decode(b"something else entirely"), Err(StateError::Foreign));
+        assert_eq!(decode(b"something else entirely"), Err(FOREIGN));
     }
 
     #[test]
@@ -127,6 +110,6 @@ mod tests {
         body[9] = 2;
         let sum = crc32c(&body);
         body.extend_from_slice(&sum.to_be_bytes());
-        assert_eq!(decode(&body), Err(StateError::Version { found: 2 }));
+        assert_eq!(decode(&body), Err(LATER));
     }
 }
