@@ -52,7 +52,6 @@ pub trait Role {
 }
 
 /// What a turn of the loop woke for.
-#[derive(Default)]
 struct Woken {
     work: bool,
     readable: bool,
@@ -101,9 +100,9 @@ impl Connection {
         clock: &Clock,
     ) -> Woken {
         poll_fn(|context| {
-            let mut woken = Woken::default();
-            woken.work = role.poll_work(clock.now(), context, &mut self.outbox).is_ready();
-            woken.timer = timer.as_mut().poll(context).is_ready();
+            let work = role.poll_work(clock.now(), context, &mut self.outbox).is_ready();
+            let timer = timer.as_mut().poll(context).is_ready();
+            let mut woken = Woken { work, timer, readable: false };
             let mut writable = false;
             if self.open {
                 if role.can_receive() && self.outbox.bytes() < OUTBOX_BYTES_MAX {
