@@ -204,6 +204,13 @@ impl BlockUnit {
         }
     }
 
+    /// Establishes a unit attention (`0xAAQQ`) for one nexus.
+    pub fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
+        if let Some(state) = self.nexuses.get_mut(&nexus) {
+            state.attentions.establish(Attention(attention_code));
+        }
+    }
+
     /// WCE, as the caching page has it now.
     pub fn write_cache_enabled(&self) -> bool {
         self.options.write_back
