@@ -1,6 +1,7 @@
 //! Text keys: format, table, negotiation. RFC 7143 §6.1, §6.2, §13.
 
 mod continuation;
+pub mod exchange;
 mod negotiate;
 mod pairs;
 mod table;
@@ -11,7 +12,7 @@ pub(crate) use negotiate::receive_unknown;
 pub use negotiate::{Negotiation, Role};
 pub use pairs::{
     IRRELEVANT, KEY_BYTES_MAX, NOT_UNDERSTOOD, PAIRS_MAX, Pair, REJECT, Seen, TextBuilder,
-    Violation, is_answer_constant, parse,
+    Violation, is_answer_constant, parse, parse_up_to,
 };
 pub use table::{
     CHAP_BYTES_MAX, KEYS, Key, KeyInfo, KeyStage, Kind, NAME_BYTES_MAX, Rule, Scope, Senders, Use,
@@ -185,3 +186,6 @@ impl Default for ConnectionParameters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

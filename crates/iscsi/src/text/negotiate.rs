@@ -191,7 +191,7 @@ impl Negotiation {
         let later = matches!(key, Key::TaskReporting | Key::ProtocolLevel);
         match value {
             REJECT | IRRELEVANT => return Ok(()),
-            // Keys that came after RFC 3720; for the others it is a protocol error, §6.2.
+            // Keys that old targets have not heard of; for the others §6.2 calls it an error.
             NOT_UNDERSTOOD if later => return Ok(()),
             _ => {}
         }
@@ -359,7 +359,7 @@ pub(crate) fn receive_unknown(pair: &Pair<'_>, answers: &mut TextBuilder) -> Res
 }
 
 /// A number inside the key's range.
-fn admissible(key: Key, text: &str) -> Option<u32> {
+pub(super) fn admissible(key: Key, text: &str) -> Option<u32> {
     let Kind::Number { min, max } = key.info().kind else { return None };
     let number = u32::try_from(value::number(text)?).ok()?;
     (min..=max).contains(&number).then_some(number)

@@ -81,11 +81,19 @@ pub struct Pair<'a> {
 /// # Errors
 /// Any [`Violation`] of the format; the meaning of the values is judged later.
 pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, Violation> {
+    parse_up_to(text, PAIRS_MAX)
+}
+
+/// As [`parse`], with a bound of its own.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_up_to(text: &[u8], pairs_max: usize) -> Result<Vec<Pair<'_>>, Violation> {
     let mut pairs = Vec::new();
     let Some(text) = trim(text)? else { return Ok(pairs) };
     for piece in text.split(|byte| *byte == 0) {
-        if pairs.len() == PAIRS_MAX {
-            return Err(Violation::TooManyPairs { pairs_max: PAIRS_MAX });
+        if pairs.len() == pairs_max {
+            return Err(Violation::TooManyPairs { pairs_max });
         }
         let piece = core::str::from_utf8(piece).map_err(|_| Violation::NotUtf8)?;
         let (name, value) = piece.split_once('=').ok_or(Violation::NoValue)?;

@@ -1,0 +1,5 @@
+//! Tests of text: format, negotiation, exchanges.
+
+mod exchange;
+mod format;
+mod negotiation;

@@ -1,0 +1,182 @@
+//! Operational negotiation, key by key and as a whole.
+
+use crate::login::SessionType;
+use crate::text::{Digest, Negotiation, Offer, Role, TaskReporting, TextBuilder, Violation, parse};
+use alloc::string::String;
+use alloc::vec;
+
+fn target(offer: Offer) -> Negotiation {
+    Negotiation::new(Role::Target, offer, SessionType::Normal, true)
+}
+
+fn initiator(offer: Offer) -> Negotiation {
+    Negotiation::new(Role::Initiator, offer, SessionType::Normal, true)
+}
+
+/// What `negotiation` answers to `text`, in which `;` stands for the zero byte.
+fn answer(negotiation: &mut Negotiation, text: &str) -> Result<String, Violation> {
+    let text = text.replace(';', "\0");
+    let mut answers = TextBuilder::new();
+    negotiation.receive(&parse(text.as_bytes())?, &mut answers)?;
+    Ok(String::from_utf8(answers.into_bytes()).unwrap().replace('\0', ";"))
+}
+
+/// Goal: the target's answer to each kind of proposal, admissible and not. RFC 7143 §6.2, §13.
+#[test]
+fn answers_of_a_target() {
+    let offer = Offer { time_to_wait_seconds: 5, initial_r2t: true, ..Offer::target() };
+    for (proposal, expected) in [
+        ("HeaderDigest=CRC32C,None;", "HeaderDigest=CRC32C;"),
+        ("DataDigest=Y-com.example.sum,None,CRC32C;", "DataDigest=None;"),
+        ("HeaderDigest=Y-com.example.sum;", "HeaderDigest=Reject;"),
+        ("HeaderDigest=;", "HeaderDigest=Reject;"),
+        ("MaxConnections=65535;", "MaxConnections=8;"),
+        ("MaxConnections=0x2;", "MaxConnections=2;"),
+        ("MaxConnections=0;", "MaxConnections=Reject;"),
+        ("MaxConnections=65536;", "MaxConnections=Reject;"),
+        ("MaxConnections=-1;", "MaxConnections=Reject;"),
+        ("MaxBurstLength=511;", "MaxBurstLength=Reject;"),
+        ("MaxBurstLength=16777215;", "MaxBurstLength=1048576;"),
+        ("DefaultTime2Wait=0;", "DefaultTime2Wait=5;"),
+        ("DefaultTime2Wait=3600;", "DefaultTime2Wait=3600;"),
+        ("DefaultTime2Wait=3601;", "DefaultTime2Wait=Reject;"),
+        ("DefaultTime2Retain=0;", "DefaultTime2Retain=0;"),
+        ("InitialR2T=No;", "InitialR2T=Yes;"),
+        ("ImmediateData=No;", "ImmediateData=No;"),
+        ("ImmediateData=yes;", "ImmediateData=Reject;"),
+        ("DataPDUInOrder=No;", "DataPDUInOrder=Yes;"),
+        ("ErrorRecoveryLevel=2;", "ErrorRecoveryLevel=0;"),
+        ("ErrorRecoveryLevel=3;", "ErrorRecoveryLevel=Reject;"),
+        ("TaskReporting=FastAbort,ResponseFence,RFC3720;", "TaskReporting=ResponseFence;"),
+        ("iSCSIProtocolLevel=2;", "iSCSIProtocolLevel=1;"),
+        ("IFMarker=Yes;", "IFMarker=Reject;"),
+        ("OFMarker=No;", "OFMarker=Reject;"),
+        ("IFMarkInt=1~2;", "IFMarkInt=Reject;"),
+        ("OFMarkInt=2048;", "OFMarkInt=Reject;"),
+        ("X-com.example.a=1;", "X-com.example.a=NotUnderstood;"),
+        ("FutureKey=1;", "FutureKey=NotUnderstood;"),
+        ("MaxRecvDataSegmentLength=512;", ""),
+        ("X#NodeArchitecture=ExampleOS/1;", ""),
+    ] {
+        let mut target = target(offer.clone());
+        assert_eq!(answer(&mut target, proposal).as_deref(), Ok(expected), "{proposal}");
+    }
+}
+
+/// Goal: what a target must not put up with.
+#[test]
+fn violations_of_an_initiator() {
+    for text in [
+        "MaxConnections=Reject;",
+        "HeaderDigest=NotUnderstood;",
+        "X-com.example.a=Irrelevant;",
+        "TargetAlias=a;",
+        "TargetPortalGroupTag=1;",
+        "MaxRecvDataSegmentLength=511;",
+        "MaxRecvDataSegmentLength=16777216;",
+        "MaxRecvDataSegmentLength=many;",
+        "SendTargets=All;",
+        "CHAP_A=5;",
+    ] {
+        assert!(answer(&mut target(Offer::target()), text).is_err(), "{text}");
+    }
+}
+
+/// Goal: FirstBurstLength never exceeds MaxBurstLength, whichever comes first. §13.14.
+#[test]
+fn first_burst_in_any_order() {
+    for texts in [
+        vec!["FirstBurstLength=65536;MaxBurstLength=8192;"],
+        vec!["MaxBurstLength=8192;FirstBurstLength=65536;"],
+        vec!["FirstBurstLength=65536;", "MaxBurstLength=8192;"],
+        vec!["MaxBurstLength=8192;", "FirstBurstLength=65536;"],
+        vec!["MaxBurstLength=8192;"],
+    ] {
+        let mut target = target(Offer::target());
+        for text in &texts {
+            answer(&mut target, text).unwrap();
+        }
+        let (session, _) = target.finish().unwrap();
+        assert_eq!(session.first_burst_bytes, 8192, "{texts:?}");
+    }
+}
+
+/// Goal: a session key on a later connection is refused and has no effect. §13 "LO".
+#[test]
+fn session_keys_lead() {
+    let offer = Offer::target();
+    let mut target = Negotiation::new(Role::Target, offer, SessionType::Normal, false);
+    let text = "MaxConnections=4;HeaderDigest=CRC32C;";
+    let answers = answer(&mut target, text).unwrap();
+    assert_eq!(answers, "MaxConnections=Reject;HeaderDigest=CRC32C;");
+}
+
+/// Goal: discovery sessions have one connection and ERL 0, whatever is offered. §13.21.
+#[test]
+fn discovery_overrides() {
+    let offer = Offer { error_recovery_level: 2, max_connections: 9, ..Offer::target() };
+    let mut target = Negotiation::new(Role::Target, offer, SessionType::Discovery, true);
+    let answers = answer(&mut target, "MaxConnections=9;ErrorRecoveryLevel=2;").unwrap();
+    assert_eq!(answers, "MaxConnections=1;ErrorRecoveryLevel=0;");
+}
+
+/// Goal: a target that answers outside the rules is caught; one that answers inside is not.
+#[test]
+fn answers_to_an_initiator() {
+    let offer = Offer {
+        header_digest: vec![Digest::Crc32c],
+        immediate_data: false,
+        task_reporting: vec![TaskReporting::ResponseFence, TaskReporting::Rfc3720],
+        ..Offer::initiator()
+    };
+    let proposed = || {
+        let mut initiator = initiator(offer.clone());
+        let mut text = TextBuilder::new();
+        initiator.propose(&mut text);
+        initiator
+    };
+    for good in [
+        "HeaderDigest=CRC32C;",
+        "MaxBurstLength=512;",
+        "MaxBurstLength=Reject;",
+        "FirstBurstLength=Irrelevant;",
+        "TaskReporting=NotUnderstood;",
+        "DefaultTime2Wait=3600;",
+        "ImmediateData=No;",
+    ] {
+        assert_eq!(answer(&mut proposed(), good).as_deref(), Ok(""), "{good}");
+    }
+    for bad in [
+        "HeaderDigest=None;",
+        "MaxBurstLength=511;",
+        "MaxBurstLength=16777215;",
+        "MaxConnections=NotUnderstood;",
+        "DefaultTime2Wait=1;",
+        "ImmediateData=Yes;",
+        "TaskReporting=FastAbort;",
+        "InitiatorAlias=me;",
+        "MaxRecvDataSegmentLength=Reject;",
+    ] {
+        assert!(answer(&mut proposed(), bad).is_err(), "{bad}");
+    }
+    assert_eq!(proposed().finish(), Err(Violation::Unacceptable("HeaderDigest")));
+}
+
+/// Goal: an answer that may be left out is not missed. RFC 7143 §6.2.2.
+#[test]
+fn optional_answers() {
+    let offer = Offer { immediate_data: false, initial_r2t: true, ..Offer::initiator() };
+    let mut initiator = initiator(offer);
+    initiator.propose(&mut TextBuilder::new());
+    let (session, _) = initiator.finish().unwrap();
+    assert!(!session.immediate_data && session.initial_r2t);
+}
+
+/// Goal: several R2Ts at once only where recovery permits them. §13.19.
+#[test]
+fn one_r2t_with_recovery_in_order() {
+    let offer = Offer { error_recovery_level: 1, ..Offer::target() };
+    let mut target = target(offer);
+    answer(&mut target, "ErrorRecoveryLevel=1;MaxOutstandingR2T=4;").unwrap();
+    assert_eq!(target.finish().unwrap().0.max_outstanding_r2t, 1);
+}
