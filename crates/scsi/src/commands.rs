@@ -3,27 +3,53 @@
 
 use crate::plan::{NexusId, Plan, Refusal};
 use crate::plan::{cache, capacity, exclusive, inform, medium, provisioning};
-use crate::plan::{read_write, report, verify};
+use crate::plan::{read_write, report, reserve, verify};
+use crate::reservations::Access;
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::vec::Vec;
 
-/// How a command stands to a reservation another nexus holds. SPC-4 §5.12.1, SBC-3 §4.15.
+/// How a command stands to what another nexus has reserved. SPC-4 §5.12.1, SBC-3 §4.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reservation {
-    /// Never a conflict, not even with RESERVE (6).
-    Always,
-    /// No conflict with any persistent reservation; one with RESERVE (6).
-    Persistent,
-    /// Conflicts with exclusive access.
-    Read,
-    /// Conflicts with exclusive access and write exclusive.
-    Write,
-    /// `Always` when PREVENT is 0, else `Write`.
+    /// By what it does, whatever its fields say.
+    Fixed(Access),
+    /// `Always` when PREVENT is 0, else as a write.
     Prevent,
-    /// `Persistent` when it starts the unit without a power condition, else `Write`.
+    /// Free under persistent reservations when it starts the unit and sets no power condition,
+    /// else as a write.
     StartStop,
     /// The command judges reservations itself.
     Own,
+}
+
+impl Reservation {
+    /// How this very command stands to reservations; `None` when it judges for itself.
+    pub(crate) fn access(self, cdb: &[u8]) -> Option<Access> {
+        const PREVENT: u8 = 0x03;
+        const POWER_CONDITION_AND_START: u8 = 0xf1;
+        let fourth = cdb.get(4).copied().unwrap_or(0);
+        match self {
+            Self::Fixed(access) => Some(access),
+            Self::Prevent if fourth & PREVENT == 0 => Some(Access::Always),
+            Self::StartStop if fourth & POWER_CONDITION_AND_START == 1 => Some(Access::Persistent),
+            Self::Prevent | Self::StartStop => Some(Access::Write),
+            Self::Own => None,
+        }
+    }
+}
+
+impl core::fmt::Display for Reservation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Fixed(Access::Always) => "never conflicts",
+            Self::Fixed(Access::Persistent) => "conflicts with RESERVE (6)",
+            Self::Fixed(Access::Read) => "as a read",
+            Self::Fixed(Access::Write) => "as a write",
+            Self::Prevent => "as a write if PREVENT is set",
+            Self::StartStop => "as a write unless it only starts",
+            Self::Own => "judges itself",
+        })
+    }
 }
 
 /// What a command wants of the medium.
@@ -132,6 +158,8 @@ const START_6: &[u8] = &[0, 0x01, 0, 0, 0xf7, 4];
 const PREVENT_6: &[u8] = &[0, 0, 0, 0, 0x03, 4];
 const CAPACITY_10: &[u8] = &[0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x01, 4];
 const UNMAP_10: &[u8] = &[0, 0x01, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
+const PERSISTENT_IN_10: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
+const PERSISTENT_OUT_10: &[u8] = &[0, 0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 4];
 const LUNS_12: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const CODES_12: &[u8] = &[0, 0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const FUNCTIONS_12: &[u8] = &[0, 0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
@@ -161,16 +189,21 @@ const UNMAP_NDOB: u8 = 0x19;
 pub static COMMANDS: &[Command] = {
     use Medium::{Ready, Unneeded, Writable};
     use Offered::{Always as All, Removable, Thin};
-    use Reservation::{Always, Persistent, Prevent, Read, StartStop, Write};
+    use Reservation::{Own, Prevent, StartStop};
     const NO: Option<u8> = None;
-    const READ: Want = (Read, Ready, All);
-    const WRITE: Want = (Write, Writable, All);
-    const READ_THIN: Want = (Read, Ready, Thin);
-    const WRITE_THIN: Want = (Write, Writable, Thin);
-    const TELL: Want = (Always, Unneeded, All);
+    const ALWAYS: Reservation = Reservation::Fixed(Access::Always);
+    const FREE: Reservation = Reservation::Fixed(Access::Persistent);
+    const AS_READ: Reservation = Reservation::Fixed(Access::Read);
+    const AS_WRITE: Reservation = Reservation::Fixed(Access::Write);
+    const RESERVE: Want = (Own, Unneeded, All);
+    const READ: Want = (AS_READ, Ready, All);
+    const WRITE: Want = (AS_WRITE, Writable, All);
+    const READ_THIN: Want = (AS_READ, Ready, Thin);
+    const WRITE_THIN: Want = (AS_WRITE, Writable, Thin);
+    const TELL: Want = (ALWAYS, Unneeded, All);
     &[
     command(0x00, NO, "TEST UNIT READY", "SPC-4 §6.47",
-        (Persistent, Ready, All), (NO_FIELDS_6, 10), inform::ready),
+        (FREE, Ready, All), (NO_FIELDS_6, 10), inform::ready),
     command(0x03, NO, "REQUEST SENSE", "SPC-4 §6.39",
         TELL, (DESC_6, 10), inform::request_sense),
     command(0x08, NO, "READ (6)", "SBC-3 §5.10",
@@ -179,12 +212,16 @@ pub static COMMANDS: &[Command] = {
         WRITE, (BLOCKS_6, 30), read_write::write),
     command(0x12, NO, "INQUIRY", "SPC-4 §6.6",
         TELL, (PAGE_6, 10), inform::inquiry),
+    command(0x16, NO, "RESERVE (6)", "SPC-2 §7.21",
+        RESERVE, (NO_FIELDS_6, 10), reserve::reserve_6),
+    command(0x17, NO, "RELEASE (6)", "SPC-2 §7.16",
+        RESERVE, (NO_FIELDS_6, 10), reserve::release_6),
     command(0x1b, NO, "START STOP UNIT", "SBC-3 §5.25",
         (StartStop, Unneeded, All), (START_6, 60), medium::start_stop),
     command(0x1e, NO, "PREVENT ALLOW MEDIUM REMOVAL", "SBC-3 §5.15",
         (Prevent, Unneeded, Removable), (PREVENT_6, 10), medium::prevent_allow),
     command(0x25, NO, "READ CAPACITY (10)", "SBC-3 §5.16",
-        (Persistent, Ready, All), (CAPACITY_10, 10), capacity::read_10),
+        (FREE, Ready, All), (CAPACITY_10, 10), capacity::read_10),
     command(0x28, NO, "READ (10)", "SBC-3 §5.11",
         READ, (&blocks_10(DPO_FUA), 30), read_write::read),
     command(0x2a, NO, "WRITE (10)", "SBC-3 §5.33",
@@ -196,11 +233,33 @@ pub static COMMANDS: &[Command] = {
     command(0x34, NO, "PRE-FETCH (10)", "SBC-3 §5.8",
         READ, (&blocks_10(0), 30), cache::prefetch),
     command(0x35, NO, "SYNCHRONIZE CACHE (10)", "SBC-3 §5.26",
-        (Write, Ready, All), (&blocks_10(IMMED), 60), cache::synchronize),
+        (AS_WRITE, Ready, All), (&blocks_10(IMMED), 60), cache::synchronize),
     command(0x41, NO, "WRITE SAME (10)", "SBC-3 §5.44",
         WRITE, (&blocks_10(UNMAP), 120), provisioning::write_same),
     command(0x42, NO, "UNMAP", "SBC-3 §5.28",
         WRITE_THIN, (UNMAP_10, 60), provisioning::unmap),
+    command(0x5e, Some(0), "PERSISTENT RESERVE IN: READ KEYS", "SPC-4 §6.15",
+        RESERVE, (PERSISTENT_IN_10, 10), reserve::persistent_in),
+    command(0x5e, Some(1), "PERSISTENT RESERVE IN: READ RESERVATION", "SPC-4 §6.15",
+        RESERVE, (PERSISTENT_IN_10, 10), reserve::persistent_in),
+    command(0x5e, Some(2), "PERSISTENT RESERVE IN: REPORT CAPABILITIES", "SPC-4 §6.15",
+        RESERVE, (PERSISTENT_IN_10, 10), reserve::persistent_in),
+    command(0x5e, Some(3), "PERSISTENT RESERVE IN: READ FULL STATUS", "SPC-4 §6.15",
+        RESERVE, (PERSISTENT_IN_10, 10), reserve::persistent_in),
+    command(0x5f, Some(0), "PERSISTENT RESERVE OUT: REGISTER", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x5f, Some(1), "PERSISTENT RESERVE OUT: RESERVE", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x5f, Some(2), "PERSISTENT RESERVE OUT: RELEASE", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x5f, Some(3), "PERSISTENT RESERVE OUT: CLEAR", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x5f, Some(4), "PERSISTENT RESERVE OUT: PREEMPT", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x5f, Some(5), "PERSISTENT RESERVE OUT: PREEMPT AND ABORT", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x5f, Some(6), "PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
     command(0x88, NO, "READ (16)", "SBC-3 §5.13",
         READ, (&blocks_16(DPO_FUA), 30), read_write::read),
     command(0x89, NO, "COMPARE AND WRITE", "SBC-3 §5.2",
@@ -216,19 +275,19 @@ pub static COMMANDS: &[Command] = {
     command(0x90, NO, "PRE-FETCH (16)", "SBC-3 §5.9",
         READ, (&blocks_16(0), 30), cache::prefetch),
     command(0x91, NO, "SYNCHRONIZE CACHE (16)", "SBC-3 §5.27",
-        (Write, Ready, All), (&blocks_16(IMMED), 60), cache::synchronize),
+        (AS_WRITE, Ready, All), (&blocks_16(IMMED), 60), cache::synchronize),
     command(0x93, NO, "WRITE SAME (16)", "SBC-3 §5.45",
         WRITE, (&blocks_16(UNMAP_NDOB), 120), provisioning::write_same),
     command(0x9e, Some(0x10), "READ CAPACITY (16)", "SBC-3 §5.17",
-        (Persistent, Ready, All), (CAPACITY_16, 10), capacity::read_16),
+        (FREE, Ready, All), (CAPACITY_16, 10), capacity::read_16),
     command(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.3",
         READ_THIN, (STATUS_16, 30), provisioning::lba_status),
     command(0xa0, NO, "REPORT LUNS", "SPC-4 §6.33",
         TELL, (LUNS_12, 10), inform::luns),
     command(0xa3, Some(0x0c), "REPORT SUPPORTED OPERATION CODES", "SPC-4 §6.35",
-        (Read, Unneeded, All), (CODES_12, 10), report::operation_codes),
+        (AS_READ, Unneeded, All), (CODES_12, 10), report::operation_codes),
     command(0xa3, Some(0x0d), "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", "SPC-4 §6.36",
-        (Read, Unneeded, All), (FUNCTIONS_12, 10), report::task_management),
+        (AS_READ, Unneeded, All), (FUNCTIONS_12, 10), report::task_management),
     command(0xa8, NO, "READ (12)", "SBC-3 §5.12",
         READ, (&blocks_12(DPO_FUA), 30), read_write::read),
     command(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",

@@ -6,11 +6,12 @@
 pub use crate::state::StateError;
 
 use crate::attention::{Attention, AttentionQueue};
-use crate::commands::{self, Found, Medium, Request};
+use crate::commands::{self, Command, Found, Medium, Request};
 use crate::plan::medium::MediumState;
-use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal, inform, provisioning};
+use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal, inform, provisioning, reserve};
+use crate::reservations::{ItNexus, Reservations};
 use crate::sense::{Sense, SenseFormat};
-use crate::state;
+use crate::state::{self, SectionKind};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -81,22 +82,36 @@ pub struct BlockUnit {
     options: UnitOptions,
     nexuses: BTreeMap<NexusId, Nexus>,
     medium: MediumState,
+    reservations: Reservations,
+    keeps_state: bool,
 }
 
 /// What the unit knows of one nexus.
 #[derive(Debug)]
 struct Nexus {
-    initiator: InitiatorPort,
-    port: TargetPort,
+    ports: ItNexus,
     attentions: AttentionQueue,
     /// PREVENT of this nexus forbids ejection.
     prevents_removal: bool,
 }
 
 impl BlockUnit {
-    /// A unit no one uses yet.
+    /// A unit no one uses yet. Its state is not kept: see [`keep_state`](Self::keep_state).
     pub fn new(options: UnitOptions) -> Self {
-        Self { options, nexuses: BTreeMap::new(), medium: MediumState::Ready }
+        Self {
+            options,
+            nexuses: BTreeMap::new(),
+            medium: MediumState::Ready,
+            reservations: Reservations::new(false),
+            keeps_state: false,
+        }
+    }
+
+    /// Promises a place for [`persistent_state`](Self::persistent_state): APTPL is accepted from
+    /// now on. To be called before [`restore`](Self::restore) and before anyone is attached.
+    pub fn keep_state(&mut self) {
+        self.keeps_state = true;
+        self.reservations = Reservations::new(true);
     }
 
     /// What it is.
@@ -110,25 +125,38 @@ impl BlockUnit {
     /// When `state` is not what [`persistent_state`](Self::persistent_state) once gave; the unit
     /// is as it was then.
     pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
-        state::decode(state).map(|_| ())
+        let mut reservations = Reservations::new(self.keeps_state);
+        for (kind, bytes) in state::decode(state)? {
+            match kind {
+                SectionKind::RESERVATIONS => {
+                    reservations = Reservations::decode(bytes, self.keeps_state)?;
+                }
+                _ => return Err(StateError("the state has a part that is not known here")),
+            }
+        }
+        self.reservations = reservations;
+        Ok(())
     }
 
     /// What must survive the process: versioned, with a checksum.
     pub fn persistent_state(&self) -> Vec<u8> {
-        state::encode(&[])
+        state::encode(&[(SectionKind::RESERVATIONS, self.reservations.encode())])
     }
 
     /// An initiator has logged in; it is told of the power-on first.
     pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
+        let ports = ItNexus::new(&initiator, &port);
+        self.reservations.nexus_attached(&ports);
         let mut attentions = AttentionQueue::new();
         attentions.establish(Attention::POWER_ON_RESET);
-        let state = Nexus { initiator, port, attentions, prevents_removal: false };
-        self.nexuses.insert(nexus, state);
+        self.nexuses.insert(nexus, Nexus { ports, attentions, prevents_removal: false });
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
     pub fn detach(&mut self, nexus: NexusId) {
-        self.nexuses.remove(&nexus);
+        if let Some(lost) = self.nexuses.remove(&nexus) {
+            self.reservations.nexus_lost(&lost.ports);
+        }
     }
 
     /// Judges a command, in this order: unit attention, operation code, CONTROL, reservations,
@@ -153,6 +181,7 @@ impl BlockUnit {
             Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
+        self.check_reservation(nexus, command, cdb)?;
         if command.medium != Medium::Unneeded {
             self.medium.check()?;
         }
@@ -168,13 +197,14 @@ impl BlockUnit {
     /// As [`plan`](Self::plan).
     pub fn resume(
         &mut self,
-        _nexus: NexusId,
+        nexus: NexusId,
         _context: &Context<'_>,
         parked: Parked,
         data: &[u8],
     ) -> Result<Plan, Refusal> {
         match parked.cdb.first() {
             Some(0x42) => provisioning::unmap_list(self, data),
+            Some(0x5f) => reserve::persistent_out_list(self, nexus, &parked.cdb, data),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
         }
     }
@@ -192,6 +222,7 @@ impl BlockUnit {
         if self.medium == MediumState::Stopped {
             self.medium = MediumState::Ready;
         }
+        self.reservations.reset();
         self.raise(Attention::RESET_BY_FUNCTION.0, by);
     }
 
@@ -249,6 +280,45 @@ impl BlockUnit {
         if let Some(nexus) = self.nexuses.get_mut(&nexus) {
             nexus.prevents_removal = prevents;
         }
+    }
+
+    /// The reservations, and who a nexus is to them.
+    ///
+    /// # Errors
+    /// Ours: the target asks for a nexus it never attached.
+    pub(crate) fn reservations(
+        &mut self,
+        nexus: NexusId,
+    ) -> Result<(&mut Reservations, &ItNexus), Sense> {
+        let nexus = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        Ok((&mut self.reservations, &nexus.ports))
+    }
+
+    /// Establishes a unit attention for the nexus of these ports, if it is there.
+    pub(crate) fn tell(&mut self, ports: &ItNexus, attention: Attention) {
+        for nexus in self.nexuses.values_mut().filter(|nexus| nexus.ports == *ports) {
+            nexus.attentions.establish(attention);
+        }
+    }
+
+    /// Which of these are there now.
+    pub(crate) fn present(&self, ports: &[ItNexus]) -> Vec<NexusId> {
+        let present = self.nexuses.iter().filter(|(_, nexus)| ports.contains(&nexus.ports));
+        present.map(|(id, _)| *id).collect()
+    }
+
+    fn check_reservation(
+        &mut self,
+        nexus: NexusId,
+        command: &Command,
+        cdb: &[u8],
+    ) -> Result<(), Refusal> {
+        let Some(access) = command.reservation.access(cdb) else { return Ok(()) };
+        let (reservations, ports) = self.reservations(nexus)?;
+        if reservations.conflict(ports, access) {
+            return Err(Refusal::ReservationConflict);
+        }
+        Ok(())
     }
 
     fn check_writable(&self) -> Result<(), Sense> {

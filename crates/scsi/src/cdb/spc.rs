@@ -68,3 +68,34 @@ wire::wire_struct! {
         5 => control: u8,
     }
 }
+
+wire::wire_struct! {
+    /// RESERVE (6), RELEASE (6), SPC-2 §7.21, §7.16.
+    pub struct Reserve6 [6] {
+        0 => opcode: u8,
+        /// 3RDPTY 10h, third party ID 0Eh, EXTENT 01h: all obsolete.
+        1 => flags: u8,
+        5 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// PERSISTENT RESERVE IN, SPC-4 §6.15.
+    pub struct PersistentReserveIn [10] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        7 => allocation_bytes: u16,
+        9 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// PERSISTENT RESERVE OUT, SPC-4 §6.16.
+    pub struct PersistentReserveOut [10] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        2 => scope_and_type: u8,
+        5 => parameter_bytes: u32,
+        9 => control: u8,
+    }
+}

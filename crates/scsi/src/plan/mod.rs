@@ -11,6 +11,7 @@ pub(crate) mod medium;
 pub(crate) mod provisioning;
 pub(crate) mod read_write;
 pub(crate) mod report;
+pub(crate) mod reserve;
 pub(crate) mod verify;
 
 use crate::sense::Sense;

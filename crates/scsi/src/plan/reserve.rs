@@ -1,0 +1,85 @@
+//! RESERVE and RELEASE (6), PERSISTENT RESERVE IN and OUT.
+
+use super::inform::cut;
+use super::{NexusId, Parked, Plan, Refusal};
+use crate::cdb::first;
+use crate::cdb::spc::{PersistentReserveIn, PersistentReserveOut, Reserve6};
+use crate::commands::Request;
+use crate::reservations::OutRequest;
+use crate::sense::Sense;
+use crate::unit::BlockUnit;
+use alloc::vec::Vec;
+
+/// RESERVE (6). SPC-2 §7.21.
+pub(crate) fn reserve_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    check_whole_unit(request)?;
+    let (reservations, ports) = unit.reservations(request.nexus)?;
+    reservations.reserve(ports)?;
+    Ok(Plan::Reply(Vec::new()))
+}
+
+/// RELEASE (6). SPC-2 §7.16.
+pub(crate) fn release_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    check_whole_unit(request)?;
+    let (reservations, ports) = unit.reservations(request.nexus)?;
+    reservations.release(ports)?;
+    Ok(Plan::Reply(Vec::new()))
+}
+
+/// Reservations of extents and for third parties are obsolete and not offered.
+fn check_whole_unit(request: &Request<'_>) -> Result<(), Sense> {
+    const THIRD_PARTY: u8 = 0x10;
+    const EXTENT: u8 = 0x01;
+    let flags = Reserve6::decode(&first(request.cdb)).flags;
+    for (flag, bit) in [(THIRD_PARTY, 4), (EXTENT, 0)] {
+        if flags & flag != 0 {
+            return Err(Sense::invalid_field_in_cdb(1, Some(bit)));
+        }
+    }
+    Ok(())
+}
+
+/// PERSISTENT RESERVE IN. SPC-4 §6.15.
+pub(crate) fn persistent_in(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = PersistentReserveIn::decode(&first(request.cdb));
+    let (reservations, _) = unit.reservations(request.nexus)?;
+    let reply = reservations.report(raw.service_action & 0x1f)?;
+    Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
+}
+
+/// PERSISTENT RESERVE OUT. SPC-4 §6.16.
+pub(crate) fn persistent_out(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let asked = out_request(request.cdb);
+    asked.check()?;
+    let parked = Parked { cdb: request.cdb.to_vec() };
+    Ok(Plan::Parameters { bytes: asked.parameter_bytes, parked })
+}
+
+/// PERSISTENT RESERVE OUT with its parameter list.
+pub(crate) fn persistent_out_list(
+    unit: &mut BlockUnit,
+    nexus: NexusId,
+    cdb: &[u8],
+    list: &[u8],
+) -> Result<Plan, Refusal> {
+    let (reservations, ports) = unit.reservations(nexus)?;
+    let outcome = reservations.out(ports, out_request(cdb), list)?;
+    for (ports, attention) in &outcome.attentions {
+        unit.tell(ports, *attention);
+    }
+    let nexuses = unit.present(&outcome.abort);
+    Ok(match (nexuses.is_empty(), outcome.save) {
+        (false, save) => Plan::AbortTasksOf { nexuses, save },
+        (true, true) => Plan::SaveState,
+        (true, false) => Plan::Reply(Vec::new()),
+    })
+}
+
+fn out_request(cdb: &[u8]) -> OutRequest {
+    let raw = PersistentReserveOut::decode(&first(cdb));
+    OutRequest {
+        service_action: raw.service_action & 0x1f,
+        scope_and_type: raw.scope_and_type,
+        parameter_bytes: raw.parameter_bytes,
+    }
+}
