@@ -116,7 +116,7 @@ impl MemoryDevice {
         let last = (bytes.end - 1) / CHUNK_BYTES;
         for shard in 0..SHARDS {
             let mut next = first;
-            loop {
+            while next <= last {
                 // One chunk at a time, so that others get at the shard in between.
                 let mut chunks = self.shard_mut(shard);
                 let Some((&index, chunk)) = chunks.range_mut(next..=last).next() else { break };
