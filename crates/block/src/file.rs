@@ -37,7 +37,7 @@ const THREADS_MAX: usize = 16;
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
 ///   poisoned until it is opened again: writes and flushes give `Poisoned`, reads go on.
 /// * It is locked exclusively, in a way QEMU respects. The lock lasts until the device and the
-///   transfers begun on it are gone. Read-only, it is shared with other readers.
+///   transfers begun on it are gone; dropping the device waits for those, for a second at most. Read-only, it is shared with other readers.
 /// * Neither a write nor a read of a block is torn by another transfer.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -56,7 +56,13 @@ impl FileDevice {
     pub fn open(options: FileOptions) -> Result<Arc<Self>, Error> {
         let disk = Arc::new(open::open(&options)?);
         let synced = Arc::clone(&disk);
-        Ok(Self::with_sync(disk, move || Ok(rustix::fs::fdatasync(&synced.file)?)))
+        Ok(Self::with_sync(disk, move || {
+            rustix::fs::fdatasync(&synced.file).map_err(|errno| {
+                let device = &synced.name;
+                tracing::error!(%device, error = %errno, "a sync failed: no writes any more");
+                errno.into()
+            })
+        }))
     }
 
     fn with_sync(
@@ -119,7 +125,6 @@ impl FileDevice {
             Ok(()) => Ok(()),
             Err(SyncError::Poisoned) => Err(self.poisoned()),
             Err(SyncError::Failed(error)) => {
-                tracing::error!(device = self.name(), %error, "a sync failed: no more writes");
                 let failed = Error::new(ErrorKind::Medium, self.name(), "the sync failed");
                 Err(failed.because(error))
             }

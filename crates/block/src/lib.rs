@@ -3,10 +3,13 @@
 #![warn(missing_docs)]
 
 mod buffer;
+pub mod contract;
 mod device;
 mod error;
+mod fault;
 mod file;
 mod memory;
+mod random;
 
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
 pub use device::{
@@ -14,5 +17,6 @@ pub use device::{
     PHYSICAL_BLOCK_BYTES_MAX, Sparse,
 };
 pub use error::{Error, ErrorKind};
+pub use fault::{Effect, Fault, FaultDevice, Operation};
 pub use file::{FileDevice, FileIdentity, FileOptions, file_identity};
 pub use memory::MemoryDevice;

@@ -326,3 +326,49 @@ impl fmt::Debug for MemoryDevice {
         f.debug_struct("MemoryDevice").field("geometry", &self.geometry).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FaultDevice, contract};
+    use std::sync::Arc;
+
+    fn make(shape: Geometry) -> Arc<dyn BlockDevice> {
+        let size = shape.size_bytes();
+        let device = MemoryDevice::new(size, shape.block_bytes, shape.physical_block_bytes);
+        Arc::new(device.unwrap())
+    }
+
+    /// The contract, bare and below the decorator of faults.
+    #[test]
+    fn keeps_the_contract() {
+        contract::run(&make);
+        contract::run(&|shape| FaultDevice::new(make(shape), 0));
+    }
+
+    /// Pages appear when they are written and go when they are unmapped, on a disk far larger than
+    /// memory; its map is read without looking at every page.
+    #[test]
+    fn sparse_and_large() {
+        let device = MemoryDevice::new(15 << 40, 512, 4096).unwrap();
+        let last = device.geometry().block_count - 1;
+        for lba in [0, 8, 1 << 30, last] {
+            device.write_now(BlockRange::new(lba, 1), &[1; 512]).unwrap();
+        }
+        assert_eq!(device.allocated_bytes(), 4 * 4096);
+        let all = BlockRange::new(0, last + 1);
+        let extents = device.status_now(all, 100).unwrap();
+        let mapped: Vec<_> = extents
+            .iter()
+            .filter(|e| e.state == ExtentState::Mapped)
+            .map(|e| (e.range.lba, e.range.count))
+            .collect();
+        assert_eq!(mapped, [(0, 16), (1 << 30, 8), (last - 7, 8)]);
+        assert_eq!(device.status_now(all, 2).unwrap(), extents[..2]);
+        device.unmap_now(BlockRange::new(1, last)).unwrap();
+        assert_eq!(device.allocated_bytes(), 4096, "the first page still holds block 0");
+        device.unmap_now(all).unwrap();
+        assert_eq!(device.allocated_bytes(), 0);
+        assert!(device.shards.iter().all(|shard| shard.read().unwrap().is_empty()));
+    }
+}

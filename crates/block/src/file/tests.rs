@@ -1,6 +1,7 @@
 //! What is particular to files; what all disks have in common is in the contract test.
 
 use super::*;
+use crate::contract::Contract;
 use std::path::PathBuf;
 
 /// A directory that goes away with the test.
@@ -83,4 +84,44 @@ fn refusals() {
     assert_eq!(std::fs::read(&options.path).unwrap(), [1; 1000]);
     let directory = FileOptions { path: scratch.0.clone(), ..options };
     assert!(refused(directory).contains("neither"));
+}
+
+fn keeps_the_contract(how: impl Fn(FileOptions) -> FileOptions, size_unit_bytes: u32) {
+    let scratch = Scratch::new();
+    let next = std::sync::atomic::AtomicU32::new(0);
+    let last = std::sync::Mutex::new(None);
+    let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
+        let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let options = how(FileOptions {
+            path: scratch.0.join(format!("{number}.img")),
+            block_bytes: shape.block_bytes,
+            physical_block_bytes: shape.physical_block_bytes,
+            ..scratch.options(shape.size_bytes())
+        });
+        *last.lock().unwrap() = Some(FileOptions { create_size_bytes: None, ..options.clone() });
+        FileDevice::open(options).unwrap()
+    };
+    let reopen = |device: Arc<dyn BlockDevice>| -> Arc<dyn BlockDevice> {
+        drop(device);
+        FileDevice::open(last.lock().unwrap().clone().unwrap()).unwrap()
+    };
+    Contract::new(&make).reopening(&reopen).sizes_in(size_unit_bytes).run();
+}
+
+/// Through the page cache, thin.
+#[test]
+fn contract_buffered() {
+    keeps_the_contract(|options| options, 512);
+}
+
+/// Through the page cache, all room taken at once.
+#[test]
+fn contract_thick() {
+    keeps_the_contract(|options| FileOptions { thin: false, ..options }, 512);
+}
+
+/// Past the page cache.
+#[test]
+fn contract_direct() {
+    keeps_the_contract(|options| FileOptions { direct: true, ..options }, 4096);
 }

@@ -13,6 +13,9 @@ const QUEUED_JOBS_MAX: usize = 256;
 /// A thread without work ends after this.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
 
+/// Closing a pool waits at most this long for what was begun.
+const CLOSING_WAIT_MAX: Duration = Duration::from_secs(1);
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads for jobs that block. They start when there is work and end when there is none for a
@@ -27,6 +30,7 @@ struct Shared {
     threads_max: usize,
     state: Mutex<State>,
     work: Condvar,
+    ended: Condvar,
 }
 
 #[derive(Default)]
@@ -49,6 +53,7 @@ impl Workers {
             threads_max,
             state: Mutex::default(),
             work: Condvar::new(),
+            ended: Condvar::new(),
         };
         Self { shared: Arc::new(shared), places: Arc::new(Semaphore::new(QUEUED_JOBS_MAX)) }
     }
@@ -159,6 +164,7 @@ impl Shared {
             }
         }
         state.threads -= 1;
+        self.ended.notify_all();
     }
 }
 
@@ -168,10 +174,14 @@ fn run(job: Job) {
 }
 
 impl Drop for Workers {
-    /// Jobs that were queued are still done.
+    /// Jobs that were queued are still done, and waited for, unless they take too long.
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
+        let mut state = self.shared.lock();
+        state.closed = true;
         self.shared.work.notify_all();
+        let ended = &self.shared.ended;
+        let busy = |state: &mut State| state.threads > 0;
+        let _ = ended.wait_timeout_while(state, CLOSING_WAIT_MAX, busy);
     }
 }
 
@@ -212,9 +222,7 @@ mod tests {
         let shared = Arc::clone(&workers.shared);
         assert_eq!(workers.places.available_permits(), QUEUED_JOBS_MAX);
         drop(workers);
-        while shared.lock().threads > 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        assert_eq!(shared.lock().threads, 0);
     }
 
     /// A job that panics is reported to its owner and harms no later one; one whose owner went

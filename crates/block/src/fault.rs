@@ -1,0 +1,470 @@
+//! A decorator that makes a disk fail, on demand or by chance.
+
+use crate::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Sparse,
+};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What is asked of a disk.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Operation {
+    /// [`BlockDevice::read`].
+    Read,
+    /// [`BlockDevice::write`].
+    Write,
+    /// [`BlockDevice::flush`].
+    Flush,
+    /// [`Sparse::unmap`].
+    Unmap,
+    /// [`Sparse::write_zeroes`].
+    WriteZeroes,
+    /// [`Sparse::status`].
+    Status,
+}
+
+/// What happens to an operation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effect {
+    /// It fails at once; the disk does not see it. A failed flush poisons, as a real one does.
+    Fail(ErrorKind),
+    /// It begins later. Needs a tokio runtime with a clock.
+    Delay(Duration),
+    /// It begins when [`FaultDevice::release`] is called.
+    Hang,
+    /// Of a write, so many blocks from its beginning are written, then it fails with `Medium`.
+    /// Other operations fail at once.
+    Tear {
+        /// Blocks that are written.
+        blocks: u64,
+    },
+}
+
+/// An effect, and when it comes. The bounds add up: all must hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Fault {
+    effect: Effect,
+    operation: Option<Operation>,
+    range: Option<BlockRange>,
+    passes: u64,
+    times: Option<u64>,
+    per_million: u32,
+}
+
+impl Fault {
+    /// On every operation.
+    pub const fn new(effect: Effect) -> Self {
+        Self {
+            effect,
+            operation: None,
+            range: None,
+            passes: 0,
+            times: None,
+            per_million: 1_000_000,
+        }
+    }
+
+    /// Only on this kind of operation.
+    pub const fn on(mut self, operation: Operation) -> Self {
+        self.operation = Some(operation);
+        self
+    }
+
+    /// Only on operations that touch one of these blocks.
+    pub const fn at(mut self, range: BlockRange) -> Self {
+        self.range = Some(range);
+        self
+    }
+
+    /// Not on the first `passes` operations that fit.
+    pub const fn after(mut self, passes: u64) -> Self {
+        self.passes = passes;
+        self
+    }
+
+    /// So many times, then never again.
+    pub const fn times(mut self, times: u64) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// By chance, drawn from the seed of the device: so many in a million operations that fit.
+    pub const fn per_million(mut self, per_million: u32) -> Self {
+        self.per_million = per_million;
+        self
+    }
+
+    fn fits(&self, operation: Operation, range: Option<BlockRange>) -> bool {
+        let touches = |mine: BlockRange, other: BlockRange| {
+            mine.lba < other.lba.saturating_add(other.count)
+                && other.lba < mine.lba.saturating_add(mine.count)
+        };
+        self.operation.is_none_or(|mine| mine == operation)
+            && self.range.is_none_or(|mine| range.is_some_and(|range| touches(mine, range)))
+    }
+}
+
+/// A disk that does what the one inside does, but for the faults injected into it.
+///
+/// With a seed and one task the same faults come at the same operations in every run.
+#[derive(Debug)]
+pub struct FaultDevice {
+    inner: Arc<dyn BlockDevice>,
+    state: Mutex<State>,
+    /// Counts calls of `release`.
+    released: watch::Sender<u64>,
+    hanging: AtomicUsize,
+    poisoned: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    random: u64,
+    faults: Vec<Fault>,
+    seen: HashMap<Operation, u64>,
+    fired: u64,
+}
+
+impl FaultDevice {
+    /// `inner`, without faults yet. `seed` decides what comes by chance.
+    pub fn new(inner: Arc<dyn BlockDevice>, seed: u64) -> Arc<Self> {
+        let state = State { random: seed, faults: Vec::new(), seen: HashMap::new(), fired: 0 };
+        Arc::new(Self {
+            inner,
+            state: Mutex::new(state),
+            released: watch::Sender::new(0),
+            hanging: AtomicUsize::new(0),
+            poisoned: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds a fault. Of several that fit, the one added first has its effect.
+    pub fn inject(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
+    /// Takes all faults and the poison away. What hangs goes on hanging.
+    pub fn heal(&self) {
+        self.state().faults.clear();
+        self.poisoned.store(false, SeqCst);
+    }
+
+    /// Lets all go on that hang now.
+    pub fn release(&self) {
+        self.released.send_modify(|count| *count += 1);
+    }
+
+    /// How many hang now.
+    pub fn hanging(&self) -> usize {
+        self.hanging.load(SeqCst)
+    }
+
+    /// How many operations of a kind came.
+    pub fn seen(&self, operation: Operation) -> u64 {
+        self.state().seen.get(&operation).copied().unwrap_or_default()
+    }
+
+    /// How many faults had their effect.
+    pub fn fired(&self) -> u64 {
+        self.state().fired
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the effect on an operation that is due; `Some`: so many blocks may be written, then it
+    /// fails.
+    async fn meet(
+        &self,
+        operation: Operation,
+        range: Option<BlockRange>,
+    ) -> Result<Option<u64>, Error> {
+        let effect = self.state().draw(operation, range);
+        let changes = !matches!(operation, Operation::Read | Operation::Status);
+        if changes && self.poisoned.load(SeqCst) {
+            return Err(self.error(ErrorKind::Poisoned, range));
+        }
+        match effect {
+            None => Ok(None),
+            Some(Effect::Delay(duration)) => {
+                tokio::time::sleep(duration).await;
+                Ok(None)
+            }
+            Some(Effect::Hang) => {
+                self.hang().await;
+                Ok(None)
+            }
+            Some(Effect::Tear { blocks }) if operation == Operation::Write => Ok(Some(blocks)),
+            Some(Effect::Tear { .. }) => Err(self.error(ErrorKind::Medium, range)),
+            Some(Effect::Fail(kind)) => {
+                if operation == Operation::Flush {
+                    self.poisoned.store(true, SeqCst);
+                }
+                Err(self.error(kind, range))
+            }
+        }
+    }
+
+    async fn hang(&self) {
+        /// Counts also those whose future is dropped.
+        struct Hanging<'a>(&'a AtomicUsize);
+        impl Drop for Hanging<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, SeqCst);
+            }
+        }
+        let mut released = self.released.subscribe();
+        self.hanging.fetch_add(1, SeqCst);
+        let _counted = Hanging(&self.hanging);
+        // The sender lives as long as `self`.
+        let _ = released.changed().await;
+    }
+
+    fn error(&self, kind: ErrorKind, range: Option<BlockRange>) -> Error {
+        Error { range, ..Error::new(kind, self.name(), "a fault was injected") }
+    }
+
+    /// An error, unless the range is one of this disk: an injected fault hides no refusal.
+    fn check(&self, range: BlockRange, buffer_bytes: usize, exact: bool) -> Result<(), Error> {
+        self.geometry().checked(self.name(), range, buffer_bytes, exact).map(drop)
+    }
+
+    fn inner_sparse(&self) -> Result<&dyn Sparse, Error> {
+        let none = || Error::new(ErrorKind::Medium, self.name(), "it is not sparse");
+        self.inner.sparse().ok_or_else(none)
+    }
+}
+
+impl State {
+    fn draw(&mut self, operation: Operation, range: Option<BlockRange>) -> Option<Effect> {
+        *self.seen.entry(operation).or_default() += 1;
+        for index in 0..self.faults.len() {
+            let fault = self.faults[index];
+            if !fault.fits(operation, range) || fault.times == Some(0) {
+                continue;
+            }
+            if fault.passes > 0 {
+                self.faults[index].passes -= 1;
+                continue;
+            }
+            if fault.per_million < 1_000_000 && self.chance() >= fault.per_million {
+                continue;
+            }
+            self.faults[index].times = fault.times.map(|times| times - 1);
+            self.fired += 1;
+            return Some(fault.effect);
+        }
+        None
+    }
+
+    /// 0 to 999,999.
+    fn chance(&mut self) -> u32 {
+        (crate::random::next(&mut self.random) % 1_000_000) as u32
+    }
+}
+
+impl BlockDevice for FaultDevice {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        Box::pin(async move {
+            self.check(range, into.len(), false)?;
+            self.meet(Operation::Read, Some(range)).await?;
+            self.inner.read(range, into).await
+        })
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.check(range, from.len(), true)?;
+            let Some(blocks) = self.meet(Operation::Write, Some(range)).await? else {
+                return self.inner.write(range, from, durable).await;
+            };
+            let blocks = blocks.min(range.count);
+            let bytes = blocks as usize * self.geometry().block_bytes as usize;
+            let part = BlockRange::new(range.lba, blocks);
+            self.inner.write(part, from.slice(..bytes), false).await?;
+            Err(self.error(ErrorKind::Medium, Some(range)))
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.meet(Operation::Flush, None).await?;
+            self.inner.flush().await
+        })
+    }
+
+    fn prefetch(&self, range: BlockRange) {
+        self.inner.prefetch(range);
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        self.inner.sparse().is_some().then_some(self)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn io_tier(&self) -> String {
+        format!("{}, with faults", self.inner.io_tier())
+    }
+}
+
+impl Sparse for FaultDevice {
+    fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.geometry().checked_range(self.name(), range)?;
+            self.meet(Operation::Unmap, Some(range)).await?;
+            self.inner_sparse()?.unmap(range, durable).await
+        })
+    }
+
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.geometry().checked_range(self.name(), range)?;
+            self.meet(Operation::WriteZeroes, Some(range)).await?;
+            self.inner_sparse()?.write_zeroes(range, may_unmap, durable).await
+        })
+    }
+
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
+        Box::pin(async move {
+            self.geometry().checked_range(self.name(), range)?;
+            self.meet(Operation::Status, Some(range)).await?;
+            self.inner_sparse()?.status(range, extents_max).await
+        })
+    }
+
+    fn granularity_bytes(&self) -> u32 {
+        self.inner.sparse().map_or(self.geometry().block_bytes, Sparse::granularity_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BufferPool, MemoryDevice};
+
+    fn device(seed: u64) -> Arc<FaultDevice> {
+        FaultDevice::new(Arc::new(MemoryDevice::new(1 << 16, 512, 512).unwrap()), seed)
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap().block_on(future)
+    }
+
+    fn write(device: &FaultDevice, lba: u64, count: u64) -> Result<(), ErrorKind> {
+        let data = Bytes::from(vec![7; count as usize * 512]);
+        block_on(device.write(BlockRange::new(lba, count), data, false)).map_err(|e| e.kind)
+    }
+
+    /// A fault comes on its operation, its blocks, its turn, and as often as it says.
+    #[test]
+    fn scripted() {
+        let device = device(0);
+        let fault = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+        device.inject(fault.at(BlockRange::new(10, 2)).after(1).times(2));
+        let read = device.read(BlockRange::new(10, 1), BufferPool::default().take(512));
+        assert!(block_on(read).is_ok());
+        assert_eq!(write(&device, 9, 1), Ok(()));
+        assert_eq!(write(&device, 12, 1), Ok(()));
+        assert_eq!(write(&device, 11, 1), Ok(()), "the first passes");
+        assert_eq!(write(&device, 9, 2), Err(ErrorKind::NoSpace));
+        assert_eq!(write(&device, 11, 5), Err(ErrorKind::NoSpace));
+        assert_eq!(write(&device, 11, 5), Ok(()));
+        assert_eq!(write(&device, 11, 500), Err(ErrorKind::OutOfRange));
+        assert_eq!((device.fired(), device.seen(Operation::Write)), (2, 6));
+    }
+
+    /// A torn write leaves its first blocks new and its last ones old.
+    #[test]
+    fn torn() {
+        let device = device(0);
+        device.inject(Fault::new(Effect::Tear { blocks: 2 }).times(1));
+        assert_eq!(write(&device, 0, 4), Err(ErrorKind::Medium));
+        let all = device.read(BlockRange::new(0, 4), BufferPool::default().take(2048));
+        let all = block_on(all).unwrap();
+        assert_eq!((&all[..1024], &all[1024..]), (&[7; 1024][..], &[0; 1024][..]));
+    }
+
+    /// A failed flush poisons until the device is healed.
+    #[test]
+    fn failed_flush() {
+        let device = device(0);
+        let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+        device.inject(fault.times(1));
+        let kind = |result: Result<(), Error>| result.map_err(|e| e.kind);
+        assert_eq!(kind(block_on(device.flush())), Err(ErrorKind::Medium));
+        assert_eq!(kind(block_on(device.flush())), Err(ErrorKind::Poisoned));
+        assert_eq!(write(&device, 0, 1), Err(ErrorKind::Poisoned));
+        device.heal();
+        assert_eq!(kind(block_on(device.flush())), Ok(()));
+    }
+
+    /// What hangs goes on after release, what is delayed after its time; a hanging future that is
+    /// dropped is no longer counted.
+    #[test]
+    fn late() {
+        let device = device(0);
+        device.inject(Fault::new(Effect::Hang).on(Operation::Flush).times(2));
+        device.inject(Fault::new(Effect::Delay(Duration::from_secs(3600))).on(Operation::Write));
+        block_on(async {
+            let mut flush = device.flush();
+            let mut dropped = device.flush();
+            for hanging in [&mut flush, &mut dropped] {
+                assert!(futures_util::poll!(hanging).is_pending());
+            }
+            assert_eq!(device.hanging(), 2);
+            drop(dropped);
+            assert_eq!(device.hanging(), 1);
+            device.release();
+            flush.await.unwrap();
+            assert_eq!(device.hanging(), 0);
+            let begin = tokio::time::Instant::now();
+            device.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false).await.unwrap();
+            assert!(begin.elapsed() >= Duration::from_secs(3600));
+        });
+    }
+
+    /// Chance follows the seed: the same faults in every run, about as many as asked for.
+    #[test]
+    fn by_chance() {
+        let run = |seed| {
+            let device = device(seed);
+            device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).per_million(100_000));
+            (0..1000).map(|_| write(&device, 0, 1).is_err()).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+        let failed = run(3).iter().filter(|failed| **failed).count();
+        assert!((50..200).contains(&failed), "{failed} of 1000");
+    }
+}
