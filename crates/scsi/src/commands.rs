@@ -2,7 +2,7 @@
 //! from it.
 
 use crate::plan::{NexusId, Plan, Refusal};
-use crate::plan::{cache, capacity, exclusive, inform, medium, provisioning};
+use crate::plan::{cache, capacity, exclusive, inform, medium, parameters, provisioning};
 use crate::plan::{read_write, report, reserve, verify};
 use crate::reservations::Access;
 use crate::unit::{BlockUnit, Context, UnitOptions};
@@ -156,6 +156,10 @@ const PAGE_6: &[u8] = &[0, 0x01, 0xff, 0xff, 0xff, 4];
 const BLOCKS_6: &[u8] = &[0, 0x1f, 0xff, 0xff, 0xff, 4];
 const START_6: &[u8] = &[0, 0x01, 0, 0, 0xf7, 4];
 const PREVENT_6: &[u8] = &[0, 0, 0, 0, 0x03, 4];
+const SELECT_6: &[u8] = &[0, 0x11, 0, 0, 0xff, 4];
+const MODES_6: &[u8] = &[0, 0x08, 0xff, 0xff, 0xff, 4];
+const SELECT_10: &[u8] = &[0, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
+const MODES_10: &[u8] = &[0, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 4];
 const CAPACITY_10: &[u8] = &[0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x01, 4];
 const UNMAP_10: &[u8] = &[0, 0x01, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
 const PERSISTENT_IN_10: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
@@ -195,6 +199,8 @@ pub static COMMANDS: &[Command] = {
     const FREE: Reservation = Reservation::Fixed(Access::Persistent);
     const AS_READ: Reservation = Reservation::Fixed(Access::Read);
     const AS_WRITE: Reservation = Reservation::Fixed(Access::Write);
+    const SHOWS: Want = (AS_READ, Unneeded, All);
+    const SETS: Want = (AS_WRITE, Unneeded, All);
     const RESERVE: Want = (Own, Unneeded, All);
     const READ: Want = (AS_READ, Ready, All);
     const WRITE: Want = (AS_WRITE, Writable, All);
@@ -212,10 +218,14 @@ pub static COMMANDS: &[Command] = {
         WRITE, (BLOCKS_6, 30), read_write::write),
     command(0x12, NO, "INQUIRY", "SPC-4 §6.6",
         TELL, (PAGE_6, 10), inform::inquiry),
+    command(0x15, NO, "MODE SELECT (6)", "SPC-4 §6.11",
+        SETS, (SELECT_6, 10), parameters::mode_select),
     command(0x16, NO, "RESERVE (6)", "SPC-2 §7.21",
         RESERVE, (NO_FIELDS_6, 10), reserve::reserve_6),
     command(0x17, NO, "RELEASE (6)", "SPC-2 §7.16",
         RESERVE, (NO_FIELDS_6, 10), reserve::release_6),
+    command(0x1a, NO, "MODE SENSE (6)", "SPC-4 §6.13",
+        SHOWS, (MODES_6, 10), parameters::mode_sense_6),
     command(0x1b, NO, "START STOP UNIT", "SBC-3 §5.25",
         (StartStop, Unneeded, All), (START_6, 60), medium::start_stop),
     command(0x1e, NO, "PREVENT ALLOW MEDIUM REMOVAL", "SBC-3 §5.15",
@@ -238,6 +248,10 @@ pub static COMMANDS: &[Command] = {
         WRITE, (&blocks_10(UNMAP), 120), provisioning::write_same),
     command(0x42, NO, "UNMAP", "SBC-3 §5.28",
         WRITE_THIN, (UNMAP_10, 60), provisioning::unmap),
+    command(0x55, NO, "MODE SELECT (10)", "SPC-4 §6.12",
+        SETS, (SELECT_10, 10), parameters::mode_select),
+    command(0x5a, NO, "MODE SENSE (10)", "SPC-4 §6.14",
+        SHOWS, (MODES_10, 10), parameters::mode_sense_10),
     command(0x5e, Some(0), "PERSISTENT RESERVE IN: READ KEYS", "SPC-4 §6.15",
         RESERVE, (PERSISTENT_IN_10, 10), reserve::persistent_in),
     command(0x5e, Some(1), "PERSISTENT RESERVE IN: READ RESERVATION", "SPC-4 §6.15",
@@ -285,9 +299,9 @@ pub static COMMANDS: &[Command] = {
     command(0xa0, NO, "REPORT LUNS", "SPC-4 §6.33",
         TELL, (LUNS_12, 10), inform::luns),
     command(0xa3, Some(0x0c), "REPORT SUPPORTED OPERATION CODES", "SPC-4 §6.35",
-        (AS_READ, Unneeded, All), (CODES_12, 10), report::operation_codes),
+        SHOWS, (CODES_12, 10), report::operation_codes),
     command(0xa3, Some(0x0d), "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", "SPC-4 §6.36",
-        (AS_READ, Unneeded, All), (FUNCTIONS_12, 10), report::task_management),
+        SHOWS, (FUNCTIONS_12, 10), report::task_management),
     command(0xa8, NO, "READ (12)", "SBC-3 §5.12",
         READ, (&blocks_12(DPO_FUA), 30), read_write::read),
     command(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",

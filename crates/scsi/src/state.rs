@@ -23,7 +23,7 @@ const LIST: StateError = StateError("the state contradicts itself: a section is 
 
 wire::wire_enum! {
     /// What a section holds.
-    pub struct SectionKind(u16) { MODE_PAGES = 1, RESERVATIONS = 2 }
+    pub struct SectionKind(u16) { RESERVATIONS = 1 }
 }
 
 const MAGIC: [u8; 8] = *b"LunarLU\0";
@@ -77,14 +77,14 @@ mod tests {
     use alloc::vec;
 
     fn example() -> Vec<u8> {
-        encode(&[(SectionKind::MODE_PAGES, vec![1, 2, 3]), (SectionKind::RESERVATIONS, vec![])])
+        encode(&[(SectionKind(9), vec![1, 2, 3]), (SectionKind::RESERVATIONS, vec![])])
     }
 
     #[test]
     fn sections_come_back() {
         let state = example();
         let sections: [(SectionKind, &[u8]); 2] =
-            [(SectionKind::MODE_PAGES, &[1, 2, 3]), (SectionKind::RESERVATIONS, &[])];
+            [(SectionKind(9), &[1, 2, 3]), (SectionKind::RESERVATIONS, &[])];
         assert_eq!(decode(&state).unwrap(), sections);
     }
 

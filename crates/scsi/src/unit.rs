@@ -7,10 +7,12 @@ pub use crate::state::StateError;
 
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Command, Found, Medium, Request};
+use crate::mode::{ModePages, SelectRequest};
 use crate::plan::medium::MediumState;
-use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal, inform, provisioning, reserve};
+use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
+use crate::plan::{inform, parameters, provisioning, reserve};
 use crate::reservations::{ItNexus, Reservations};
-use crate::sense::{Sense, SenseFormat};
+use crate::sense::Sense;
 use crate::state::{self, SectionKind};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -82,6 +84,7 @@ pub struct BlockUnit {
     options: UnitOptions,
     nexuses: BTreeMap<NexusId, Nexus>,
     medium: MediumState,
+    modes: ModePages,
     reservations: Reservations,
     keeps_state: bool,
 }
@@ -102,6 +105,7 @@ impl BlockUnit {
             options,
             nexuses: BTreeMap::new(),
             medium: MediumState::Ready,
+            modes: ModePages::default(),
             reservations: Reservations::new(false),
             keeps_state: false,
         }
@@ -119,7 +123,7 @@ impl BlockUnit {
         &self.options
     }
 
-    /// Takes up the state of a former run: reservations that persist, saved mode pages.
+    /// Takes up the state of a former run: reservations that persist.
     ///
     /// # Errors
     /// When `state` is not what [`persistent_state`](Self::persistent_state) once gave; the unit
@@ -204,6 +208,7 @@ impl BlockUnit {
     ) -> Result<Plan, Refusal> {
         match parked.cdb.first() {
             Some(0x42) => provisioning::unmap_list(self, data),
+            Some(0x15 | 0x55) => parameters::mode_select_list(self, nexus, &parked.cdb, data),
             Some(0x5f) => reserve::persistent_out_list(self, nexus, &parked.cdb, data),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
         }
@@ -211,7 +216,7 @@ impl BlockUnit {
 
     /// Sense as the initiator gets it: fixed or descriptor, as D_SENSE says.
     pub fn encode_sense(&self, sense: &Sense) -> Vec<u8> {
-        sense.encode(SenseFormat::Fixed)
+        sense.encode(self.modes.sense_format())
     }
 
     /// LOGICAL UNIT RESET, or a reset of the target around it, by a nexus if one asked for it.
@@ -222,6 +227,7 @@ impl BlockUnit {
         if self.medium == MediumState::Stopped {
             self.medium = MediumState::Ready;
         }
+        self.modes.reset();
         self.reservations.reset();
         self.raise(Attention::RESET_BY_FUNCTION.0, by);
     }
@@ -242,7 +248,7 @@ impl BlockUnit {
         }
     }
 
-    /// WCE, as the caching page has it now.
+    /// WCE, as the caching page has it.
     pub fn write_cache_enabled(&self) -> bool {
         self.options.write_back
     }
@@ -269,6 +275,19 @@ impl BlockUnit {
 
     pub(crate) fn set_medium(&mut self, medium: MediumState) {
         self.medium = medium;
+    }
+
+    pub(crate) fn modes(&self) -> &ModePages {
+        &self.modes
+    }
+
+    /// MODE SELECT; `true` when something changed.
+    pub(crate) fn select_modes(
+        &mut self,
+        request: SelectRequest,
+        list: &[u8],
+    ) -> Result<bool, Sense> {
+        self.modes.select(&self.options, request, list)
     }
 
     /// Whether any nexus forbids ejection.
@@ -322,7 +341,7 @@ impl BlockUnit {
     }
 
     fn check_writable(&self) -> Result<(), Sense> {
-        if self.options.read_only { Err(Sense::WRITE_PROTECTED) } else { Ok(()) }
+        self.modes.write_protection(&self.options).map_or(Ok(()), Err)
     }
 }
 

@@ -99,3 +99,53 @@ wire::wire_struct! {
         9 => control: u8,
     }
 }
+
+wire::wire_struct! {
+    /// MODE SENSE (6), SPC-4 §6.13.
+    pub struct ModeSense6 [6] {
+        0 => opcode: u8,
+        /// DBD 08h.
+        1 => flags: u8,
+        /// PC C0h, PAGE CODE 3Fh.
+        2 => page: u8,
+        3 => subpage: u8,
+        4 => allocation_bytes: u8,
+        5 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// MODE SENSE (10), SPC-4 §6.14.
+    pub struct ModeSense10 [10] {
+        0 => opcode: u8,
+        /// LLBAA 10h, DBD 08h.
+        1 => flags: u8,
+        /// PC C0h, PAGE CODE 3Fh.
+        2 => page: u8,
+        3 => subpage: u8,
+        7 => allocation_bytes: u16,
+        9 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// MODE SELECT (6), SPC-4 §6.11.
+    pub struct ModeSelect6 [6] {
+        0 => opcode: u8,
+        /// PF 10h, SP 01h.
+        1 => flags: u8,
+        4 => parameter_bytes: u8,
+        5 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// MODE SELECT (10), SPC-4 §6.12.
+    pub struct ModeSelect10 [10] {
+        0 => opcode: u8,
+        /// PF 10h, SP 01h.
+        1 => flags: u8,
+        7 => parameter_bytes: u16,
+        9 => control: u8,
+    }
+}

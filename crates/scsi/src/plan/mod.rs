@@ -8,6 +8,7 @@ pub(crate) mod capacity;
 pub(crate) mod exclusive;
 pub(crate) mod inform;
 pub(crate) mod medium;
+pub(crate) mod parameters;
 pub(crate) mod provisioning;
 pub(crate) mod read_write;
 pub(crate) mod report;

@@ -1,0 +1,86 @@
+//! MODE SENSE and MODE SELECT (6, 10).
+
+use super::inform::cut;
+use super::{NexusId, Parked, Plan, Refusal};
+use crate::attention::Attention;
+use crate::cdb::first;
+use crate::cdb::spc::{ModeSelect6, ModeSelect10, ModeSense6, ModeSense10};
+use crate::commands::Request;
+use crate::mode::{SelectRequest, SenseRequest};
+use crate::unit::BlockUnit;
+use alloc::vec::Vec;
+
+const MODE_SELECT_10: u8 = 0x55;
+
+/// MODE SENSE (6). SPC-4 §6.13.
+pub(crate) fn mode_sense_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = ModeSense6::decode(&first(request.cdb));
+    sense(unit, false, raw.flags, raw.page, raw.subpage, raw.allocation_bytes.into())
+}
+
+/// MODE SENSE (10). SPC-4 §6.14.
+pub(crate) fn mode_sense_10(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = ModeSense10::decode(&first(request.cdb));
+    sense(unit, true, raw.flags, raw.page, raw.subpage, raw.allocation_bytes.into())
+}
+
+fn sense(
+    unit: &BlockUnit,
+    ten: bool,
+    flags: u8,
+    page: u8,
+    subpage: u8,
+    allocation_bytes: u32,
+) -> Result<Plan, Refusal> {
+    const LLBAA: u8 = 0x10;
+    const DBD: u8 = 0x08;
+    let asked = SenseRequest {
+        ten,
+        no_block_descriptor: flags & DBD != 0,
+        long_lba: ten && flags & LLBAA != 0,
+        page_control: page >> 6,
+        page: page & 0x3f,
+        subpage,
+    };
+    let reply = unit.modes().sense(unit.options(), asked)?;
+    Ok(Plan::Reply(cut(reply, allocation_bytes)))
+}
+
+/// MODE SELECT (6, 10). SPC-4 §6.11, §6.12. An empty list changes nothing.
+pub(crate) fn mode_select(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let (asked, bytes) = select_request(request.cdb);
+    asked.check()?;
+    if bytes == 0 {
+        return Ok(Plan::Reply(Vec::new()));
+    }
+    Ok(Plan::Parameters { bytes, parked: Parked { cdb: request.cdb.to_vec() } })
+}
+
+/// MODE SELECT with its parameter list; the other nexuses are told of a change.
+pub(crate) fn mode_select_list(
+    unit: &mut BlockUnit,
+    nexus: NexusId,
+    cdb: &[u8],
+    list: &[u8],
+) -> Result<Plan, Refusal> {
+    let (asked, _) = select_request(cdb);
+    if unit.select_modes(asked, list)? {
+        unit.raise(Attention::MODE_PARAMETERS_CHANGED.0, Some(nexus));
+    }
+    Ok(Plan::Reply(Vec::new()))
+}
+
+/// What the CDB says, and how long its parameter list is.
+fn select_request(cdb: &[u8]) -> (SelectRequest, u32) {
+    const PF: u8 = 0x10;
+    const SP: u8 = 0x01;
+    let ten = cdb.first() == Some(&MODE_SELECT_10);
+    let (flags, bytes) = if ten {
+        let raw = ModeSelect10::decode(&first(cdb));
+        (raw.flags, raw.parameter_bytes.into())
+    } else {
+        let raw = ModeSelect6::decode(&first(cdb));
+        (raw.flags, raw.parameter_bytes.into())
+    };
+    (SelectRequest { ten, page_format: flags & PF != 0, save: flags & SP != 0 }, bytes)
+}
