@@ -38,6 +38,8 @@ pub mod opcode {
     pub const TEXT_RESPONSE: u8 = 0x24;
     /// SCSI Data-In.
     pub const DATA_IN: u8 = 0x25;
+    /// Asynchronous Message.
+    pub const ASYNC_MESSAGE: u8 = 0x32;
     /// Ready To Transfer.
     pub const R2T: u8 = 0x31;
     /// Reject.
@@ -150,9 +152,18 @@ impl Raw {
     /// # Errors
     /// The target refuses.
     pub fn log_in(address: &str, target: &str) -> Result<Self> {
+        Self::log_in_as(address, target, 0)
+    }
+
+    /// The same under the initiator name of that number, so that sessions do not replace
+    /// each other.
+    ///
+    /// # Errors
+    /// The target refuses.
+    pub fn log_in_as(address: &str, target: &str, number: u32) -> Result<Self> {
         let mut raw = Self::connect(address)?;
         let text = format!(
-            "InitiatorName=iqn.2026-11.org.lunarsan.test:raw\0SessionType=Normal\0\
+            "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Normal\0\
              TargetName={target}\0InitialR2T=Yes\0ImmediateData=Yes\0HeaderDigest=None\0\
              DataDigest=None\0MaxRecvDataSegmentLength=65536\0"
         );
@@ -286,12 +297,30 @@ impl Raw {
     /// # Errors
     /// It does not.
     pub fn read_block(&mut self, lba: u32) -> Result<Vec<u8>> {
-        let mut cdb = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-        cdb[2..6].copy_from_slice(&lba.to_be_bytes());
-        let (status, data) = self.execute(&cdb, 512)?;
+        self.read_blocks(lba, 1)
+    }
+
+    /// READ (10) of some blocks of 512 bytes.
+    ///
+    /// # Errors
+    /// It does not end with GOOD and all the data.
+    pub fn read_blocks(&mut self, lba: u32, blocks: u16) -> Result<Vec<u8>> {
+        let bytes = u32::from(blocks) * 512;
+        let (status, data) = self.execute(&ten(0x28, lba, blocks), bytes)?;
         ensure!(status == 0, "READ ended with status {status:#04x}");
-        ensure!(data.len() == 512, "READ of one block gave {} bytes", data.len());
+        ensure!(data.len() == bytes as usize, "READ gave {} bytes", data.len());
         Ok(data)
+    }
+
+    /// WRITE (10) of whole blocks, all of it immediate data: at most 8192 bytes.
+    ///
+    /// # Errors
+    /// It does not end with GOOD.
+    pub fn write_blocks(&mut self, lba: u32, data: &[u8]) -> Result<()> {
+        let cdb = ten(0x2a, lba, u16::try_from(data.len() / 512)?);
+        let (status, _) = self.exchange(0xa0, &cdb, u32::try_from(data.len())?, data)?;
+        ensure!(status == 0, "WRITE ended with status {status:#04x}");
+        Ok(())
     }
 
     /// Runs a command that reads; returns its status and data. A unit attention that waits for
@@ -300,8 +329,18 @@ impl Raw {
     /// # Errors
     /// The target answers with something else.
     pub fn execute(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<(u8, Vec<u8>)> {
+        self.exchange(0xc0, cdb, expected_bytes, &[])
+    }
+
+    fn exchange(
+        &mut self,
+        flags: u8,
+        cdb: &[u8],
+        expected_bytes: u32,
+        immediate: &[u8],
+    ) -> Result<(u8, Vec<u8>)> {
         for _ in 0..8 {
-            let command = self.command(0xc0, cdb, expected_bytes);
+            let command = self.command(flags, cdb, expected_bytes).with_data(immediate);
             self.send(&command)?;
             let (status, data, sense) = self.outcome()?;
             let attention = status == 2 && sense.get(4).is_some_and(|key| key & 0x0f == 6);
@@ -360,6 +399,14 @@ impl Raw {
         }
         Ok(Filled::Whole)
     }
+}
+
+/// A CDB of ten bytes with a block address and a count of blocks.
+fn ten(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let mut cdb = [operation, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+    cdb
 }
 
 enum Filled {
