@@ -388,7 +388,9 @@ mod tests {
     proptest! {
         /// Goal: hostile sense data never panics. Method: random bytes behind each response code.
         #[test]
-        fn any_bytes_decode(code in 0x70_u8..0x74, rest in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn any_bytes_decode(
+            code in 0x70_u8..0x74, rest in proptest::collection::vec(any::<u8>(), 0..64),
+        ) {
             let mut bytes = rest;
             bytes.insert(0, code);
             let _ = Sense::decode(&bytes);

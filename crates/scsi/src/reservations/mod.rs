@@ -6,9 +6,11 @@
 //! I_T nexuses, not to sessions: they outlive a logout, and who comes back finds them.
 
 mod legacy;
+mod moving;
 mod out;
 mod report;
 mod state;
+mod transport;
 
 pub use out::{OutRequest, Outcome};
 

@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE OUT: registering, reserving, preempting. SPC-4 §6.16 and §5.12.
 
-use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservations};
+use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservations, moving};
 use crate::attention::Attention;
 use crate::plan::Refusal;
 use crate::sense::Sense;
@@ -10,7 +10,7 @@ wire::wire_enum! {
     /// Service actions of PERSISTENT RESERVE OUT. SPC-4 §6.16.2.
     pub struct OutAction(u8) {
         REGISTER = 0, RESERVE = 1, RELEASE = 2, CLEAR = 3, PREEMPT = 4, PREEMPT_AND_ABORT = 5,
-        REGISTER_AND_IGNORE_EXISTING_KEY = 6,
+        REGISTER_AND_IGNORE_EXISTING_KEY = 6, REGISTER_AND_MOVE = 7,
     }
 }
 
@@ -20,7 +20,7 @@ wire::wire_flags! {
 }
 
 wire::wire_struct! {
-    /// The parameter list of every action that is offered. SPC-4 §6.16.3.
+    /// The parameter list of every action but REGISTER AND MOVE. SPC-4 §6.16.3.
     pub struct OutParameters [24] {
         0  => key: u64,
         8  => action_key: u64,
@@ -55,12 +55,18 @@ impl OutRequest {
     ///
     /// # Errors
     /// INVALID FIELD IN CDB: no such service action, or a scope or type that is none where one is
-    /// needed. PARAMETER LIST LENGTH ERROR: not 24 bytes.
+    /// needed. PARAMETER LIST LENGTH ERROR: not 24 bytes, or for REGISTER AND MOVE not 24 and a
+    /// TransportID.
     pub fn check(&self) -> Result<(), Sense> {
         if self.action().name().is_none() {
             return Err(Sense::invalid_field_in_cdb(1, Some(4)));
         }
-        if self.parameter_bytes as usize != OutParameters::LEN {
+        let bytes = self.parameter_bytes as usize;
+        let fits = match self.action() {
+            OutAction::REGISTER_AND_MOVE => moving::is_list_length(bytes),
+            _ => bytes == OutParameters::LEN,
+        };
+        if !fits {
             return Err(Sense::PARAMETER_LIST_LENGTH_ERROR);
         }
         if self.action() == OutAction::RESERVE { self.kind().map(|_| ()) } else { Ok(()) }
@@ -98,32 +104,40 @@ impl Reservations {
         list: &[u8],
     ) -> Result<Outcome, Refusal> {
         request.check()?;
-        let bytes = list
-            .first_chunk::<{ OutParameters::LEN }>()
-            .filter(|_| list.len() == OutParameters::LEN)
-            .ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
-        let parameters = OutParameters::decode(bytes);
+        if list.len() != request.parameter_bytes as usize {
+            return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
+        }
         if self.reserved_by.is_some() {
             return Err(Refusal::ReservationConflict);
         }
         let before = self.encode();
         let mut outcome = match request.action() {
-            OutAction::REGISTER => self.register(nexus, parameters, false)?,
-            OutAction::REGISTER_AND_IGNORE_EXISTING_KEY => {
-                self.register(nexus, parameters, true)?
-            }
-            action => {
-                let at = self.registered_with(nexus, parameters.key)?;
-                match action {
-                    OutAction::RESERVE => self.reserve_as(at, request.kind()?)?,
-                    OutAction::RELEASE => self.release_as(at, request.scope_and_type)?,
-                    OutAction::CLEAR => self.clear(at),
-                    _ => self.preempt(at, request, parameters.action_key)?,
-                }
-            }
+            OutAction::REGISTER_AND_MOVE => self.register_and_move(nexus, list)?,
+            _ => self.act(nexus, request, list)?,
         };
         outcome.save = before != self.encode();
         Ok(outcome)
+    }
+
+    fn act(
+        &mut self,
+        nexus: &ItNexus,
+        request: OutRequest,
+        list: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        let bytes = list.first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
+        let parameters = OutParameters::decode(bytes);
+        let ignore_key = request.action() == OutAction::REGISTER_AND_IGNORE_EXISTING_KEY;
+        if ignore_key || request.action() == OutAction::REGISTER {
+            return self.register(nexus, parameters, ignore_key);
+        }
+        let at = self.registered_with(nexus, parameters.key)?;
+        match request.action() {
+            OutAction::RESERVE => self.reserve_as(at, request.kind()?),
+            OutAction::RELEASE => self.release_as(at, request.scope_and_type),
+            OutAction::CLEAR => Ok(self.clear(at)),
+            _ => self.preempt(at, request, parameters.action_key),
+        }
     }
 
     /// SPC-4 §5.12.7. An action key of 0 unregisters.
@@ -152,10 +166,8 @@ impl Reservations {
         let mut outcome = Outcome::default();
         match found {
             None if key == 0 => return Ok(outcome),
-            None if self.registrations.len() >= REGISTRATIONS_MAX => {
-                return Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());
-            }
             None => {
+                self.check_room()?;
                 self.registrations.push(Registration { nexus: nexus.clone(), key, holds: false });
             }
             Some(at) if key == 0 => outcome = self.unregister(at),
@@ -279,8 +291,17 @@ impl Reservations {
         });
     }
 
+    /// There is room for another registration.
+    pub(super) fn check_room(&self) -> Result<(), Sense> {
+        if self.registrations.len() < REGISTRATIONS_MAX {
+            Ok(())
+        } else {
+            Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES)
+        }
+    }
+
     /// Makes one registration the holder of a reservation of this type, whatever was before.
-    fn establish(&mut self, at: usize, kind: ReservationType) {
+    pub(super) fn establish(&mut self, at: usize, kind: ReservationType) {
         for (index, entry) in self.registrations.iter_mut().enumerate() {
             entry.holds = index == at && !kind.is_all_registrants();
         }
@@ -288,7 +309,7 @@ impl Reservations {
     }
 
     /// The registration of `nexus`, if `key` is its key.
-    fn registered_with(&self, nexus: &ItNexus, key: u64) -> Result<usize, Refusal> {
+    pub(super) fn registered_with(&self, nexus: &ItNexus, key: u64) -> Result<usize, Refusal> {
         self.find(nexus)
             .filter(|at| self.registrations[*at].key == key)
             .ok_or(Refusal::ReservationConflict)

@@ -1,9 +1,8 @@
 //! PERSISTENT RESERVE IN: what is registered and reserved. SPC-4 §6.15.
 
-use super::{ItNexus, Registration, ReservationType, Reservations};
+use super::{Registration, ReservationType, Reservations, transport};
 use crate::plan::Refusal;
 use crate::sense::Sense;
-use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -23,10 +22,6 @@ const PERSISTS: u8 = 0x01;
 /// TMV, and ALLOW COMMANDS 011b: TEST UNIT READY is allowed through every type; MODE SENSE,
 /// REPORT SUPPORTED OPERATION CODES and the like through write exclusive, not exclusive access.
 const MASK_VALID_ALLOW_3: u8 = 0x80 | 0x30;
-/// TransportID of iSCSI, initiator port form. SPC-4 §7.6.4.6.
-const TRANSPORT_ID_PORT: u8 = 0x45;
-/// TransportIDs are not shorter than this, header included.
-const TRANSPORT_ID_BYTES_MIN: usize = 24;
 
 impl Reservations {
     /// The parameter data of a service action, whole; the command cuts it to its allocation
@@ -87,7 +82,7 @@ impl Reservations {
 
 /// One full status descriptor; `holds` is the reservation's type if this nexus holds it.
 fn full_status(entry: &Registration, holds: Option<ReservationType>) -> Vec<u8> {
-    let transport_id = transport_id(&entry.nexus);
+    let transport_id = transport::encode(&entry.nexus.initiator);
     let mut data = Vec::from(entry.key.to_be_bytes());
     data.extend_from_slice(&[0; 4]);
     data.extend_from_slice(&[u8::from(holds.is_some()), holds.map_or(0, |kind| kind.0)]);
@@ -95,17 +90,5 @@ fn full_status(entry: &Registration, holds: Option<ReservationType>) -> Vec<u8> 
     data.extend_from_slice(&entry.nexus.port.relative_id.to_be_bytes());
     data.extend_from_slice(&(transport_id.len() as u32).to_be_bytes());
     data.extend(transport_id);
-    data
-}
-
-/// `name,i,0x<ISID>`, NUL-terminated and padded to a multiple of four.
-fn transport_id(nexus: &ItNexus) -> Vec<u8> {
-    let isid = nexus.initiator.isid.iter().fold(0, |isid, byte| (isid << 8) | u64::from(*byte));
-    let name = format!("{},i,0x{isid:012x}", nexus.initiator.name);
-    let mut data = vec![TRANSPORT_ID_PORT, 0, 0, 0];
-    data.extend_from_slice(name.as_bytes());
-    data.resize((data.len() + 1).next_multiple_of(4).max(TRANSPORT_ID_BYTES_MIN), 0);
-    let additional = (data.len() - 4) as u16;
-    data[2..4].copy_from_slice(&additional.to_be_bytes());
     data
 }

@@ -15,6 +15,7 @@
 //! | 2 + n | target name, length first |
 //! | 4 | CRC32C of all before |
 
+use super::transport::NAME_BYTES_MAX;
 use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservations};
 use crate::unit::{InitiatorPort, StateError, TargetPort};
 use alloc::string::String;
@@ -23,8 +24,6 @@ use wire::{Field, crc32c};
 
 const MAGIC: [u8; 4] = *b"LNPR";
 const VERSION: u8 = 1;
-/// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
-const NAME_BYTES_MAX: usize = 223;
 
 const CUT: StateError = StateError("reservations: the state is cut short");
 const WRONG: StateError = StateError("reservations: the state contradicts itself");

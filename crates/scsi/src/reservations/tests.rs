@@ -24,6 +24,7 @@ const CLEAR: u8 = 3;
 const PREEMPT: u8 = 4;
 const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_IGNORE: u8 = 6;
+const REGISTER_AND_MOVE: u8 = 7;
 const APTPL: u8 = 0x01;
 
 const CONFLICT: Result<Outcome, Refusal> = Err(Refusal::ReservationConflict);
@@ -59,7 +60,7 @@ fn request(service_action: u8, kind: Type) -> OutRequest {
 }
 
 impl Reservations {
-    fn act(
+    fn act_as(
         &mut self,
         number: u8,
         action: u8,
@@ -79,7 +80,7 @@ impl Reservations {
     }
 
     fn unregister_number(&mut self, number: u8) -> Outcome {
-        self.act(number, REGISTER, Type(0), 0).unwrap()
+        self.act_as(number, REGISTER, Type(0), 0).unwrap()
     }
 
     fn keys(&self) -> Vec<u64> {
@@ -93,7 +94,7 @@ fn reserved(kind: Type) -> Reservations {
     for number in 1..=3 {
         reservations.register_number(number);
     }
-    assert_eq!(reservations.act(1, RESERVE, kind, 0), Ok(Outcome::default()));
+    assert_eq!(reservations.act_as(1, RESERVE, kind, 0), Ok(Outcome::default()));
     reservations
 }
 
@@ -192,7 +193,7 @@ fn register_and_ignore_takes_any_key() {
 #[test]
 fn a_new_key_keeps_the_reservation() {
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
-    reservations.act(1, REGISTER, Type(0), 0x77).unwrap();
+    reservations.act_as(1, REGISTER, Type(0), 0x77).unwrap();
     assert!(!reservations.conflict(&nexus(1), Access::Write));
     assert_eq!(reservations.report(1).unwrap()[8..16], 0x77_u64.to_be_bytes());
 }
@@ -228,7 +229,7 @@ fn what_is_not_offered_is_refused() {
     let check = |service_action, scope_and_type, parameter_bytes| {
         OutRequest { service_action, scope_and_type, parameter_bytes }.check()
     };
-    for action in 7..32 {
+    for action in 8..32 {
         assert_eq!(check(action, 1, 24), Err(Sense::invalid_field_in_cdb(1, Some(4))));
     }
     for bytes in [0, 23, 25, u32::MAX] {
@@ -252,7 +253,7 @@ fn reserving_again() {
                 let holds = number == 1 || (number < 4 && kind.is_all_registrants());
                 let expected =
                     if holds && kind == other { Ok(Outcome::default()) } else { CONFLICT };
-                assert_eq!(reservations.act(number, RESERVE, other, 0), expected);
+                assert_eq!(reservations.act_as(number, RESERVE, other, 0), expected);
             }
         }
     }
@@ -269,7 +270,7 @@ fn the_key_is_asked_for() {
             &list(key(2), key(2), 0),
         );
         assert_eq!(wrong, CONFLICT);
-        assert_eq!(reservations.act(4, action, Type::WRITE_EXCLUSIVE, key(2)), CONFLICT);
+        assert_eq!(reservations.act_as(4, action, Type::WRITE_EXCLUSIVE, key(2)), CONFLICT);
         assert_eq!(reservations.keys().len(), 3);
     }
 }
@@ -281,17 +282,17 @@ fn releasing() {
         let mut reservations = reserved(kind);
         let other = if kind == Type::WRITE_EXCLUSIVE { TYPES[1] } else { TYPES[0] };
         let wrong = Sense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION;
-        assert_eq!(reservations.act(1, RELEASE, other, 0), Err(Refusal::Check(wrong)));
+        assert_eq!(reservations.act_as(1, RELEASE, other, 0), Err(Refusal::Check(wrong)));
         if !kind.is_all_registrants() {
-            assert_eq!(reservations.act(2, RELEASE, kind, 0), Ok(Outcome::default()));
+            assert_eq!(reservations.act_as(2, RELEASE, kind, 0), Ok(Outcome::default()));
         }
         assert_eq!(reservations.kind, Some(kind), "still reserved");
-        let outcome = reservations.act(1, RELEASE, kind, 0).unwrap();
+        let outcome = reservations.act_as(1, RELEASE, kind, 0).unwrap();
         let alone = matches!(kind, Type::WRITE_EXCLUSIVE | Type::EXCLUSIVE_ACCESS);
         let expected: &[u8] = if alone { &[] } else { &[2, 3] };
         assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_RELEASED, expected));
         assert_eq!(reservations.kind, None);
-        assert_eq!(reservations.act(1, RELEASE, kind, 0), Ok(Outcome::default()));
+        assert_eq!(reservations.act_as(1, RELEASE, kind, 0), Ok(Outcome::default()));
         assert_eq!(reservations.keys().len(), 3);
     }
 }
@@ -320,7 +321,7 @@ fn unregistering_the_holder() {
 fn clearing() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
-        let outcome = reservations.act(2, CLEAR, Type(0), 0).unwrap();
+        let outcome = reservations.act_as(2, CLEAR, Type(0), 0).unwrap();
         assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_PREEMPTED, &[1, 3]));
         assert_eq!(outcome.abort, []);
         assert_eq!(reservations.keys(), []);
@@ -339,7 +340,7 @@ fn preempting_the_holder() {
                 let mut reservations = reserved(kind);
                 let all = kind.is_all_registrants();
                 let victim = if all { 0 } else { key(1) };
-                let outcome = reservations.act(2, action, new, victim).unwrap();
+                let outcome = reservations.act_as(2, action, new, victim).unwrap();
                 let removed: &[u8] = if all { &[1, 3] } else { &[1] };
                 let mut expected = told(Attention::REGISTRATIONS_PREEMPTED, removed);
                 if kind != new && !all {
@@ -362,23 +363,23 @@ fn preempting_the_holder() {
 fn preempting_a_registrant() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
-        let outcome = reservations.act(2, PREEMPT_AND_ABORT, Type(0xff), key(3)).unwrap();
+        let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0xff), key(3)).unwrap();
         assert_eq!(outcome.attentions, told(Attention::REGISTRATIONS_PREEMPTED, &[3]));
         assert_eq!(outcome.abort, [nexus(3)]);
         assert_eq!(reservations.kind, Some(kind));
         assert_eq!(reservations.keys(), [key(1), key(2)]);
-        assert_eq!(reservations.act(2, PREEMPT, kind, key(3)), CONFLICT, "no such key");
+        assert_eq!(reservations.act_as(2, PREEMPT, kind, key(3)), CONFLICT, "no such key");
     }
 }
 
 #[test]
 fn preempting_oneself() {
     let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
-    let outcome = reservations.act(1, PREEMPT, Type::EXCLUSIVE_ACCESS, key(1)).unwrap();
+    let outcome = reservations.act_as(1, PREEMPT, Type::EXCLUSIVE_ACCESS, key(1)).unwrap();
     let expected = told(Attention::RESERVATIONS_RELEASED, &[2, 3]);
     assert_eq!(outcome.attentions, expected, "the holder changes its type");
     assert_eq!(reservations.keys().len(), 3);
-    let outcome = reservations.act(2, PREEMPT_AND_ABORT, Type(0), key(2)).unwrap();
+    let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0), key(2)).unwrap();
     assert_eq!(outcome, Outcome::default(), "a registrant removes itself, and tells nobody");
     assert_eq!(reservations.keys(), [key(1), key(3)]);
 }
@@ -388,8 +389,8 @@ fn preempting_oneself() {
 fn preempting_the_last_registrant() {
     let mut reservations = Reservations::new(true);
     reservations.register_number(1);
-    reservations.act(1, RESERVE, Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS, 0).unwrap();
-    reservations.act(1, PREEMPT, Type(0), key(1)).unwrap();
+    reservations.act_as(1, RESERVE, Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS, 0).unwrap();
+    reservations.act_as(1, PREEMPT, Type(0), key(1)).unwrap();
     assert_eq!(reservations.kind, None);
     assert_eq!(reservations.keys(), []);
 }
@@ -398,16 +399,16 @@ fn preempting_the_last_registrant() {
 fn preempting_nobody() {
     let zero = Err(Refusal::Check(Sense::invalid_field_in_parameter_list(8, None)));
     let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
-    assert_eq!(reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
-    reservations.act(1, RELEASE, Type::WRITE_EXCLUSIVE, 0).unwrap();
-    assert_eq!(reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
-    assert_eq!(reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0x99), CONFLICT);
-    let outcome = reservations.act(2, PREEMPT, Type::WRITE_EXCLUSIVE, key(1)).unwrap();
+    assert_eq!(reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
+    reservations.act_as(1, RELEASE, Type::WRITE_EXCLUSIVE, 0).unwrap();
+    assert_eq!(reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
+    assert_eq!(reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0x99), CONFLICT);
+    let outcome = reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, key(1)).unwrap();
     assert_eq!(outcome.attentions, told(Attention::REGISTRATIONS_PREEMPTED, &[1]));
     assert_eq!(reservations.kind, None, "nothing was reserved, nothing is taken over");
     let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
     let sense = Err(Refusal::Check(Sense::invalid_field_in_cdb(2, Some(3))));
-    assert_eq!(reservations.act(2, PREEMPT, Type(2), key(1)), sense);
+    assert_eq!(reservations.act_as(2, PREEMPT, Type(2), key(1)), sense);
     assert_eq!(reservations.keys().len(), 3, "a refusal changes nothing");
 }
 
@@ -485,13 +486,13 @@ fn read_keys_and_reservation_bytes() {
     reservations.register_number(2);
     let keys = [0, 0, 0, 2, 0, 0, 0, 16, 10, 11, 12, 13, 0, 0, 0, 1, 10, 11, 12, 13, 0, 0, 0, 2];
     assert_eq!(reservations.report(0).unwrap(), keys);
-    reservations.act(2, RESERVE, Type::WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 0).unwrap();
+    reservations.act_as(2, RESERVE, Type::WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 0).unwrap();
     let held = [0, 0, 0, 2, 0, 0, 0, 16, 10, 11, 12, 13, 0, 0, 0, 2, 0, 0, 0, 0, 0, 5, 0, 0];
     assert_eq!(reservations.report(1).unwrap(), held);
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS_ALL_REGISTRANTS);
     let held = [0, 0, 0, 3, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
     assert_eq!(reservations.report(1).unwrap(), held, "no key where all hold it");
-    reservations.act(1, RELEASE, Type::EXCLUSIVE_ACCESS_ALL_REGISTRANTS, 0).unwrap();
+    reservations.act_as(1, RELEASE, Type::EXCLUSIVE_ACCESS_ALL_REGISTRANTS, 0).unwrap();
     assert_eq!(reservations.report(1).unwrap(), [0, 0, 0, 3, 0, 0, 0, 0]);
 }
 
@@ -532,6 +533,82 @@ fn full_status_bytes() {
     }
 }
 
+/// The parameter list of REGISTER AND MOVE from initiator 1 to `destination`.
+fn move_list(action_key: u64, flags: u8, relative_id: u16, destination: &ItNexus) -> Vec<u8> {
+    let transport_id = transport::encode(&destination.initiator);
+    let mut list = Vec::from(key(1).to_be_bytes());
+    list.extend_from_slice(&action_key.to_be_bytes());
+    list.extend_from_slice(&[0, flags]);
+    list.extend_from_slice(&relative_id.to_be_bytes());
+    list.extend_from_slice(&(transport_id.len() as u32).to_be_bytes());
+    list.extend(transport_id);
+    list
+}
+
+fn move_with(reservations: &mut Reservations, number: u8, list: &[u8]) -> Result<Outcome, Refusal> {
+    let request = OutRequest {
+        service_action: REGISTER_AND_MOVE,
+        scope_and_type: 0,
+        parameter_bytes: list.len() as u32,
+    };
+    let outcome = reservations.out(&nexus(number), request, list);
+    assert!(reservations.is_consistent());
+    outcome
+}
+
+/// SPC-4 §5.12.8: to a stranger and to a registrant, with and without UNREG.
+#[test]
+fn moving_a_reservation() {
+    for kind in TYPES {
+        for (to, unregister) in [(2, false), (2, true), (4, false), (4, true)] {
+            let mut reservations = reserved(kind);
+            let list = move_list(0x99, if unregister { 2 } else { 0 }, 1, &nexus(to));
+            let outcome = move_with(&mut reservations, 1, &list);
+            if kind.is_all_registrants() {
+                assert_eq!(outcome, CONFLICT);
+                continue;
+            }
+            assert_eq!(outcome, Ok(Outcome::default()));
+            assert_eq!(reservations.kind, Some(kind));
+            let holder = reservations.registrations.iter().find(|entry| entry.holds).unwrap();
+            assert_eq!((&holder.nexus, holder.key), (&nexus(to), 0x99));
+            assert_eq!(reservations.find(&nexus(1)).is_none(), unregister);
+            assert_eq!(reservations.generation, 4);
+        }
+    }
+}
+
+#[test]
+fn moving_is_judged() {
+    let kind = Type::WRITE_EXCLUSIVE;
+    let wrong = |byte, bit| Err(Refusal::Check(Sense::invalid_field_in_parameter_list(byte, bit)));
+    let mut reservations = reserved(kind);
+    reservations.can_persist = false;
+    let mut judge = |number, list: &[u8]| move_with(&mut reservations, number, list);
+    assert_eq!(judge(2, &move_list(9, 0, 1, &nexus(4))), CONFLICT, "the key of another");
+    assert_eq!(judge(4, &move_list(9, 0, 1, &nexus(2))), CONFLICT, "not registered");
+    assert_eq!(judge(1, &move_list(0, 0, 1, &nexus(4))), wrong(8, None));
+    assert_eq!(judge(1, &move_list(9, APTPL, 1, &nexus(4))), wrong(17, Some(0)));
+    assert_eq!(judge(1, &move_list(9, 0, 2, &nexus(4))), wrong(18, None), "no such port");
+    assert_eq!(judge(1, &move_list(9, 0, 1, &nexus(1))), wrong(24, None), "to itself");
+    let mut lies = move_list(9, 0, 1, &nexus(4));
+    lies[23] += 4;
+    assert_eq!(judge(1, &lies), wrong(20, None));
+    lies[23] -= 4;
+    lies[24] = 0x05;
+    assert_eq!(judge(1, &lies), wrong(24, None), "no port");
+    let short = Err(Refusal::Check(Sense::PARAMETER_LIST_LENGTH_ERROR));
+    assert_eq!(judge(1, &lies[..44]), short);
+    let mut holder = move_list(9, 0, 1, &nexus(4));
+    holder[..8].copy_from_slice(&key(2).to_be_bytes());
+    assert_eq!(judge(2, &holder), CONFLICT, "not the holder");
+    reservations.act_as(1, RELEASE, kind, 0).unwrap();
+    let nothing = Err(Refusal::Check(Sense::invalid_field_in_cdb(1, Some(4))));
+    let list = move_list(9, 0, 1, &nexus(4));
+    assert_eq!(move_with(&mut reservations, 1, &list), nothing, "nothing to move");
+    assert_eq!(reservations.keys(), [key(1), key(2), key(3)]);
+}
+
 /// Goal: APTPL is the last registration's word. Method: state in bytes after each step.
 #[test]
 fn what_is_saved_and_when() {
@@ -543,7 +620,7 @@ fn what_is_saved_and_when() {
     };
     assert!(register(0, key(1), APTPL).save);
     assert!(!register(key(1), key(1), APTPL).save, "nothing changed");
-    let outcome = reservations.act(1, RESERVE, Type::WRITE_EXCLUSIVE, 0).unwrap();
+    let outcome = reservations.act_as(1, RESERVE, Type::WRITE_EXCLUSIVE, 0).unwrap();
     assert!(outcome.save);
     let state = reservations.encode();
     let mut restored = Reservations::decode(&state, true).unwrap();
@@ -551,7 +628,7 @@ fn what_is_saved_and_when() {
     assert_eq!(restored.generation, 0, "a power on");
     assert_eq!(restored.keys(), [key(2), key(1)]);
     assert!(restored.conflict(&nexus(2), Access::Write));
-    let outcome = restored.act(1, REGISTER, Type(0), key(1)).unwrap();
+    let outcome = restored.act_as(1, REGISTER, Type(0), key(1)).unwrap();
     assert!(outcome.save, "without APTPL the state is erased");
     assert_eq!(restored.encode(), []);
 }
@@ -622,7 +699,14 @@ proptest! {
                 let before = reservations.clone();
                 let request =
                     OutRequest { service_action: action, scope_and_type, parameter_bytes: 24 };
-                let list = list(key, action_key, u8::from(aptpl));
+                let list = if action == REGISTER_AND_MOVE {
+                    let mut list = move_list(action_key, u8::from(aptpl) * 3, 1, &nexus(3));
+                    list[..8].copy_from_slice(&key.to_be_bytes());
+                    list
+                } else {
+                    list(key, action_key, u8::from(aptpl))
+                };
+                let request = OutRequest { parameter_bytes: list.len() as u32, ..request };
                 match reservations.out(&who, request, &list) {
                     Ok(outcome) => {
                         prop_assert_eq!(outcome.save, before.encode() != reservations.encode());
