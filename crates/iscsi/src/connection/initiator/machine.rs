@@ -1,16 +1,13 @@
 //! The machine of one connection in the initiator role.
 
-use super::request::{Asked, PingPurpose, Request, TextPurpose};
-use super::task::{Burst, Task, checked};
-use super::{
-    CloseReason, CommandResult, ConnectionLimits, ConnectionOptions, Failure, Input, Management,
-    Output, SendTargets, Violation,
-};
+use super::request::{Asked, Request, TextPurpose};
+use super::task::{Burst, Task};
+use super::{CloseReason, ConnectionLimits, ConnectionOptions, Failure, Input, Output, Violation};
 use crate::framing::{Header, Pdu, Place};
 use crate::login::initiator::{Established, InitiatorLogin, Step};
 use crate::pdu::{
-    AsyncMessage, DataIn, LogoutReason, LogoutResponse, ManagementFunction, ManagementResponse,
-    Opcode, Reject, ScsiResponse, TaskManagementResponse, TextResponse,
+    AsyncMessage, DataIn, LogoutResponse, Opcode, Reject, ScsiResponse, TaskManagementResponse,
+    TextResponse,
 };
 use crate::session::initiator::{Ending, ToConnection, ToSession};
 use crate::text::{ConnectionParameters, SessionParameters};
@@ -25,7 +22,7 @@ use wire::{SerialNumber, Time};
 /// [`poll`](Self::poll) until it returns [`Output::Wait`] or [`Output::Close`].
 #[derive(Debug)]
 pub struct InitiatorConnection {
-    state: State,
+    pub(super) state: State,
     pub(super) cid: u16,
     pub(super) limits: ConnectionLimits,
     agreed: Option<SessionParameters>,
@@ -38,7 +35,7 @@ pub struct InitiatorConnection {
     /// Requests that wait for their numbers, by ticket.
     pub(super) asked: BTreeMap<u64, Asked>,
     /// Texts that wait for the one before: one exchange at a time. RFC 7143 §11.10.
-    texts: VecDeque<(TextPurpose, Bytes)>,
+    pub(super) texts: VecDeque<(TextPurpose, Bytes)>,
     /// Commands that were sent, by Initiator Task Tag.
     pub(super) tasks: BTreeMap<u32, Task>,
     /// Other requests that were sent, by Initiator Task Tag.
@@ -52,7 +49,7 @@ pub struct InitiatorConnection {
 }
 
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     LoggingIn(InitiatorLogin),
     FullFeature,
     /// No new requests: a logout is asked for or under way.
@@ -72,14 +69,14 @@ pub(super) enum Incoming {
 
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    login_by: Option<Time>,
+    pub(super) login_by: Option<Time>,
     pub(super) logout_by: Option<Time>,
     /// When a logout is sent, though not all is over.
-    drain_by: Option<Time>,
+    pub(super) drain_by: Option<Time>,
     /// When a ping of our own was sent that has no answer.
     pub(super) pinged: Option<Time>,
     /// When anything arrived last.
-    heard: Time,
+    pub(super) heard: Time,
 }
 
 impl InitiatorConnection {
@@ -152,27 +149,10 @@ impl InitiatorConnection {
             Input::Payload { data, digest_ok } => self.on_payload(now, data, digest_ok)?,
             Input::HeaderDigestError if self.is_open() => return Err(Violation::HeaderDigest),
             Input::HeaderDigestError => {}
-            Input::Execute(command) => {
-                let allowed = self.allowed().and_then(|()| checked(&command));
-                let asked = Asked::Command { command, aborts: Vec::new() };
-                self.ask_if(allowed, asked);
-            }
+            Input::Execute(command) => self.on_execute(command),
             Input::Manage(management) => self.on_manage(management),
-            Input::Ping { id, data } => {
-                let fits = data.len() <= self.connection.send_data_segment_bytes_max as usize;
-                let too_long = Failure::Refused("a ping longer than the target can receive");
-                let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
-                self.ask_if(allowed, Asked::Ping { purpose: PingPurpose::Asked(id), data });
-            }
-            Input::SendTargets { id, which } => {
-                let value = match &which {
-                    SendTargets::All => "All",
-                    SendTargets::Name(name) => name,
-                    SendTargets::This => "",
-                };
-                let text = [b"SendTargets=", value.as_bytes(), b"\0"].concat().into();
-                self.on_ask_text(TextPurpose::SendTargets(id), text);
-            }
+            Input::Ping { id, data } => self.on_ping(id, data),
+            Input::SendTargets { id, which } => self.on_send_targets(id, &which),
             Input::Text { id, text } => self.on_ask_text(TextPurpose::Asked(id), text),
             Input::Logout { reason, cid } => self.on_ask_logout(reason, cid),
             Input::Session(message) => self.on_session(now, message),
@@ -353,272 +333,11 @@ impl InitiatorConnection {
         }
     }
 
-    fn on_manage(&mut self, management: Management) {
-        let Management { id, function, referenced, .. } = management;
-        let refused = |why| Output::Managed { id, result: Err(Failure::Refused(why)) };
-        if let Err(failure) = self.allowed() {
-            return self.outputs.push_back(Output::Managed { id, result: Err(failure) });
-        }
-        if function == ManagementFunction::TASK_REASSIGN {
-            return self.outputs.push_back(refused("it needs ErrorRecoveryLevel 2"));
-        }
-        if function != ManagementFunction::ABORT_TASK {
-            return self.ask(Asked::Management(management));
-        }
-        let Some(referenced) = referenced else {
-            return self.outputs.push_back(refused("ABORT TASK without a task"));
-        };
-        if self.tasks.values().any(|task| task.id == referenced) {
-            return self.ask(Asked::Management(management));
-        }
-        for (ticket, asked) in &mut self.asked {
-            if let Asked::Command { command, aborts } = asked
-                && command.id == referenced
-            {
-                aborts.push(management);
-                let withdraw = ToSession::Withdraw { ticket: *ticket };
-                return self.outputs.push_back(Output::ToSession(withdraw));
-            }
-        }
-        let result = Ok(ManagementResponse::TASK_DOES_NOT_EXIST);
-        self.outputs.push_back(Output::Managed { id, result });
-    }
-
-    fn on_ask_text(&mut self, purpose: TextPurpose, text: Bytes) {
-        let fits = text.len() <= self.connection.send_data_segment_bytes_max as usize;
-        let too_long = Failure::Refused("a text longer than the target can receive");
-        let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
-        if allowed.is_ok() && self.text_is_open() {
-            self.texts.push_back((purpose, text));
-        } else {
-            self.ask_if(allowed, Asked::Text { purpose, text });
-        }
-    }
-
-    /// A text exchange is under way or about to be.
-    pub(super) fn text_is_open(&self) -> bool {
-        let asked = |asked: &Asked| matches!(asked, Asked::Text { .. } | Asked::MoreText { .. });
-        self.asked.values().any(asked)
-            || self.requests.values().any(|request| matches!(request, Request::Text { .. }))
-    }
-
-    /// The turn of the next text, once the one before is over.
-    pub(super) fn next_text(&mut self) {
-        if !self.text_is_open()
-            && let Some((purpose, text)) = self.texts.pop_front()
-        {
-            self.ask(Asked::Text { purpose, text });
-        }
-    }
-
-    fn on_ask_logout(&mut self, reason: LogoutReason, cid: Option<u16>) {
-        let cid = cid.unwrap_or(self.cid);
-        let allowed = match self.state {
-            State::FullFeature | State::Draining if self.timers.logout_by.is_none() => Ok(()),
-            _ => Err(Failure::Refused("not logged in, or logging out already")),
-        };
-        if allowed.is_ok() && (reason == LogoutReason::CLOSE_SESSION || cid == self.cid) {
-            self.state = State::Draining;
-            self.timers.drain_by = None;
-        }
-        self.ask_if(allowed, Asked::Logout { reason, cid, told: true });
-    }
-
-    /// Takes no new requests, and logs this connection out when all is over, at the latest `by`.
-    pub(super) fn drain(&mut self, by: Time) {
-        if matches!(self.state, State::FullFeature) {
-            self.state = State::Draining;
-            self.timers.drain_by = Some(by);
-        }
-    }
-
-    fn log_out_when_drained(&mut self) {
-        if self.timers.drain_by.is_some() && self.in_hand() == 0 {
-            self.log_out_drained();
-        }
-    }
-
-    fn log_out_drained(&mut self) {
-        self.timers.drain_by = None;
-        let reason = LogoutReason::CLOSE_CONNECTION;
-        self.ask(Asked::Logout { reason, cid: self.cid, told: false });
-    }
-
-    fn ask_if(&mut self, allowed: Result<(), Failure>, asked: Asked) {
-        match allowed {
-            Ok(()) => self.ask(asked),
-            Err(failure) => self.fail_asked(asked, failure),
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.state, State::FullFeature | State::Draining)
-    }
-
-    /// New requests are welcome.
-    fn allowed(&self) -> Result<(), Failure> {
-        let why = match self.state {
-            State::LoggingIn(_) => "the login is not through",
-            State::Draining => "the connection is being logged out",
-            State::Closed => "the connection is closed",
-            State::FullFeature if self.in_hand() >= self.limits.requests_max as usize => {
-                "too many requests are in hand"
-            }
-            State::FullFeature => return Ok(()),
-        };
-        Err(Failure::Refused(why))
-    }
-
     pub(super) fn send(&mut self, pdu: Pdu) {
         self.outputs.push_back(Output::Send(pdu));
     }
 
     pub(super) fn free_tag(&mut self, tag: u32) {
         self.outputs.push_back(Output::ToSession(ToSession::TagFree(tag)));
-    }
-
-    /// A task is over.
-    pub(super) fn complete(&mut self, tag: u32, result: Result<CommandResult, Failure>) {
-        if let Some(task) = self.tasks.remove(&tag) {
-            self.bursts.retain(|burst| burst.initiator_task_tag != tag);
-            self.outputs.push_back(Output::Completed { id: task.id, result });
-            self.free_tag(tag);
-        }
-    }
-
-    /// The request of this tag is over.
-    pub(super) fn take_request(&mut self, tag: u32) -> Option<Request> {
-        let request = self.requests.remove(&tag)?;
-        self.free_tag(tag);
-        Some(request)
-    }
-
-    pub(super) fn fail_asked(&mut self, asked: Asked, failure: Failure) {
-        let result = Err(failure);
-        match asked {
-            Asked::Command { command, aborts } => {
-                let id = command.id;
-                self.outputs.push_back(Output::Completed { id, result: Err(failure) });
-                for abort in aborts {
-                    let result = Err(failure);
-                    self.outputs.push_back(Output::Managed { id: abort.id, result });
-                }
-            }
-            Asked::Management(Management { id, .. }) => {
-                self.outputs.push_back(Output::Managed { id, result });
-            }
-            Asked::Ping { purpose, .. } => self.fail_ping(purpose, failure),
-            Asked::Text { purpose, .. } => self.fail_text(purpose, failure),
-            Asked::Logout { told: true, .. } => {
-                self.outputs.push_back(Output::LoggedOut { result: Err(failure) });
-            }
-            Asked::Answer { .. } | Asked::MoreText { .. } | Asked::Logout { .. } => {}
-        }
-    }
-
-    pub(super) fn fail_request(&mut self, request: Request, failure: Failure) {
-        match request {
-            Request::Management { id, .. } => {
-                self.outputs.push_back(Output::Managed { id, result: Err(failure) });
-            }
-            Request::Ping { purpose, .. } => self.fail_ping(purpose, failure),
-            Request::Text { purpose, .. } => self.fail_text(purpose, failure),
-            Request::Logout { told, .. } => {
-                self.timers.logout_by = None;
-                if told {
-                    self.outputs.push_back(Output::LoggedOut { result: Err(failure) });
-                }
-            }
-        }
-    }
-
-    fn fail_ping(&mut self, purpose: PingPurpose, failure: Failure) {
-        match purpose {
-            PingPurpose::Asked(id) => {
-                self.outputs.push_back(Output::Pong { id, result: Err(failure) });
-            }
-            // A target that rejects a ping is alive.
-            PingPurpose::KeepAlive => self.timers.pinged = None,
-            PingPurpose::Plug(_) => {}
-        }
-    }
-
-    fn fail_text(&mut self, purpose: TextPurpose, failure: Failure) {
-        match purpose {
-            TextPurpose::Asked(id) => {
-                self.outputs.push_back(Output::Text { id, result: Err(failure) });
-            }
-            TextPurpose::SendTargets(id) => {
-                self.outputs.push_back(Output::Targets { id, result: Err(failure) });
-            }
-            TextPurpose::Renegotiate => {}
-        }
-    }
-
-    /// Ends the connection: everything in hand is reported, then it closes. Happens once.
-    pub(super) fn shut(&mut self, reason: CloseReason, ending: Ending, failure: Failure) {
-        let ending = match core::mem::replace(&mut self.state, State::Closed) {
-            State::Closed => return,
-            State::LoggingIn(_) => Ending::NotJoined,
-            State::FullFeature | State::Draining => ending,
-        };
-        self.bursts.clear();
-        self.ended_tags.clear();
-        self.incoming = Incoming::None;
-        while let Some((tag, _)) = self.tasks.first_key_value() {
-            self.complete(*tag, Err(failure));
-        }
-        for (_, request) in core::mem::take(&mut self.requests) {
-            self.fail_request(request, failure);
-        }
-        let unsent = Failure::Refused("the connection ended first");
-        for (_, asked) in core::mem::take(&mut self.asked) {
-            self.fail_asked(asked, unsent);
-        }
-        for (purpose, _) in core::mem::take(&mut self.texts) {
-            self.fail_text(purpose, unsent);
-        }
-        self.timers = Timers::default();
-        self.outputs.push_back(Output::ToSession(ToSession::Closed { ending }));
-        self.outputs.push_back(Output::Close(reason));
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        let ping = match (&self.state, self.timers.pinged, self.limits.ping_interval) {
-            (State::LoggingIn(_) | State::Draining | State::Closed, ..) => None,
-            (_, None, None) => None,
-            (_, Some(pinged), _) => {
-                Some(pinged.max(self.timers.heard).after(self.limits.ping_time))
-            }
-            (_, None, Some(interval)) => Some(self.timers.heard.after(interval)),
-        };
-        let timers = &self.timers;
-        [timers.login_by, timers.logout_by, timers.drain_by, ping].into_iter().flatten().min()
-    }
-
-    fn on_deadline(&mut self, now: Time) {
-        let due = |time: Option<Time>| time.is_some_and(|time| time <= now);
-        if due(self.timers.login_by) {
-            return self.time_out("the login");
-        }
-        if due(self.timers.logout_by) {
-            return self.time_out("a logout");
-        }
-        if due(self.timers.drain_by) {
-            self.log_out_drained();
-        }
-        if !due(self.deadline()) {
-            return;
-        }
-        if self.timers.pinged.is_some() {
-            return self.time_out("a ping");
-        }
-        // Until its numbers come, the time of asking counts.
-        self.timers.pinged = Some(now);
-        self.ask(Asked::Ping { purpose: PingPurpose::KeepAlive, data: Bytes::new() });
-    }
-
-    fn time_out(&mut self, what: &'static str) {
-        self.shut(CloseReason::TimedOut(what), Ending::Lost, Failure::Lost);
     }
 }

@@ -77,10 +77,28 @@ pub(super) enum TextPurpose {
 /// A request that was sent and waits for its answer, other than a SCSI command.
 #[derive(Debug)]
 pub(super) enum Request {
-    Management { id: TaskId, function: ManagementFunction, lun: Lun, cmd_sn: SerialNumber, of: u32 },
-    Ping { purpose: PingPurpose, data: Bytes },
-    Text { purpose: TextPurpose, gathered: Vec<u8>, rounds: u32 },
-    Logout { reason: LogoutReason, cid: u16, told: bool },
+    Management {
+        id: TaskId,
+        function: ManagementFunction,
+        lun: Lun,
+        cmd_sn: SerialNumber,
+        /// The task meant by ABORT TASK.
+        of: u32,
+    },
+    Ping {
+        purpose: PingPurpose,
+        data: Bytes,
+    },
+    Text {
+        purpose: TextPurpose,
+        gathered: Vec<u8>,
+        rounds: u32,
+    },
+    Logout {
+        reason: LogoutReason,
+        cid: u16,
+        told: bool,
+    },
 }
 
 impl InitiatorConnection {

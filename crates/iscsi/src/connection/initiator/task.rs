@@ -2,6 +2,7 @@
 
 use super::{Command, Failure};
 use crate::framing::TaskId;
+use crate::framing::ahs::CDB_BYTES_MAX;
 use bytes::Bytes;
 use wire::{Lun, SerialNumber};
 
@@ -172,8 +173,6 @@ impl Coverage {
 
 /// The command as asked, if it can be sent at all.
 pub(super) fn checked(command: &Command) -> Result<(), Failure> {
-    /// The longest CDB there is: SPC-4 §4.2.2, a variable length CDB with ADDITIONAL CDB LENGTH FCh.
-    const CDB_BYTES_MAX: usize = 260;
     if command.cdb.is_empty() || command.cdb.len() > CDB_BYTES_MAX {
         return Err(Failure::Refused("a CDB has 1 to 260 bytes"));
     }

@@ -97,6 +97,12 @@ impl InitiatorSession {
         self.waiting.is_empty() && self.tags.is_empty()
     }
 
+    /// So that tests see the counter wrap.
+    #[cfg(test)]
+    pub(super) fn start_tags_at(&mut self, tag: u32) {
+        self.next_tag = tag;
+    }
+
     /// Takes one input.
     pub fn handle(&mut self, input: Input) {
         match input {

@@ -151,7 +151,7 @@ impl Bench {
             match self.machine.poll() {
                 Output::Send(pdu) => self.sent.push_back(pdu),
                 Output::ToSession(message) => {
-                    self.session.handle(ToMachine::Connection(7, message))
+                    self.session.handle(ToMachine::Connection(7, message));
                 }
                 Output::Wait(wait) => {
                     self.wait = wait;

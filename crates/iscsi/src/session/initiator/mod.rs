@@ -3,6 +3,8 @@
 
 mod isid;
 mod machine;
+#[cfg(test)]
+mod tests;
 
 pub use isid::{Isid, IsidPool};
 pub use machine::InitiatorSession;

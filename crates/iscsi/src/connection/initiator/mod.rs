@@ -1,6 +1,8 @@
 //! The initiator role of a connection: the values at its border. Mirrors
 //! [`target`](super::target); the machine itself is [`InitiatorConnection`].
 
+mod asking;
+mod ending;
 mod machine;
 mod notice;
 mod read;

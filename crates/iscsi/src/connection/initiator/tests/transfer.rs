@@ -1,0 +1,250 @@
+//! Data in both directions.
+
+use super::bench::{Bench, limits};
+use crate::connection::initiator::{CommandResult, Output, Residual};
+use crate::framing::{Pdu, Place};
+use crate::pdu::*;
+use crate::text::Offer;
+use std::vec;
+use std::vec::Vec;
+
+fn offer(initial_r2t: bool, immediate_data: bool) -> Offer {
+    Offer {
+        initial_r2t,
+        immediate_data,
+        first_burst_bytes: 4096,
+        max_burst_bytes: 8192,
+        max_recv_data_segment_bytes: 1024,
+        max_outstanding_r2t: 2,
+        ..Offer::initiator()
+    }
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+fn data_outs(bench: &mut Bench) -> Vec<(DataOut, Vec<u8>)> {
+    let decoded = |pdu: Pdu| {
+        assert_eq!(pdu.opcode(), Opcode::DATA_OUT);
+        (DataOut::decode(&pdu.bhs), pdu.data.to_vec())
+    };
+    bench.sent.drain(..).map(decoded).collect()
+}
+
+fn completed(bench: &mut Bench) -> CommandResult {
+    match bench.told().pop() {
+        Some(Output::Completed { result: Ok(result), .. }) => result,
+        told => panic!("{told:?}"),
+    }
+}
+
+/// Goal: immediate and unsolicited data are exactly what was agreed, for every size around the
+/// borders. Method: each combination of InitialR2T and ImmediateData; the peer's
+/// MaxRecvDataSegmentLength is 1,024, FirstBurstLength 4,096.
+#[test]
+fn a_write_opens_with_what_was_agreed() {
+    for (initial_r2t, immediate) in [(true, true), (true, false), (false, true), (false, false)] {
+        for bytes in [1, 1023, 1024, 1025, 4095, 4096, 4097, 9000] {
+            let mut bench = Bench::with(offer(initial_r2t, immediate), limits());
+            let data = pattern(bytes);
+            bench.execute(1, &data, 0);
+            let pdu = bench.sent(Opcode::SCSI_COMMAND);
+            let sent = ScsiCommand::decode(&pdu.bhs);
+            let in_command = if immediate { bytes.min(1024) } else { 0 };
+            assert_eq!(pdu.data, data[..in_command]);
+            let unasked = if initial_r2t { in_command } else { bytes.min(4096) };
+            assert_eq!(sent.flags.has(CommandFlags::FINAL), unasked == in_command);
+            let rest = data_outs(&mut bench);
+            let mut at = in_command;
+            for (number, (header, piece)) in rest.iter().enumerate() {
+                assert_eq!(header.data_sn as usize, number);
+                assert_eq!(header.target_transfer_tag, TAG_RESERVED);
+                assert_eq!(header.buffer_offset_bytes as usize, at);
+                assert_eq!(piece[..], data[at..at + piece.len()]);
+                at += piece.len();
+                assert_eq!(header.flags.has(FinalFlag::FINAL), at == unasked);
+            }
+            assert_eq!(at, unasked, "{initial_r2t} {immediate} {bytes}");
+        }
+    }
+}
+
+/// Goal: R2Ts are answered in their order, two may be open, the tags come back.
+#[test]
+fn ready_to_transfer_is_answered_in_order() {
+    let mut bench = Bench::with(offer(true, false), limits());
+    let data = pattern(3000);
+    bench.execute(1, &data, 0);
+    let tag = bench.sent_command().initiator_task_tag;
+    bench.target(bench.r2t(tag, 0, 0, 1500).encode(), &[]);
+    bench.target(bench.r2t(tag, 1, 1500, 1500).encode(), &[]);
+    let sent = data_outs(&mut bench);
+    let shape: Vec<_> = sent
+        .iter()
+        .map(|(header, piece)| {
+            let is_final = header.flags.has(FinalFlag::FINAL);
+            (
+                header.target_transfer_tag,
+                header.data_sn,
+                header.buffer_offset_bytes,
+                piece.len(),
+                is_final,
+            )
+        })
+        .collect();
+    let want = [
+        (0x100, 0, 0, 1024, false),
+        (0x100, 1, 1024, 476, true),
+        (0x101, 0, 1500, 1024, false),
+        (0x101, 1, 2524, 476, true),
+    ];
+    assert_eq!(shape, want);
+    assert_eq!(sent.concat_data(), data);
+    let response = bench.response(tag);
+    bench.target(response.encode(), &[]);
+    assert_eq!(completed(&mut bench).status, 0);
+    bench.assert_nothing_left();
+}
+
+trait ConcatData {
+    fn concat_data(&self) -> Vec<u8>;
+}
+
+impl ConcatData for Vec<(DataOut, Vec<u8>)> {
+    fn concat_data(&self) -> Vec<u8> {
+        self.iter().flat_map(|(_, piece)| piece.clone()).collect()
+    }
+}
+
+/// Goal: Data-In goes to its place, and its last PDU may bring the status and an underflow.
+#[test]
+fn status_with_the_data() {
+    let mut bench = Bench::new();
+    bench.execute(4, &[], 4096);
+    let tag = bench.sent_command().initiator_task_tag;
+    bench.target(bench.data_in(tag, 0, 0).encode(), &[1; 1000]);
+    let mut last = bench.data_in(tag, 1, 1000);
+    last.flags = DataInFlags::FINAL | DataInFlags::STATUS | DataInFlags::UNDERFLOW;
+    last.residual_bytes = 96;
+    last.stat_sn = bench.stat_sn.take();
+    bench.target(last.encode(), &[2; 3000]);
+    let places: Vec<Place> = bench
+        .told
+        .iter()
+        .filter_map(|told| match told {
+            Output::Receive(place) => Some(*place),
+            _ => None,
+        })
+        .collect();
+    let task = crate::framing::TaskId(4);
+    let place = |offset_bytes| Place::Task { task, offset_bytes, buffer_bytes: 4096 };
+    assert_eq!(places, [place(0), place(1000)]);
+    let result = completed(&mut bench);
+    assert_eq!((result.data_in_bytes, result.residual), (4000, Residual::Underflow(96)));
+    bench.assert_nothing_left();
+}
+
+/// Goal: sense data and an overflow arrive as such.
+#[test]
+fn check_condition_with_sense() {
+    let mut bench = Bench::new();
+    bench.execute(1, &[], 100);
+    let tag = bench.sent_command().initiator_task_tag;
+    let mut response = bench.response(tag);
+    response.status = 2;
+    response.flags = ResponseFlags::FINAL | ResponseFlags::OVERFLOW;
+    response.residual_bytes = 412;
+    bench.target(response.encode(), &[0, 3, 0x70, 0, 5, 0xff, 0xff]);
+    let result = completed(&mut bench);
+    assert_eq!(result.sense[..], [0x70, 0, 5]);
+    assert_eq!((result.status, result.residual), (2, Residual::Overflow(412)));
+    bench.assert_nothing_left();
+}
+
+/// Goal: a bidirectional command carries its read length in a header segment, counts R2T and
+/// Data-In in one sequence, and has a residual for each direction.
+#[test]
+fn both_directions() {
+    let mut bench = Bench::with(offer(true, false), limits());
+    let data = pattern(600);
+    let mut command = super::bench::command(1, &data, 700);
+    command.cdb = (0u8..40).collect::<Vec<u8>>().into();
+    bench.handle(crate::connection::initiator::Input::Execute(command));
+    let pdu = bench.sent(Opcode::SCSI_COMMAND);
+    let sent = ScsiCommand::decode(&pdu.bhs);
+    assert!(sent.flags.has(CommandFlags::READ | CommandFlags::WRITE));
+    assert_eq!(sent.expected_data_transfer_length, 600);
+    assert_eq!(usize::from(sent.total_ahs_words) * 4, pdu.ahs.len());
+    let segments = crate::framing::ahs::CommandSegments::decode(&pdu.ahs).expect("segments");
+    assert_eq!(segments.expected_read_bytes, Some(700));
+    assert_eq!(segments.extended_cdb, Some(&(16u8..40).collect::<Vec<u8>>()[..]));
+    let tag = sent.initiator_task_tag;
+    bench.target(bench.r2t(tag, 0, 0, 600).encode(), &[]);
+    assert_eq!(data_outs(&mut bench).concat_data(), data);
+    bench.target(bench.data_in(tag, 1, 0).encode(), &vec![3; 500]);
+    let mut response = bench.response(tag);
+    response.flags = ResponseFlags::FINAL | ResponseFlags::BIDI_READ_UNDERFLOW;
+    response.bidi_read_residual_bytes = 200;
+    bench.target(response.encode(), &[]);
+    let result = completed(&mut bench);
+    assert_eq!(result.data_in_bytes, 500);
+    assert_eq!((result.residual, result.read_residual), (Residual::None, Residual::Underflow(200)));
+    bench.assert_nothing_left();
+}
+
+/// Goal: where order was not agreed, pieces may come in any order, but each once.
+#[test]
+fn data_in_out_of_order() {
+    let unordered =
+        Offer { data_pdu_in_order: false, data_sequence_in_order: false, ..Offer::initiator() };
+    let mut bench = Bench::with(unordered, limits());
+    bench.execute(1, &[], 3000);
+    let tag = bench.sent_command().initiator_task_tag;
+    for (number, offset) in [2000, 0, 1000].into_iter().enumerate() {
+        bench.target(bench.data_in(tag, number as u32, offset).encode(), &[1; 1000]);
+    }
+    let response = bench.response(tag);
+    bench.target(response.encode(), &[]);
+    assert_eq!(completed(&mut bench).data_in_bytes, 3000);
+    bench.assert_nothing_left();
+}
+
+/// Goal: commands wait while the window is closed and go out in order when it opens, over the
+/// wrap of CmdSN; immediate ones do not wait.
+#[test]
+fn a_closed_window_holds_commands_back() {
+    let mut bench = Bench::new();
+    for id in 0..20 {
+        bench.execute(id, &[], 0);
+    }
+    let mut next = super::bench::CMD_SN;
+    let mut tags = Vec::new();
+    for _ in 0..16 {
+        let sent = bench.sent_command();
+        assert_eq!(sent.cmd_sn, next.take());
+        tags.push(sent.initiator_task_tag);
+    }
+    assert!(bench.sent.is_empty(), "the window is closed");
+    let mut urgent = super::bench::command(99, &[], 0);
+    urgent.immediate = true;
+    bench.handle(crate::connection::initiator::Input::Execute(urgent));
+    let sent = bench.sent_command();
+    assert!(sent.first.is_immediate());
+    assert_eq!(sent.cmd_sn, next, "the current CmdSN, which is not used up");
+    tags.push(sent.initiator_task_tag);
+    bench.exp_cmd_sn = next;
+    bench.max_cmd_sn = next.plus(15);
+    for tag in tags {
+        let response = bench.response(tag);
+        bench.target(response.encode(), &[]);
+    }
+    for _ in 0..4 {
+        let sent = bench.sent_command();
+        assert_eq!(sent.cmd_sn, next.take());
+        let response = bench.response(sent.initiator_task_tag);
+        bench.target(response.encode(), &[]);
+    }
+    assert_eq!(bench.told().len(), 21);
+    bench.assert_nothing_left();
+}
