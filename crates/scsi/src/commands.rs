@@ -274,6 +274,8 @@ pub static COMMANDS: &[Command] = {
         RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
     command(0x5f, Some(6), "PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY", "SPC-4 §6.16",
         RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x5f, Some(7), "PERSISTENT RESERVE OUT: REGISTER AND MOVE", "SPC-4 §6.16",
+        RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
     command(0x88, NO, "READ (16)", "SBC-3 §5.13",
         READ, (&blocks_16(DPO_FUA), 30), read_write::read),
     command(0x89, NO, "COMPARE AND WRITE", "SBC-3 §5.2",
