@@ -2,6 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 use wire::Field;
 
 wire::wire_enum! {
@@ -81,7 +82,16 @@ macro_rules! senses {
         impl Sense { $(
             $(#[$doc])*
             pub const $name: Self = Self::new(SenseKey::$key, $code);
-        )+ }
+        )+
+
+            /// The name of key and additional code together, if they have one here.
+            pub fn name(&self) -> Option<&'static str> {
+                match (self.key, self.code) {
+                    $((SenseKey::$key, $code) => Some(stringify!($name)),)+
+                    _ => None,
+                }
+            }
+        }
     };
 }
 
@@ -315,6 +325,30 @@ impl Sense {
     }
 }
 
+/// One line for people: `ILLEGAL_REQUEST 24h/00h (INVALID_FIELD_IN_CDB), CDB byte 2 bit 5`.
+impl fmt::Display for Sense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [code, qualifier] = self.code.to_be_bytes();
+        write!(f, "{:?} {code:02X}h/{qualifier:02X}h", self.key)?;
+        if let Some(name) = self.name() {
+            write!(f, " ({name})")?;
+        }
+        if let Some(field) = self.field {
+            let place = if field.in_cdb { "CDB" } else { "parameter list" };
+            write!(f, ", {place} byte {}", field.byte)?;
+            if let Some(bit) = field.bit {
+                write!(f, " bit {bit}")?;
+            }
+        }
+        match self.information {
+            Some(information) => write!(f, ", information {information}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl core::error::Error for Sense {}
+
 /// Reads three sense-key specific bytes as a field pointer, if they are one.
 fn field_pointer(key: SenseKey, bytes: &[u8]) -> Option<FieldPointer> {
     let valid = key == SenseKey::ILLEGAL_REQUEST && bytes[0] & FIELD_VALID != 0;
@@ -373,6 +407,17 @@ mod tests {
         assert_eq!(Sense::decode(&[0x7f, 0, 0, 0]), None, "vendor specific");
         assert_eq!(Sense::decode(&[0x70, 0]), None, "no key");
         assert_eq!(Sense::decode(&[0x70, 0, 6]), Some(Sense::new(SenseKey::UNIT_ATTENTION, 0)));
+    }
+
+    #[test]
+    fn people_can_read_it() {
+        let sense = Sense::invalid_field_in_cdb(2, Some(5));
+        let text = "ILLEGAL_REQUEST 24h/00h (INVALID_FIELD_IN_CDB), CDB byte 2 bit 5";
+        assert_eq!(alloc::format!("{sense}"), text);
+        let sense = Sense::new(SenseKey(9), 0x80ff).with_information(7);
+        assert_eq!(alloc::format!("{sense}"), "SenseKey(0x9) 80h/FFh, information 7");
+        assert_eq!(Sense::NEXUS_LOSS.name(), Some("NEXUS_LOSS"));
+        assert_eq!(Sense::new(SenseKey::NO_SENSE, 0x2907).name(), None, "another key");
     }
 
     /// What stands behind ADDITIONAL SENSE LENGTH is not read.
