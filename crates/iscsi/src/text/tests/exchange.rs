@@ -217,7 +217,7 @@ fn a_new_segment_length() {
     steps.clear();
     exchange.request(&request(6, &end), b"", 8192, &mut steps);
     let stale = TextStep::Reject(RejectReason::PROTOCOL_ERROR);
-    assert_eq!(steps, [stale.clone()], "a tag of an exchange that is over");
+    assert_eq!(steps, core::slice::from_ref(&stale), "a tag of an exchange that is over");
     steps.clear();
     exchange.request(&request(5, &end), b"", 8192, &mut steps);
     assert_eq!(steps, [stale], "reset by the refusal");

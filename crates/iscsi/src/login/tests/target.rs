@@ -1,0 +1,326 @@
+//! An initiator that breaks the rules of the login, one by one.
+
+use super::*;
+use crate::login::target::{LOGIN_PDUS_MAX, Step};
+use crate::pdu::{BasicHeader, TAG_RESERVED};
+use crate::text::{PAIRS_MAX, TEXT_BYTES_MAX};
+use proptest::prelude::*;
+
+const WRONG: LoginStatus = LoginStatus::INITIATOR_ERROR;
+
+/// Goal: names, session type and their absence in the first request. RFC 7143 §6.3.1.
+#[test]
+fn the_first_request() {
+    let missing = LoginStatus::MISSING_PARAMETER;
+    for (text, status) in [
+        ("", missing),
+        ("InitiatorName=iqn.a;", missing),
+        ("TargetName=iqn.a;", missing),
+        ("InitiatorName=;TargetName=iqn.a;", WRONG),
+        ("InitiatorName=iqn.\u{7};TargetName=iqn.a;", WRONG),
+        ("InitiatorName=iqn.a;SessionType=Other;", WRONG),
+        ("InitiatorName=iqn.a;InitiatorName=iqn.a;TargetName=iqn.b;", WRONG),
+        ("InitiatorName=iqn.a;TargetName=iqn.b;MaxConnections=1;MaxConnections=1;", WRONG),
+        ("InitiatorName=iqn.a;TargetName=iqn.b", WRONG),
+        ("garbage;", WRONG),
+    ] {
+        Script::new(None).is_refused((1, 3, true), text, status);
+    }
+    let mut script = Script::new(None);
+    let text = "InitiatorName=IQN.A;SessionType=Discovery;";
+    let answer = script.goes_on((1, 3, true), text, (1, 3, true));
+    assert!(answer.starts_with("TargetPortalGroupTag=3;MaxRecv"), "no alias: {answer}");
+    let claim = script.ended.unwrap().unwrap().join.claim;
+    assert_eq!(claim.initiator_name, "iqn.a", "in lower case");
+    assert_eq!((claim.target_name, claim.session_type), (None, SessionType::Discovery));
+}
+
+/// Goal: each rule of the header. RFC 7143 §11.12.
+#[test]
+fn headers() {
+    type Change = fn(&mut LoginRequest);
+    let cases: [(&str, Change, LoginStatus); 9] = [
+        ("version", |r| (r.version_min, r.version_max) = (1, 1), LoginStatus::UNSUPPORTED_VERSION),
+        ("stage 2", |r| r.flags = LoginFlags::stage(Stage(2), None), WRONG),
+        ("stage 3", |r| r.flags = LoginFlags::stage(Stage(3), None), WRONG),
+        ("1 to 1", |r| r.flags = LoginFlags::stage(Stage(1), Some(Stage(1))), WRONG),
+        ("1 to 0", |r| r.flags = LoginFlags::stage(Stage(1), Some(Stage(0))), WRONG),
+        ("0 to 2", |r| r.flags = LoginFlags::stage(Stage(0), Some(Stage(2))), WRONG),
+        ("T and C", |r| r.flags = LoginFlags(0xc7), WRONG),
+        ("a tag", |r| r.initiator_task_tag = TAG_RESERVED, WRONG),
+        ("AHS", |r| r.total_ahs_words = 1, WRONG),
+    ];
+    for (what, change, status) in cases {
+        let mut script = Script::new(None);
+        script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
+        change(&mut script.request);
+        let (response, _) = script.send(names().replace(';', "\0").into_bytes()).unwrap();
+        script.was_refused(response, status, what);
+    }
+}
+
+/// Goal: what must stay the same during a login. RFC 7143 §11.12.4 to §11.12.8.
+#[test]
+fn nothing_changes_during_a_login() {
+    let changes: [fn(&mut LoginRequest); 6] = [
+        |r| r.isid[5] ^= 1,
+        |r| r.tsih = 1,
+        |r| r.cid += 1,
+        |r| r.initiator_task_tag += 1,
+        |r| r.version_max = 1,
+        |r| r.cmd_sn = r.cmd_sn.next(),
+    ];
+    for change in changes {
+        let mut script = Script::new(None);
+        script.goes_on((1, 0, false), &names(), (1, 0, false));
+        change(&mut script.request);
+        script.is_refused((1, 3, true), "", WRONG);
+    }
+    // In a session that stands, other connections go on. §11.12.8.
+    let mut script = Script::new(None);
+    script.request.tsih = 5;
+    script.goes_on((1, 0, false), &names(), (1, 0, false));
+    script.request.cmd_sn = script.request.cmd_sn.plus(3);
+    script.goes_on((1, 3, true), "", (1, 3, true));
+    let established = script.ended.unwrap().unwrap();
+    assert_eq!((established.join.claim.tsih, established.joined.tsih), (5, 5));
+    assert_eq!(established.join.cmd_sn, SerialNumber(126));
+}
+
+/// Goal: stages are entered as agreed, keys stay in theirs, and come once. RFC 7143 §6.3.
+#[test]
+fn stages_and_keys() {
+    let mut script = Script::new(None);
+    script.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
+    script.is_refused((0, 1, true), "", WRONG);
+    for text in [
+        "AuthMethod=None;",
+        "SendTargets=All;",
+        "SessionType=Normal;",
+        "TargetName=iqn.b;",
+        "TargetAddress=a;",
+        "HeaderDigest=Reject;",
+        "X-a=1;X-a=2;",
+    ] {
+        let mut script = Script::new(None);
+        script.goes_on((1, 0, false), &names(), (1, 0, false));
+        script.is_refused((1, 3, true), text, WRONG);
+    }
+    let mut script = Script::new(None);
+    script.goes_on((1, 0, false), &(names() + "MaxBurstLength=512;"), (1, 0, false));
+    script.is_refused((1, 3, true), "MaxBurstLength=512;", WRONG);
+}
+
+/// Goal: a PDU that is no Login Request, before and after the login began. RFC 7143 §4.2.4.
+#[test]
+fn other_requests() {
+    for opcode in (0..=0x3f).map(Opcode).filter(|opcode| *opcode != Opcode::LOGIN_REQUEST) {
+        let mut header = [0; 48];
+        header[0] = opcode.0;
+        let mut steps = vec![];
+        let mut target = TargetLogin::new(SerialNumber(0));
+        assert!(!target.on_header(&Header::new(header), &mut steps));
+        assert!(matches!(steps.as_slice(), [Step::Close(_)]), "{steps:?}");
+        assert!(target.is_over());
+
+        let mut script = Script::new(None);
+        script.goes_on((1, 0, false), &names(), (1, 0, false));
+        steps.clear();
+        assert!(!script.target.on_header(&Header::new(header), &mut steps));
+        let invalid = LoginStatus::INVALID_DURING_LOGIN;
+        assert!(
+            matches!(steps.as_slice(), [Step::Send(_), Step::Refused(status)] if *status == invalid)
+        );
+    }
+}
+
+/// Goal: while the driver is asked, a second request is refused, and a late answer is ignored.
+#[test]
+fn one_request_outstanding() {
+    let mut target = TargetLogin::new(SerialNumber(0));
+    let mut script = Script::new(None);
+    script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
+    let text = names().replace(';', "\0").into_bytes();
+    let pdu = Pdu::with_data(script.request.encode(), text.into());
+    let mut steps = vec![];
+    assert!(target.on_header(&Header::new(pdu.bhs), &mut steps));
+    target.on_payload(pdu.data, &mut steps);
+    assert!(matches!(steps.as_slice(), [Step::Identify(_)]) && target.is_waiting_for_driver());
+    target.joined(Err(WRONG), &mut steps);
+    assert_eq!(steps.len(), 1, "not what was asked");
+    steps.clear();
+    assert!(!target.on_header(&Header::new(pdu.bhs), &mut steps));
+    assert!(matches!(steps.as_slice(), [Step::Send(_), Step::Refused(WRONG)]), "{steps:?}");
+    steps.clear();
+    target.identified(script.answer.clone(), &mut steps);
+    assert!(steps.is_empty() && target.is_over());
+}
+
+/// Goal: the session's refusal reaches the initiator.
+#[test]
+fn the_session_refuses() {
+    let mut script = Script::new(None);
+    script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
+    let text = names().replace(';', "\0").into_bytes();
+    let pdu = Pdu::with_data(script.request.encode(), text.into());
+    let mut steps = vec![];
+    script.target.on_header(&Header::new(pdu.bhs), &mut steps);
+    script.target.on_payload(pdu.data, &mut steps);
+    script.target.identified(script.answer.clone(), &mut steps);
+    assert!(matches!(steps.as_slice(), [Step::Identify(_), Step::Join(_)]), "{steps:?}");
+    let gone = LoginStatus::SESSION_DOES_NOT_EXIST;
+    steps.clear();
+    script.target.joined(Err(gone), &mut steps);
+    let [Step::Send(pdu), Step::Refused(status)] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!((*status, LoginResponse::decode(&pdu.bhs).status), (gone, gone));
+}
+
+/// Goal: a data segment of exactly 8192 bytes is read, one byte more is not. Method: an alias
+/// cannot be that long, so unknown keys fill the text.
+#[test]
+fn segments_around_8192_bytes() {
+    for (length, fits) in [(8191, true), (8192, true), (8193, false)] {
+        let mut text = names().replace(';', "\0").into_bytes();
+        text.extend_from_slice(b"X-fill=");
+        text.resize(length - 1, b'x');
+        text.push(0);
+        let mut script = Script::new(None);
+        script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
+        let (response, answer) = script.send(text).unwrap();
+        if fits {
+            assert_eq!(response.status, LoginStatus::SUCCESS);
+            assert!(answer.contains("X-fill=NotUnderstood;"), "{answer}");
+        } else {
+            script.was_refused(response, WRONG, "8193 bytes");
+        }
+    }
+}
+
+/// Goal: text without end, and requests without end, are given up at their limits.
+#[test]
+fn a_login_without_end() {
+    let mut script = Script::new(None);
+    script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
+    let mut bytes = 0;
+    let refused = loop {
+        let (response, answer) = script.send(vec![b'x'; 8000]).unwrap();
+        if response.status != LoginStatus::SUCCESS {
+            break response;
+        }
+        assert_eq!(answer, "");
+        bytes += 8000;
+    };
+    assert_eq!(bytes, TEXT_BYTES_MAX / 8000 * 8000);
+    script.was_refused(refused, WRONG, "too much text");
+
+    let mut script = Script::new(None);
+    script.goes_on((1, 0, false), &names(), (1, 0, false));
+    for _ in 1..LOGIN_PDUS_MAX {
+        script.goes_on((1, 0, false), "", (1, 0, false));
+    }
+    script.is_refused((1, 0, false), "", WRONG);
+}
+
+/// Goal: the answer to many unknown keys is cut by the C bit, fetched with empty requests, and
+/// the transit granted with its last piece.
+#[test]
+fn a_long_answer() {
+    let keys: String = (0..PAIRS_MAX - 10).map(|at| alloc::format!("X-{at:055}=;")).collect();
+    let text = (names() + &keys).replace(';', "\0").into_bytes();
+    let (head, tail) = text.split_at(8192);
+    let mut script = Script::new(None);
+    script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
+    let (_, answer) = script.send(head.to_vec()).unwrap();
+    assert_eq!(answer, "");
+    script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
+    let (response, first) = script.send(tail.to_vec()).unwrap();
+    assert_eq!(response.flags, LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE));
+    assert_eq!(first.len(), 8192);
+    assert!(script.ended.is_none());
+    let rest = script.goes_on((1, 3, true), "", (1, 3, true));
+    let answer = first + &rest;
+    assert_eq!(answer.matches("=NotUnderstood;").count(), PAIRS_MAX - 10);
+    assert!(script.ended.unwrap().is_ok());
+
+    // One that talks instead of fetching is out of turn.
+    let mut script = Script::new(None);
+    script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
+    script.send(head.to_vec());
+    script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
+    script.send(tail.to_vec());
+    script.is_refused((1, 3, true), "X-more=1;", WRONG);
+}
+
+proptest! {
+    /// Goal: however the first text is cut by the C bit, the login ends the same.
+    #[test]
+    fn any_split(cuts in proptest::collection::vec(0usize..400, 0..40)) {
+        let text = (names() + "HeaderDigest=CRC32C;MaxBurstLength=0x4000;FirstBurstLength=9000;\
+            X-com.example.a=1;InitialR2T=No;").replace(';', "\0");
+        let mut whole = Script::new(None);
+        let expected = whole.say((1, 3, true), &text).unwrap();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+        cuts.sort_unstable();
+        let mut script = Script::new(None);
+        let mut at = 0;
+        for cut in cuts {
+            script.request.flags =
+                LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
+            let (response, answer) = script.send(text.as_bytes()[at..cut].to_vec()).unwrap();
+            prop_assert_eq!(response.flags, LoginFlags::stage(Stage(1), None));
+            prop_assert_eq!(answer, "");
+            at = cut;
+        }
+        let (response, answer) = script.say((1, 3, true), &text[at..]).unwrap();
+        let stat_sn = expected.0.stat_sn;
+        prop_assert_eq!(LoginResponse { stat_sn, ..response }, expected.0);
+        prop_assert_eq!(answer, expected.1);
+        let join = |script: Script| script.ended.unwrap().unwrap().join;
+        prop_assert_eq!(join(script), join(whole));
+    }
+
+    /// Goal: no sequence of PDUs makes the target panic, answer twice, or speak after its end.
+    #[test]
+    fn random_requests(
+        requests in proptest::collection::vec((any::<u8>(), "(\\PC{0,9}=\\PC{0,9};){0,5}"), 1..9),
+        raw in proptest::collection::vec(any::<u8>(), 0..99),
+        demanded: bool,
+    ) {
+        let demand = demanded.then(|| ChapDemand {
+            algorithms: ChapAlgorithm::ALL.to_vec(),
+            initiator: Credential { user: "u".into(), secret: Secret::new("s") },
+            target: None,
+        });
+        let mut script = Script::new(demand);
+        for (flags, text) in &requests {
+            script.request.flags = LoginFlags(*flags);
+            let text = names() + text;
+            let sent = script.send(text.replace(';', "\0").into_bytes());
+            prop_assert_eq!(sent.is_some() || script.target.is_over(), true);
+            if demanded {
+                prop_assert!(!matches!(script.ended, Some(Ok(_))), "let in without proof");
+            }
+        }
+        let mut script = Script::new(None);
+        script.request.flags = LoginFlags(requests[0].0);
+        script.send(raw);
+    }
+
+    /// Goal: no header at all makes it panic.
+    #[test]
+    fn random_headers(headers in proptest::collection::vec(any::<[u8; 24]>(), 1..9)) {
+        let mut target = TargetLogin::new(SerialNumber(0));
+        for start in headers {
+            let mut bhs = [0; 48];
+            bhs[..24].copy_from_slice(&start);
+            bhs[0] = if start[0] < 0x80 { 0x43 } else { start[0] };
+            let mut steps = vec![];
+            let length = BasicHeader::decode(&bhs).data_segment_length.value();
+            if target.on_header(&Header::new(bhs), &mut steps) {
+                prop_assert!((1..=8192).contains(&length));
+                target.on_payload(vec![0; length as usize].into(), &mut steps);
+            }
+            prop_assert!(steps.len() <= 2);
+        }
+    }
+}
