@@ -3,9 +3,7 @@
 use crate::sense::Sense;
 use crate::unit::{TargetPort, UnitOptions};
 use crate::vpd;
-use alloc::vec;
 use alloc::vec::Vec;
-use wire::Field;
 
 /// T10 VENDOR IDENTIFICATION, padded.
 pub const VENDOR: [u8; 8] = *b"LUNAR   ";
@@ -14,11 +12,29 @@ pub const VENDOR: [u8; 8] = *b"LUNAR   ";
 pub const REVISION: &str =
     concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
-/// Length of the standard data.
-pub const STANDARD_BYTES: usize = 96;
+wire::wire_struct! {
+    /// Standard data. SPC-4 §6.6.2. The version descriptors are forms without a version.
+    pub struct Standard [96] {
+        /// PERIPHERAL QUALIFIER and DEVICE TYPE.
+        0  => peripheral: u8,
+        /// RMB.
+        1  => removable: u8,
+        2  => version: u8,
+        /// NORMACA, HISUP, RESPONSE DATA FORMAT.
+        3  => format: u8,
+        4  => additional_bytes: u8,
+        /// CMDQUE.
+        7  => queuing: u8,
+        8  => vendor: [u8; 8],
+        16 => product: [u8; 16],
+        32 => revision: [u8; 4],
+        58 => architecture: u16,
+        60 => primary_commands: u16,
+        62 => block_commands: u16,
+        64 => transport: u16,
+    }
+}
 
-/// Standards claimed, "no version claimed" forms. SPC-4 §6.6.2, VERSION DESCRIPTOR.
-const VERSION_DESCRIPTORS: [u16; 3] = [SAM_5, SPC_4, SBC_3];
 const SAM_5: u16 = 0x00a0;
 const SPC_4: u16 = 0x0460;
 const SBC_3: u16 = 0x04c0;
@@ -70,34 +86,32 @@ pub fn reply(
 
 /// Standard data of a unit; `protocol_level` is the session's iSCSIProtocolLevel.
 pub fn standard(options: &UnitOptions, protocol_level: u8) -> Vec<u8> {
-    let mut data = head(protocol_level);
-    data[1] = if options.removable { REMOVABLE } else { 0 };
-    data[16..32].copy_from_slice(&padded::<16>(&options.product));
-    data
+    let removable = if options.removable { REMOVABLE } else { 0 };
+    let product = padded(&options.product);
+    Standard { removable, product, ..common(protocol_level) }.encode().to_vec()
 }
 
 /// Standard data for a LUN that has no unit: INQUIRY is answered even there, SPC-4 §6.6.1.
 pub fn standard_of_no_unit(protocol_level: u8) -> Vec<u8> {
-    let mut data = head(protocol_level);
-    data[0] = NO_UNIT;
-    data
+    Standard { peripheral: NO_UNIT, ..common(protocol_level) }.encode().to_vec()
 }
 
-fn head(protocol_level: u8) -> Vec<u8> {
-    let mut data = vec![0; STANDARD_BYTES];
-    data[2] = VERSION_SPC_4;
-    data[3] = HIERARCHICAL_FORMAT_2;
-    data[4] = (STANDARD_BYTES - 5) as u8;
-    data[7] = COMMAND_QUEUING;
-    data[8..16].copy_from_slice(&VENDOR);
-    data[16..32].fill(b' ');
-    data[32..36].copy_from_slice(&padded::<4>(REVISION));
-    let iscsi = ISCSI + u16::from(protocol_level.min(PROTOCOL_LEVEL_MAX));
-    let descriptors = VERSION_DESCRIPTORS.into_iter().chain([iscsi]);
-    for (place, descriptor) in data[58..74].chunks_exact_mut(2).zip(descriptors) {
-        descriptor.put(place);
+fn common(protocol_level: u8) -> Standard {
+    Standard {
+        peripheral: 0,
+        removable: 0,
+        version: VERSION_SPC_4,
+        format: HIERARCHICAL_FORMAT_2,
+        additional_bytes: (Standard::LEN - 5) as u8,
+        queuing: COMMAND_QUEUING,
+        vendor: VENDOR,
+        product: padded(""),
+        revision: padded(REVISION),
+        architecture: SAM_5,
+        primary_commands: SPC_4,
+        block_commands: SBC_3,
+        transport: ISCSI + u16::from(protocol_level.min(PROTOCOL_LEVEL_MAX)),
     }
-    data
 }
 
 /// A left-aligned ASCII field: cut, padded with spaces; what cannot be printed becomes a dot.

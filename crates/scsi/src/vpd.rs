@@ -275,11 +275,23 @@ fn block_device_characteristics(_: &UnitOptions, _: &TargetPort) -> Vec<u8> {
     Characteristics { rotation_rate: NON_ROTATING, flags: VBULS }.encode().to_vec()
 }
 
+wire::wire_struct! {
+    /// B2h behind the header. SBC-3 §6.5.4.
+    pub struct Provisioning [4] {
+        0 => threshold_exponent: u8,
+        /// LBPU, LBPWS, LBPWS10, LBPRZ, ANC_SUP, DP.
+        1 => flags: u8,
+        2 => kind: u8,
+    }
+}
+
 /// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned, no threshold. SBC-3 §6.5.4.
 fn logical_block_provisioning(_: &UnitOptions, _: &TargetPort) -> Vec<u8> {
     const UNMAP_AND_WRITE_SAME_READ_ZEROES: u8 = 0x80 | 0x40 | 0x20 | 0x04;
     const THIN: u8 = 0x02;
-    vec![0, UNMAP_AND_WRITE_SAME_READ_ZEROES, THIN, 0]
+    let page =
+        Provisioning { threshold_exponent: 0, flags: UNMAP_AND_WRITE_SAME_READ_ZEROES, kind: THIN };
+    page.encode().to_vec()
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use super::{Registration, ReservationType, Reservations, transport};
 use crate::plan::Refusal;
 use crate::sense::Sense;
-use alloc::vec;
 use alloc::vec::Vec;
 
 wire::wire_enum! {
@@ -13,8 +12,49 @@ wire::wire_enum! {
     }
 }
 
+wire::wire_struct! {
+    /// What precedes keys, reservation and full status. SPC-4 §6.15.2.
+    pub struct ReportHeader [8] {
+        0 => generation: u32,
+        4 => additional_bytes: u32,
+    }
+}
+
+wire::wire_struct! {
+    /// The reservation behind the header. SPC-4 §6.15.3.
+    pub struct HeldReservation [16] {
+        0  => key: u64,
+        /// SCOPE, always 0, and TYPE.
+        13 => kind: ReservationType,
+    }
+}
+
+wire::wire_struct! {
+    /// SPC-4 §6.15.4.
+    pub struct Capabilities [8] {
+        0 => bytes: u16,
+        /// CRH, SIP_C, ATP_C, PTPL_C.
+        2 => capable: u8,
+        /// TMV, ALLOW COMMANDS, PTPL_A.
+        3 => active: u8,
+        4 => types: u16,
+    }
+}
+
+wire::wire_struct! {
+    /// A full status descriptor; a TransportID follows. SPC-4 §6.15.5.
+    pub struct FullStatus [24] {
+        0  => key: u64,
+        /// ALL_TG_PT, never set here, and R_HOLDER.
+        12 => flags: u8,
+        13 => kind: ReservationType,
+        18 => relative_id: u16,
+        20 => transport_id_bytes: u32,
+    }
+}
+
 /// All six types. SPC-4 §6.15.4, PERSISTENT RESERVATION TYPE MASK.
-const TYPE_MASK: [u8; 2] = [0x80 | 0x40 | 0x20 | 0x08 | 0x02, 0x01];
+const TYPE_MASK: u16 = 0x8000 | 0x4000 | 0x2000 | 0x0800 | 0x0200 | 0x0001;
 /// CRH: RESERVE and RELEASE of SPC-2 with the exceptions of SPC-4 §5.12.3.
 const COMPATIBLE_HANDLING: u8 = 0x10;
 /// PTPL_C in byte 2, PTPL_A in byte 3.
@@ -50,16 +90,20 @@ impl Reservations {
     fn read_reservation(&self) -> Vec<u8> {
         let Some(kind) = self.kind else { return self.with_header(Vec::new()) };
         let holder = self.registrations.iter().find(|entry| entry.holds);
-        let mut body = Vec::from(holder.map_or(0, |entry| entry.key).to_be_bytes());
-        body.extend_from_slice(&[0, 0, 0, 0, 0, kind.0, 0, 0]);
-        self.with_header(body)
+        let held = HeldReservation { key: holder.map_or(0, |entry| entry.key), kind };
+        self.with_header(held.encode().to_vec())
     }
 
     fn report_capabilities(&self) -> Vec<u8> {
         let capable = if self.can_persist { PERSISTS } else { 0 };
         let active = if self.persists { PERSISTS } else { 0 };
-        let [first, second] = TYPE_MASK;
-        vec![0, 8, COMPATIBLE_HANDLING | capable, MASK_VALID_ALLOW_3 | active, first, second, 0, 0]
+        let capabilities = Capabilities {
+            bytes: Capabilities::LEN as u16,
+            capable: COMPATIBLE_HANDLING | capable,
+            active: MASK_VALID_ALLOW_3 | active,
+            types: TYPE_MASK,
+        };
+        capabilities.encode().to_vec()
     }
 
     fn read_full_status(&self) -> Vec<u8> {
@@ -72,9 +116,10 @@ impl Reservations {
 
     /// PRGENERATION and ADDITIONAL LENGTH before `body`.
     fn with_header(&self, body: Vec<u8>) -> Vec<u8> {
-        let mut data = Vec::from(self.generation.to_be_bytes());
         // At most `REGISTRATIONS_MAX` descriptors of some hundred bytes.
-        data.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        let additional_bytes = body.len() as u32;
+        let header = ReportHeader { generation: self.generation, additional_bytes };
+        let mut data = header.encode().to_vec();
         data.extend(body);
         data
     }
@@ -83,12 +128,14 @@ impl Reservations {
 /// One full status descriptor; `holds` is the reservation's type if this nexus holds it.
 fn full_status(entry: &Registration, holds: Option<ReservationType>) -> Vec<u8> {
     let transport_id = transport::encode(&entry.nexus.initiator);
-    let mut data = Vec::from(entry.key.to_be_bytes());
-    data.extend_from_slice(&[0; 4]);
-    data.extend_from_slice(&[u8::from(holds.is_some()), holds.map_or(0, |kind| kind.0)]);
-    data.extend_from_slice(&[0; 4]);
-    data.extend_from_slice(&entry.nexus.port.relative_id.to_be_bytes());
-    data.extend_from_slice(&(transport_id.len() as u32).to_be_bytes());
+    let status = FullStatus {
+        key: entry.key,
+        flags: u8::from(holds.is_some()),
+        kind: holds.unwrap_or(ReservationType(0)),
+        relative_id: entry.nexus.port.relative_id,
+        transport_id_bytes: transport_id.len() as u32,
+    };
+    let mut data = status.encode().to_vec();
     data.extend(transport_id);
     data
 }
