@@ -2,6 +2,19 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod client;
+mod commands;
+mod error;
+mod options;
+mod remote_disk;
+mod session;
 mod url;
 
+pub use commands::{Capacity, Designator, Identity, Mode, Reservation, Unit};
+pub use error::{Error, ErrorKind};
+pub use iscsi::connection::initiator::{CommandResult, Residual};
+pub use iscsi::connection::target::TargetRecord;
+pub use options::{Chap, SessionOptions, random_isid};
+pub use remote_disk::RemoteDisk;
+pub use session::{CommandReply, Initiator, discover};
 pub use url::{NAME_BYTES_MAX, PORT_DEFAULT, UnitPath, Url, UrlError, parse_portal, portal_text};

@@ -1,0 +1,59 @@
+//! What can go wrong in the initiator role.
+
+use scsi::sense::Sense;
+
+/// The kind of a failure.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No TCP connection to the portal.
+    Connect,
+    /// The target refused who we are, or did not prove who it is.
+    Authentication,
+    /// The target refused the login for another reason.
+    Login,
+    /// The session is gone. Whether commands in flight had an effect is not known.
+    SessionLost,
+    /// The target did not take the request, or we did not.
+    Refused,
+    /// CHECK CONDITION with this sense; `None`: none came, or it cannot be read.
+    Sense(Option<Sense>),
+    /// Any other SCSI status but GOOD.
+    Status(u8),
+    /// The target answered something that cannot be.
+    Protocol,
+}
+
+/// A failure: its kind, and in words what failed and what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Error {
+    /// Kind.
+    pub kind: ErrorKind,
+    /// What failed and why.
+    pub what: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Error {
+    /// A failure.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into(), hint: None }
+    }
+
+    /// With advice.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The sense data, if the failure is a CHECK CONDITION.
+    pub fn sense(&self) -> Option<&Sense> {
+        match &self.kind {
+            ErrorKind::Sense(sense) => sense.as_ref(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Who we are to targets, and what we insist on.
+
+use iscsi::login::{ChapAlgorithm, Credential};
+use iscsi::text::Digest;
+use std::time::Duration;
+
+/// How sessions are made.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// InitiatorName.
+    pub initiator_name: String,
+    /// ISID; `None`: random, as RFC 7143 §11.12.5 allows (type 10b).
+    pub isid: Option<[u8; 6]>,
+    /// What we prove, and what the target must.
+    pub chap: Option<Chap>,
+    /// HeaderDigest values in order of preference. One value alone is insisted on.
+    pub header_digest: Vec<Digest>,
+    /// DataDigest values likewise.
+    pub data_digest: Vec<Digest>,
+    /// From the first SYN to full feature phase.
+    pub login_time: Duration,
+}
+
+/// CHAP credentials.
+#[derive(Clone, Debug)]
+pub struct Chap {
+    /// In order of preference.
+    pub algorithms: Vec<ChapAlgorithm>,
+    /// What we prove.
+    pub initiator: Credential,
+    /// What the target must prove (mutual CHAP), if anything.
+    pub target: Option<Credential>,
+}
+
+impl SessionOptions {
+    /// No credentials, no digests.
+    pub fn new(initiator_name: impl Into<String>) -> Self {
+        Self {
+            initiator_name: initiator_name.into(),
+            isid: None,
+            chap: None,
+            header_digest: vec![Digest::None],
+            data_digest: vec![Digest::None],
+            login_time: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Chap {
+    /// With every algorithm, strongest first.
+    pub fn new(initiator: Credential, target: Option<Credential>) -> Self {
+        let algorithms = vec![
+            ChapAlgorithm::Sha3_256,
+            ChapAlgorithm::Sha256,
+            ChapAlgorithm::Sha1,
+            ChapAlgorithm::Md5,
+        ];
+        Self { algorithms, initiator, target }
+    }
+}
+
+/// A random ISID: type 10b, a random naming authority and qualifier. RFC 7143 §11.12.5.
+///
+/// # Errors
+/// When the system has no randomness.
+pub fn random_isid() -> Result<[u8; 6], getrandom::Error> {
+    let mut isid = [0; 6];
+    getrandom::fill(&mut isid)?;
+    isid[0] = 0x80;
+    Ok(isid)
+}

@@ -1,0 +1,448 @@
+//! A LUN of a remote target as a disk.
+
+use crate::commands::{Attempt, Unit, Verdict};
+use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
+use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
+use scsi::sense::SenseKey;
+use std::sync::Arc;
+use wire::Field;
+
+const READ_16: u8 = 0x88;
+const WRITE_16: u8 = 0x8a;
+const WRITE_SAME_16: u8 = 0x93;
+const SERVICE_ACTION_IN_16: u8 = 0x9e;
+const GET_LBA_STATUS_ACTION: u8 = 0x12;
+const FUA: u8 = 0x08;
+/// WRITE SAME: deallocation is welcome.
+const MAY_UNMAP: u8 = 0x08;
+/// The longest transfer where the target names no limit, and the longest used in any case.
+const TRANSFER_BYTES_MAX: u64 = 8 << 20;
+/// The longest WRITE SAME where the target names no limit.
+const WRITE_SAME_BYTES_MAX: u64 = 32 << 20;
+/// A good transfer where the target names none.
+const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
+/// Extents asked for with one GET LBA STATUS.
+const EXTENTS_MAX: usize = 1024;
+
+/// A disk behind a session. Reads and writes are split at what the target takes in one command; a
+/// split write is not atomic if the session is lost half-way.
+#[derive(Debug)]
+pub struct RemoteDisk {
+    unit: Unit,
+    name: Arc<str>,
+    geometry: Geometry,
+    /// Blocks of one READ or WRITE, at most.
+    transfer_blocks: u64,
+    /// Blocks of one WRITE SAME, at most.
+    write_same_blocks: u64,
+    /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
+    unmaps: bool,
+    thin: bool,
+    granularity_bytes: u32,
+    read_only: bool,
+    fua: bool,
+    write_cache: bool,
+}
+
+impl RemoteDisk {
+    /// Logs in and opens the LUN that `url` names.
+    ///
+    /// # Errors
+    /// As [`Initiator::connect`] and [`open`](Self::open).
+    pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
+        let initiator = Initiator::connect(url, options).await?;
+        let lun = url.unit.as_ref().map_or(0, |unit| unit.lun);
+        Self::open(Unit::new(initiator, lun), url).await
+    }
+
+    /// Opens a unit: asks what it is and what it can.
+    ///
+    /// # Errors
+    /// `Refused` when it is no disk · what the commands say.
+    pub async fn open(unit: Unit, url: &Url) -> Result<Self, Error> {
+        let identity = unit.identity().await?;
+        if identity.qualifier != 0 || identity.device_type != 0 {
+            let what = format!("{url} is no disk (device type {:02x}h)", identity.device_type);
+            return Err(Error::new(ErrorKind::Refused, what)
+                .hint("lunar discover lists targets; is the LUN right?"));
+        }
+        unit.test_ready().await?;
+        let capacity = unit.capacity().await?;
+        let limits = unit.block_limits().await?;
+        let mode = unit.mode().await?;
+        let provisioning = unit.vital_page(0xb2).await?.unwrap_or_default();
+        let block = u64::from(capacity.block_bytes);
+        let blocks_of = |bytes: u64| (bytes / block).max(1);
+        let named = |blocks: u64, most: u64| if blocks == 0 { most } else { blocks.min(most) };
+        let transfer_named = limits.map_or(0, |limits| u64::from(limits.transfer_blocks_max));
+        let same_named = limits.map_or(0, |limits| limits.write_same_blocks_max);
+        let granularity = limits.map_or(0, |limits| limits.unmap_granularity_blocks);
+        let optimal = limits.map_or(0, |l| l.optimal_transfer_blocks).checked_mul(capacity.block_bytes);
+        let physical = capacity.physical_block_bytes;
+        // LBPWS of the provisioning page, SBC-3 §6.5.4.
+        let write_same_unmaps = provisioning.get(1).is_some_and(|flags| flags & 0x40 != 0);
+        Ok(Self {
+            unit,
+            name: url.to_string().into(),
+            geometry: Geometry {
+                block_bytes: capacity.block_bytes,
+                block_count: capacity.block_count,
+                physical_block_bytes: physical,
+                optimal_transfer_bytes: optimal
+                    .filter(|bytes| *bytes > 0 && bytes.is_multiple_of(physical))
+                    .unwrap_or(OPTIMAL_TRANSFER_BYTES),
+            },
+            transfer_blocks: named(transfer_named, blocks_of(TRANSFER_BYTES_MAX)),
+            write_same_blocks: named(same_named, blocks_of(WRITE_SAME_BYTES_MAX)),
+            unmaps: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
+            thin: capacity.thin,
+            granularity_bytes: granularity
+                .checked_mul(capacity.block_bytes)
+                .filter(|bytes| *bytes > 0)
+                .unwrap_or(physical),
+            read_only: mode.is_some_and(|mode| mode.write_protected),
+            fua: mode.is_some_and(|mode| mode.fua),
+            write_cache: mode.is_some_and(|mode| mode.write_cache),
+        })
+    }
+
+    /// The unit, for other commands.
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// WCE: acknowledged writes may still be in a volatile cache.
+    pub fn has_write_cache(&self) -> bool {
+        self.write_cache
+    }
+
+    /// LBPME: blocks can be deallocated.
+    pub fn is_thin(&self) -> bool {
+        self.thin
+    }
+
+    /// Logs out.
+    ///
+    /// # Errors
+    /// As [`Initiator::log_out`].
+    pub async fn close(self) -> Result<(), Error> {
+        self.unit.initiator().log_out().await
+    }
+
+    fn check(&self, range: BlockRange, bytes: usize, exact: bool) -> Result<(), block::Error> {
+        let kind = match range.lba.checked_add(range.count) {
+            Some(end) if end <= self.geometry.block_count => {
+                let wanted = range.count * u64::from(self.geometry.block_bytes);
+                let fits = if exact { bytes as u64 == wanted } else { bytes as u64 >= wanted };
+                if fits {
+                    return Ok(());
+                }
+                block::ErrorKind::Unaligned
+            }
+            _ => block::ErrorKind::OutOfRange,
+        };
+        let what = match kind {
+            block::ErrorKind::OutOfRange => "blocks past the end",
+            _ => "the buffer does not fit the blocks",
+        };
+        Err(block::Error::new(kind, Arc::clone(&self.name), what).at(range))
+    }
+
+    fn failed(&self, range: Option<BlockRange>, error: Error) -> block::Error {
+        let kind = match &error.kind {
+            ErrorKind::SessionLost | ErrorKind::Protocol => block::ErrorKind::Disconnected,
+            ErrorKind::Sense(Some(sense)) => match (sense.key, sense.code) {
+                (SenseKey::DATA_PROTECT, 0x2707) => block::ErrorKind::NoSpace,
+                (SenseKey::DATA_PROTECT, _) => block::ErrorKind::ReadOnly,
+                (SenseKey::ILLEGAL_REQUEST, 0x2100) => block::ErrorKind::OutOfRange,
+                _ => block::ErrorKind::Medium,
+            },
+            _ => block::ErrorKind::Medium,
+        };
+        let what = error.what.clone();
+        let failed = block::Error::new(kind, Arc::clone(&self.name), what).because(error);
+        match range {
+            Some(range) => failed.at(range),
+            None => failed,
+        }
+    }
+
+    /// `range` in pieces of at most `blocks_max`.
+    fn pieces(range: BlockRange, blocks_max: u64) -> impl Iterator<Item = BlockRange> {
+        let end = range.lba + range.count;
+        let mut lba = range.lba;
+        std::iter::from_fn(move || {
+            let count = (end - lba).min(blocks_max);
+            let piece = BlockRange::new(lba, count);
+            lba += count;
+            (count > 0).then_some(piece)
+        })
+    }
+
+    fn bytes_of(&self, blocks: u64) -> usize {
+        (blocks * u64::from(self.geometry.block_bytes)) as usize
+    }
+
+    async fn read_all(&self, range: BlockRange, mut into: Buffer) -> Result<Buffer, block::Error> {
+        self.check(range, into.len(), false)?;
+        let whole = self.bytes_of(range.count);
+        if range.count <= self.transfer_blocks && into.len() == whole {
+            return self.read_piece(range, into).await.map_err(|e| self.failed(Some(range), e));
+        }
+        for piece in Self::pieces(range, self.transfer_blocks) {
+            let bytes = self.bytes_of(piece.count);
+            let at = self.bytes_of(piece.lba - range.lba);
+            let buffer = self.unit.initiator().pool().take(bytes);
+            let read = self.read_piece(piece, buffer).await;
+            let read = read.map_err(|error| self.failed(Some(piece), error))?;
+            into[at..at + bytes].copy_from_slice(&read);
+        }
+        Ok(into)
+    }
+
+    /// Fills `buffer`, exactly as long as `piece`.
+    async fn read_piece(&self, piece: BlockRange, mut buffer: Buffer) -> Result<Buffer, Error> {
+        if piece.count == 0 {
+            return Ok(buffer);
+        }
+        let cdb = transfer(READ_16, 0, piece);
+        let mut attempt = Attempt::default();
+        loop {
+            let (initiator, lun) = (self.unit.initiator(), self.unit.lun());
+            let bytes = buffer.len();
+            let executed =
+                initiator.execute_into(lun, cdb.clone(), Bytes::new(), Some(buffer)).await?;
+            let verdict = attempt.judge(&cdb, &executed.result).await?;
+            // The buffer was handed in, so it comes back.
+            buffer = executed.data_in.unwrap_or_else(|| initiator.pool().take(bytes));
+            match verdict {
+                Verdict::Again => {}
+                Verdict::Good if executed.result.data_in_bytes as usize == bytes => return Ok(buffer),
+                Verdict::Good => {
+                    let came = executed.result.data_in_bytes;
+                    let what = format!("READ was answered GOOD with {came} bytes of {bytes}");
+                    return Err(Error::new(ErrorKind::Protocol, what));
+                }
+            }
+        }
+    }
+
+    async fn write_all(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> Result<(), block::Error> {
+        self.check(range, from.len(), true)?;
+        let flags = if durable && self.fua { FUA } else { 0 };
+        for piece in Self::pieces(range, self.transfer_blocks) {
+            let at = self.bytes_of(piece.lba - range.lba);
+            let data = from.slice(at..at + self.bytes_of(piece.count));
+            let written = self.unit.command(transfer(WRITE_16, flags, piece), data, 0).await;
+            written.map_err(|error| self.failed(Some(piece), error))?;
+        }
+        self.settle(durable && !self.fua).await
+    }
+
+    /// A flush, if one is needed.
+    async fn settle(&self, wanted: bool) -> Result<(), block::Error> {
+        if wanted { self.flush_all().await } else { Ok(()) }
+    }
+
+    async fn flush_all(&self) -> Result<(), block::Error> {
+        match self.unit.synchronize_cache().await {
+            Ok(()) => Ok(()),
+            // A unit without a cache may not know the command; then there is nothing to flush.
+            Err(error) if crate::commands::is_illegal(&error) && !self.write_cache => Ok(()),
+            Err(error) => Err(self.failed(None, error)),
+        }
+    }
+
+    async fn zero(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> Result<(), block::Error> {
+        self.check(range, self.bytes_of(range.count), true)?;
+        let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
+        let block = Bytes::from(vec![0; self.geometry.block_bytes as usize]);
+        for piece in Self::pieces(range, self.write_same_blocks) {
+            let cdb = transfer(WRITE_SAME_16, flags, piece);
+            let written = self.unit.command(cdb, block.clone(), 0).await;
+            written.map_err(|error| self.failed(Some(piece), error))?;
+        }
+        self.settle(durable).await
+    }
+
+    async fn extents(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, block::Error> {
+        self.check(range, self.bytes_of(range.count), true)?;
+        let extents_max = extents_max.min(EXTENTS_MAX);
+        if range.count == 0 || extents_max == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = 8 + 16 * extents_max as u32;
+        let cdb = ServiceActionIn16 {
+            opcode: SERVICE_ACTION_IN_16,
+            service_action: GET_LBA_STATUS_ACTION,
+            lba: range.lba,
+            allocation_bytes: bytes,
+            flags: 0,
+            control: 0,
+        };
+        match self.unit.command(cdb.encode().to_vec(), Bytes::new(), bytes).await {
+            Ok(reply) => Ok(parse_extents(range, &reply.data_in)),
+            Err(error) if crate::commands::is_illegal(&error) => {
+                Ok(vec![Extent { range, state: ExtentState::Mapped }])
+            }
+            Err(error) => Err(self.failed(Some(range), error)),
+        }
+    }
+}
+
+/// The descriptors of GET LBA STATUS as far as they continue each other within `range`; where
+/// they make no sense, the rest counts as mapped.
+fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
+    let end = range.lba + range.count;
+    let mut lba = range.lba;
+    let mut extents: Vec<Extent> = Vec::new();
+    for raw in data.get(8..).unwrap_or_default().as_chunks::<16>().0 {
+        let told = LbaStatus::decode(raw);
+        let told_end = told.lba.saturating_add(told.count.into()).min(end);
+        if told.lba > lba || told_end <= lba {
+            break;
+        }
+        // 1 deallocated, 2 anchored: both read as zeroes where LBPRZ is set.
+        let state = if told.status == 1 { ExtentState::Unmapped } else { ExtentState::Mapped };
+        let count = told_end - lba;
+        match extents.last_mut() {
+            Some(last) if last.state == state => last.range.count += count,
+            _ => extents.push(Extent { range: BlockRange::new(lba, count), state }),
+        }
+        lba = told_end;
+    }
+    if extents.is_empty() {
+        extents.push(Extent { range, state: ExtentState::Mapped });
+    }
+    extents
+}
+
+fn transfer(opcode: u8, flags: u8, range: BlockRange) -> Bytes {
+    // Pieces are at most as long as a limit the target named in 32 bits, or 8 MiB.
+    let count = range.count as u32;
+    let cdb = Blocks16 { opcode, flags, lba: range.lba, count, group: 0, control: 0 };
+    Bytes::copy_from_slice(&cdb.encode())
+}
+
+impl BlockDevice for RemoteDisk {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, block::Error>> {
+        self.read_all(range, into).boxed()
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), block::Error>> {
+        self.write_all(range, from, durable).boxed()
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), block::Error>> {
+        self.flush_all().boxed()
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        if self.unmaps { Some(self) } else { None }
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn io_tier(&self) -> String {
+        "iscsi".to_owned()
+    }
+}
+
+impl Sparse for RemoteDisk {
+    /// By WRITE SAME with zeroes that may deallocate: UNMAP alone promises nothing, and what it
+    /// leaves allocated would keep its data.
+    fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), block::Error>> {
+        self.zero(range, true, durable).boxed()
+    }
+
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), block::Error>> {
+        self.zero(range, may_unmap, durable).boxed()
+    }
+
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Extent>, block::Error>> {
+        self.extents(range, extents_max).boxed()
+    }
+
+    fn granularity_bytes(&self) -> u32 {
+        self.granularity_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_range_once() {
+        let pieces: Vec<_> = RemoteDisk::pieces(BlockRange::new(5, 20), 8).collect();
+        let expected = [BlockRange::new(5, 8), BlockRange::new(13, 8), BlockRange::new(21, 4)];
+        assert_eq!(pieces, expected);
+        assert_eq!(RemoteDisk::pieces(BlockRange::new(5, 0), 8).count(), 0);
+    }
+
+    /// Goal: extents are contiguous, within the range, and a hostile answer does no harm.
+    #[test]
+    fn extents_of_any_answer_are_in_order() {
+        let descriptor = |lba: u64, count: u32, status: u8| {
+            LbaStatus { lba, count, status }.encode().to_vec()
+        };
+        let answer = |parts: &[Vec<u8>]| [vec![0; 8], parts.concat()].concat();
+        let range = BlockRange::new(10, 100);
+        let good = answer(&[descriptor(8, 12, 0), descriptor(20, 30, 1), descriptor(50, 99, 0)]);
+        let extents = parse_extents(range, &good);
+        let shape: Vec<_> = extents.iter().map(|e| (e.range.lba, e.range.count, e.state)).collect();
+        let (mapped, unmapped) = (ExtentState::Mapped, ExtentState::Unmapped);
+        assert_eq!(shape, [(10, 10, mapped), (20, 30, unmapped), (50, 60, mapped)]);
+        for hostile in [
+            vec![],
+            vec![0; 7],
+            answer(&[descriptor(u64::MAX, u32::MAX, 1)]),
+            answer(&[descriptor(0, 0, 1), descriptor(0, 5, 1)]),
+            answer(&[descriptor(11, 5, 1)]),
+        ] {
+            let whole = [Extent { range, state: mapped }];
+            assert_eq!(parse_extents(range, &hostile), whole, "{hostile:?}");
+        }
+    }
+}
