@@ -10,9 +10,9 @@ use iscsi::connection::initiator::{
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::initiator::{Established, LoginFailure};
-use iscsi::pdu::{LogoutReason, LoginStatus};
+use iscsi::pdu::{LoginStatus, LogoutReason};
 use iscsi::session::initiator::{
-    Input as SessionInput, InitiatorSession, Output as SessionOutput, ToSession,
+    InitiatorSession, Input as SessionInput, Output as SessionOutput, ToSession,
 };
 use net::Outbox;
 use std::collections::HashMap;
@@ -168,7 +168,9 @@ impl Client {
                     let _ = answer.send(result.map(drop).map_err(|failure| self.failed(failure)));
                 }
             }
-            Output::Event(event) => tracing::info!(?event, portal = %self.portal, "told by the target"),
+            Output::Event(event) => {
+                tracing::info!(?event, portal = %self.portal, "told by the target")
+            }
             Output::Close(reason) => self.over = Some(reason),
             // Never asked for here; pings are the machine's own.
             Output::Managed { .. } | Output::Pong { .. } | Output::Text { .. } => {}

@@ -80,7 +80,8 @@ impl RemoteDisk {
         let transfer_named = limits.map_or(0, |limits| u64::from(limits.transfer_blocks_max));
         let same_named = limits.map_or(0, |limits| limits.write_same_blocks_max);
         let granularity = limits.map_or(0, |limits| limits.unmap_granularity_blocks);
-        let optimal = limits.map_or(0, |l| l.optimal_transfer_blocks).checked_mul(capacity.block_bytes);
+        let optimal =
+            limits.map_or(0, |l| l.optimal_transfer_blocks).checked_mul(capacity.block_bytes);
         let physical = capacity.physical_block_bytes;
         // LBPWS of the provisioning page, SBC-3 §6.5.4.
         let write_same_unmaps = provisioning.get(1).is_some_and(|flags| flags & 0x40 != 0);
@@ -220,7 +221,9 @@ impl RemoteDisk {
             buffer = executed.data_in.unwrap_or_else(|| initiator.pool().take(bytes));
             match verdict {
                 Verdict::Again => {}
-                Verdict::Good if executed.result.data_in_bytes as usize == bytes => return Ok(buffer),
+                Verdict::Good if executed.result.data_in_bytes as usize == bytes => {
+                    return Ok(buffer);
+                }
                 Verdict::Good => {
                     let came = executed.result.data_in_bytes;
                     let what = format!("READ was answered GOOD with {came} bytes of {bytes}");
@@ -424,9 +427,8 @@ mod tests {
     /// Goal: extents are contiguous, within the range, and a hostile answer does no harm.
     #[test]
     fn extents_of_any_answer_are_in_order() {
-        let descriptor = |lba: u64, count: u32, status: u8| {
-            LbaStatus { lba, count, status }.encode().to_vec()
-        };
+        let descriptor =
+            |lba: u64, count: u32, status: u8| LbaStatus { lba, count, status }.encode().to_vec();
         let answer = |parts: &[Vec<u8>]| [vec![0; 8], parts.concat()].concat();
         let range = BlockRange::new(10, 100);
         let good = answer(&[descriptor(8, 12, 0), descriptor(20, 30, 1), descriptor(50, 99, 0)]);

@@ -5,15 +5,11 @@ use crate::options::random_isid;
 use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};
 use block::{Buffer, BufferPool};
 use bytes::Bytes;
-use iscsi::connection::initiator::{
-    CommandResult, ConnectionLimits, ConnectionOptions,
-};
+use iscsi::connection::initiator::{CommandResult, ConnectionLimits, ConnectionOptions};
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::SessionType;
 use iscsi::login::initiator::{ChapAnswer, Established, InitiatorLoginOptions};
-use iscsi::session::initiator::{
-    InitiatorSession, SessionOptions as NumberingOptions,
-};
+use iscsi::session::initiator::{InitiatorSession, SessionOptions as NumberingOptions};
 use iscsi::text::Offer;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -113,8 +109,7 @@ impl Initiator {
         let (requests, inbox) = mpsc::channel(QUEUE_REQUESTS_MAX);
         let (answer, logged_in) = oneshot::channel();
         let clock = net::Clock::start();
-        let client =
-            Client::new(connection, numbering, inbox, answer, portal.clone(), clock.now());
+        let client = Client::new(connection, numbering, inbox, answer, portal.clone(), clock.now());
         tokio::spawn(client::run(tcp, client, clock));
         match logged_in.await {
             Ok(Ok(established)) => {
@@ -277,11 +272,12 @@ async fn connect(host: &str, port: u16, time: Duration) -> Result<tokio::net::Tc
             .hint("check the address, and whether the server is running")
     };
     let end = tokio::time::Instant::now() + time;
-    let addresses: Vec<SocketAddr> = tokio::time::timeout_at(end, tokio::net::lookup_host((host, port)))
-        .await
-        .map_err(|_| failed(&std::io::ErrorKind::TimedOut.into()))?
-        .map_err(|error| failed(&error))?
-        .collect();
+    let addresses: Vec<SocketAddr> =
+        tokio::time::timeout_at(end, tokio::net::lookup_host((host, port)))
+            .await
+            .map_err(|_| failed(&std::io::ErrorKind::TimedOut.into()))?
+            .map_err(|error| failed(&error))?
+            .collect();
     let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
     for address in addresses {
         let left = end.saturating_duration_since(tokio::time::Instant::now());
