@@ -2,8 +2,8 @@
 
 use crate::output::Failure;
 use crate::units::parse_size;
-use block::{BlockDevice, MemoryDevice};
-use initiator::Url;
+use block::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
+use initiator::{RemoteDisk, SessionOptions, Url};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,36 @@ pub struct LocalOptions {
     pub read_only: bool,
     /// Deallocation is offered.
     pub thin: bool,
+}
+
+/// A device that was opened.
+#[derive(Debug)]
+pub enum Opened {
+    /// Of this machine.
+    Local(Arc<dyn BlockDevice>),
+    /// Behind a session, which is to be ended.
+    Remote(Arc<RemoteDisk>),
+}
+
+impl Opened {
+    /// The disk.
+    pub fn device(&self) -> &dyn BlockDevice {
+        match self {
+            Self::Local(device) => device.as_ref(),
+            Self::Remote(disk) => disk.as_ref(),
+        }
+    }
+
+    /// Ends what opening began.
+    ///
+    /// # Errors
+    /// When the target does not answer the logout.
+    pub async fn close(self) -> Result<(), Failure> {
+        if let Self::Remote(disk) = self {
+            disk.unit().initiator().log_out().await?;
+        }
+        Ok(())
+    }
 }
 
 impl Default for LocalOptions {
@@ -104,6 +134,32 @@ impl DeviceUrl {
         }
     }
 
+    /// Opens it, a LUN of a target by a session made for it.
+    ///
+    /// # Errors
+    /// As the device says, or the target.
+    pub async fn open(
+        &self,
+        local: &LocalOptions,
+        session: &SessionOptions,
+    ) -> Result<Opened, Failure> {
+        match self {
+            Self::Iscsi(url) => {
+                let disk = RemoteDisk::connect(url, session).await?;
+                Ok(Opened::Remote(Arc::new(disk)))
+            }
+            _ => self.open_local(local).map(Opened::Local),
+        }
+    }
+
+    /// Its portal and LUN, if it is behind a session.
+    pub fn portal(&self) -> Option<&Url> {
+        match self {
+            Self::Iscsi(url) => Some(url),
+            _ => None,
+        }
+    }
+
     /// Its path, if it is a file.
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -113,9 +169,25 @@ impl DeviceUrl {
     }
 }
 
-fn open_file(path: &Path, _options: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
-    Err(Failure::new(format!("{}: files are not in this version", path.display()))
-        .hint("serve mem:SIZE"))
+fn open_file(path: &Path, options: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let device = FileDevice::open(FileOptions {
+        path: path.to_owned(),
+        create_size_bytes: options.size_bytes,
+        block_bytes: options.block_bytes,
+        physical_block_bytes: options.physical_block_bytes,
+        direct: options.direct,
+        read_only: options.read_only,
+        thin: options.thin,
+    })?;
+    let size = device.geometry().size_bytes();
+    match options.size_bytes {
+        Some(wanted) if wanted != size => Err(Failure::new(format!(
+            "{} has {size} bytes, not {wanted} as its size option says",
+            path.display()
+        ))
+        .hint("leave the size out: it is for files that do not exist yet")),
+        _ => Ok(device),
+    }
 }
 
 /// `scheme:rest`, if `text` has that form. A path with a slash before its first colon has not.

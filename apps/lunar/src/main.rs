@@ -11,7 +11,7 @@ mod shutdown;
 mod units;
 
 use clap::{Parser, Subcommand};
-use commands::{check, serve, target};
+use commands::{check, discover, info, read, serve, target, write};
 use output::{Failure, Format};
 use std::process::ExitCode;
 
@@ -31,6 +31,10 @@ enum Command {
     Serve(serve::Serve),
     Target(target::Target),
     Check(check::Check),
+    Discover(discover::Discover),
+    Info(info::Info),
+    Read(read::Read),
+    Write(write::Write),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +55,10 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, format),
         Command::Target(args) => target::run(&args, format),
         Command::Check(args) => check::run(&args, format),
+        Command::Discover(args) => discover::run(&args, format),
+        Command::Info(args) => info::run(&args, format),
+        Command::Read(args) => read::run(&args, format),
+        Command::Write(args) => write::run(&args, format),
     }
 }
 

@@ -82,6 +82,18 @@ impl From<block::Error> for Failure {
     }
 }
 
+impl From<initiator::Error> for Failure {
+    fn from(error: initiator::Error) -> Self {
+        Self { hint: error.hint.clone(), ..Self::new(chain(&error)) }
+    }
+}
+
+impl From<initiator::UrlError> for Failure {
+    fn from(error: initiator::UrlError) -> Self {
+        Self::usage(error.what).hint(error.hint)
+    }
+}
+
 /// An error with all its causes, each said once, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -1,5 +1,6 @@
 //! Serving a configuration, and what is told about it.
 
+use crate::commands::runtime;
 use crate::config::model::Configuration;
 use crate::config::open;
 use crate::output::{self, Failure, Format};
@@ -72,10 +73,7 @@ pub fn serve(
     clients: &Clients,
     format: Format,
 ) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
+    let runtime = runtime()?;
     let options = open::open(configuration)?;
     let signals = runtime.block_on(async { Signals::catch() })?;
     let mut report = describe(&options);

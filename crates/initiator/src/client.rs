@@ -158,6 +158,7 @@ impl Client {
                 }
             }
             Output::Completed { id, result } => self.completed(id, result),
+            Output::Targets { result: Err(Failure::Lost), .. } => {}
             Output::Targets { id, result } => {
                 if let Some(Pending::Targets { answer }) = self.pending.remove(&id) {
                     let _ = answer.send(result.map_err(|failure| self.failed(failure)));
@@ -169,7 +170,7 @@ impl Client {
                 }
             }
             Output::Event(event) => {
-                tracing::info!(?event, portal = %self.portal, "told by the target")
+                tracing::info!(?event, portal = %self.portal, "told by the target");
             }
             Output::Close(reason) => self.over = Some(reason),
             // Never asked for here; pings are the machine's own.
@@ -189,6 +190,9 @@ impl Client {
     }
 
     fn completed(&mut self, id: TaskId, result: Result<CommandResult, Failure>) {
+        if result == Err(Failure::Lost) {
+            return; // `finish` tells why, once that is known
+        }
         let Some(Pending::Command { data_in, answer }) = self.pending.remove(&id) else { return };
         let result = match result {
             Ok(result) => Ok(Executed { result, data_in }),
@@ -208,17 +212,12 @@ impl Client {
             Failure::Aborted => {
                 Error::new(ErrorKind::Refused, format!("aborted by the target at {portal}"))
             }
-            Failure::LoggedOut | Failure::Lost => self.lost(),
-        }
-    }
-
-    fn lost(&self) -> Error {
-        match &self.over {
-            Some(reason) => ended(reason, &self.portal).error,
-            None => Error::new(
-                ErrorKind::SessionLost,
-                format!("the session with {} was lost", self.portal),
-            ),
+            Failure::LoggedOut => {
+                Error::new(ErrorKind::SessionLost, format!("logged out from {portal}"))
+            }
+            Failure::Lost => {
+                Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
+            }
         }
     }
 

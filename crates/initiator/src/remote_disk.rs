@@ -8,7 +8,6 @@ use futures_util::FutureExt;
 use scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
 use scsi::sense::SenseKey;
 use std::sync::Arc;
-use wire::Field;
 
 const READ_16: u8 = 0x88;
 const WRITE_16: u8 = 0x8a;

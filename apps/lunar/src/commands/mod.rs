@@ -1,5 +1,13 @@
 //! The commands, one file each.
 
 pub mod check;
+pub mod discover;
+pub mod info;
+pub mod read;
 pub mod serve;
+mod session;
 pub mod target;
+mod transfer;
+pub mod write;
+
+pub use session::runtime;

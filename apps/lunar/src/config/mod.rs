@@ -9,7 +9,7 @@ pub mod rules;
 
 use crate::output::{Failure, Parts};
 use file::Problem;
-use iscsi::text::{Digest, Offer, TaskReporting};
+use iscsi::text::Offer;
 use model::Configuration;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -63,22 +63,5 @@ pub fn default_portal() -> Portal {
 
 /// What targets negotiate when nothing is said.
 pub fn default_offer() -> Offer {
-    Offer {
-        header_digest: vec![Digest::None, Digest::Crc32c],
-        data_digest: vec![Digest::None, Digest::Crc32c],
-        max_connections: 8,
-        initial_r2t: false,
-        immediate_data: true,
-        max_recv_data_segment_bytes: 262_144,
-        max_burst_bytes: 1 << 20,
-        first_burst_bytes: 262_144,
-        time_to_wait_seconds: 2,
-        time_to_retain_seconds: 20,
-        max_outstanding_r2t: 8,
-        data_pdu_in_order: true,
-        data_sequence_in_order: true,
-        error_recovery_level: 0,
-        task_reporting: vec![TaskReporting::ResponseFence, TaskReporting::Rfc3720],
-        protocol_level: 1,
-    }
+    Offer::target()
 }

@@ -3,10 +3,9 @@
 use super::model::{Configuration, UnitConfig};
 use crate::identity;
 use crate::output::Failure;
-use block::BlockDevice;
+use block::{BlockDevice, FileIdentity, file_identity};
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use target::{LogicalUnit, LogicalUnitOptions, LunOptions, ServerOptions, TargetOptions};
 use uuid::Uuid;
@@ -49,14 +48,10 @@ pub fn open(configuration: Configuration) -> Result<ServerOptions, Failure> {
     })
 }
 
-/// A file on this machine, under whatever name: its file system and its number there.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct FileId(u64, u64);
-
 struct Opener {
     state: Option<PathBuf>,
     transfer_bytes: u32,
-    files: Vec<(FileId, UnitConfig, Arc<LogicalUnit>)>,
+    files: Vec<(FileIdentity, UnitConfig, Arc<LogicalUnit>)>,
     uuids: HashSet<Uuid>,
 }
 
@@ -66,7 +61,8 @@ impl Opener {
             let device = config.device.open_local(&config.options)?;
             return self.make(config, device, config.uuid.unwrap_or_else(Uuid::new_v4), None);
         };
-        if let Some(id) = file_id(path)
+        // It may not exist yet.
+        if let Ok(id) = file_identity(path)
             && let Some((_, other, unit)) = self.files.iter().find(|(known, ..)| *known == id)
         {
             return same_settings(config, other).map(|()| Arc::clone(unit));
@@ -79,9 +75,7 @@ impl Opener {
             None => identity::load_or_create(&directory)?,
         };
         let unit = self.make(config, device, uuid, Some(directory))?;
-        if let Some(id) = file_id(path) {
-            self.files.push((id, config.clone(), Arc::clone(&unit)));
-        }
+        self.files.push((file_identity(path)?, config.clone(), Arc::clone(&unit)));
         Ok(unit)
     }
 
@@ -111,12 +105,6 @@ impl Opener {
             state,
         })?)
     }
-}
-
-/// `None` when it does not exist yet.
-fn file_id(path: &Path) -> Option<FileId> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some(FileId(metadata.dev(), metadata.ino()))
 }
 
 /// Two LUNs over one file are one disk; only the name of the file may differ.

@@ -1,5 +1,6 @@
 //! Rules that hold for the command line and the configuration file alike.
 
+use block::PHYSICAL_BLOCK_BYTES_MAX;
 use initiator::{NAME_BYTES_MAX, PORT_DEFAULT};
 use std::net::{IpAddr, SocketAddr};
 
@@ -104,7 +105,7 @@ pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), St
         return Err("the block size is 512, 1024, 2048 or 4096".to_owned());
     }
     let fits = physical_bytes.is_power_of_two()
-        && (block_bytes..=PHYSICAL_BLOCK_BYTES_MAX).contains(&physical_bytes);
+        && (block_bytes..=u64::from(PHYSICAL_BLOCK_BYTES_MAX)).contains(&physical_bytes);
     if fits {
         Ok(())
     } else {
@@ -114,9 +115,6 @@ pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), St
         ))
     }
 }
-
-/// Larger physical blocks are unknown.
-const PHYSICAL_BLOCK_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -193,7 +191,7 @@ mod tests {
         assert!(check_block_sizes(512, 4096).is_ok());
         assert!(check_block_sizes(4096, 4096).is_ok());
         for (block, physical) in
-            [(256, 4096), (520, 4096), (4096, 512), (512, 6000), (512, 1 << 21)]
+            [(256, 4096), (520, 4096), (4096, 512), (512, 6000), (512, 1 << 17)]
         {
             assert!(check_block_sizes(block, physical).is_err(), "{block} {physical}");
         }

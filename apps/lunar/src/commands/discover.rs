@@ -1,0 +1,54 @@
+//! `lunar discover`: which targets are there?
+
+use super::session::{SessionArgs, runtime};
+use crate::output::{self, Failure, Format};
+use initiator::{TargetRecord, Url};
+
+/// List the targets a portal shows us, with their portals (SendTargets)
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    lunar discover iscsi://127.0.0.1\n  \
+    lunar discover iscsi://[2001:db8::1]:3260 --json")]
+pub struct Discover {
+    /// The portal: iscsi://HOST[:PORT]
+    #[arg(value_name = "URL")]
+    url: String,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the portal cannot be reached, or refuses us.
+pub fn run(args: &Discover, format: Format) -> Result<(), Failure> {
+    let url: Url = args.url.parse()?;
+    let options = args.session.options(Some(&url))?;
+    let targets = runtime()?.block_on(initiator::discover(&url, &options))?;
+    match format {
+        Format::Json => output::print_json(&document(&targets)),
+        Format::Human => output::print_text(&human(&targets)),
+    }
+}
+
+fn document(targets: &[TargetRecord]) -> serde_json::Value {
+    let portal = |(address, portal_group): &(String, u16)| serde_json::json!({ "address": address, "portal_group": portal_group });
+    let target = |target: &TargetRecord| {
+        let portals: Vec<_> = target.addresses.iter().map(portal).collect();
+        serde_json::json!({ "name": target.name, "portals": portals })
+    };
+    let targets: Vec<_> = targets.iter().map(target).collect();
+    serde_json::json!({ "targets": targets })
+}
+
+fn human(targets: &[TargetRecord]) -> String {
+    let mut text = String::new();
+    for target in targets {
+        text.push_str(&target.name);
+        text.push('\n');
+        for (address, portal_group) in &target.addresses {
+            text.push_str(&format!("    {address}, portal group {portal_group}\n"));
+        }
+    }
+    if text.is_empty() { "no targets are shown to us\n".to_owned() } else { text }
+}

@@ -1,0 +1,62 @@
+//! `lunar read`: bytes of a disk to stdout.
+
+use super::session::{SessionArgs, runtime};
+use super::transfer::{Span, span};
+use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::output::{Failure, Format};
+use crate::units::parse_size;
+use block::{BlockDevice, BufferPool};
+use std::io::Write;
+
+/// Copy bytes of a disk to stdout
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    lunar read iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M --length 4K > block\n\n\
+    Stdout carries the data; --json concerns errors only.")]
+pub struct Read {
+    /// The disk: iscsi://HOST[:PORT]/TARGET/LUN, a path or file:PATH
+    #[arg(value_name = "URL")]
+    url: String,
+    /// First byte
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0")]
+    offset: u64,
+    /// How many bytes [default: to the end of the disk]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    length: Option<u64>,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the disk cannot be opened or read, or stdout takes no more.
+pub fn run(args: &Read, _format: Format) -> Result<(), Failure> {
+    let url = DeviceUrl::parse(&args.url)?;
+    let options = args.session.options(url.portal())?;
+    runtime()?.block_on(async {
+        let local = LocalOptions { read_only: url.path().is_some(), ..LocalOptions::default() };
+        let opened = url.open(&local, &options).await?;
+        let device = opened.device();
+        let span = span(device, args.offset, args.length)?;
+        copy(device, span).await?;
+        opened.close().await
+    })
+}
+
+async fn copy(device: &dyn BlockDevice, span: Span) -> Result<(), Failure> {
+    let pool = BufferPool::default();
+    let mut stdout = std::io::stdout().lock();
+    let block_bytes = u64::from(device.geometry().block_bytes);
+    for piece in span.pieces() {
+        let range = piece.blocks(block_bytes);
+        let buffer = pool.take((range.count * block_bytes) as usize);
+        let buffer = device.read(range, buffer).await?;
+        let skip = (piece.start - range.lba * block_bytes) as usize;
+        let data = &buffer[skip..skip + (piece.end - piece.start) as usize];
+        stdout
+            .write_all(data)
+            .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))?;
+    }
+    stdout.flush().map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))
+}

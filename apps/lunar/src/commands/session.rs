@@ -1,0 +1,167 @@
+//! Options of all commands that log in to targets.
+
+use crate::config::rules;
+use crate::output::Failure;
+use crate::secrets;
+use initiator::{Chap, SessionOptions, Url};
+use iscsi::login::Credential;
+use iscsi::text::Digest;
+use std::path::PathBuf;
+
+/// Who we are to the target, and what we insist on.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Session")]
+pub struct SessionArgs {
+    /// What to log in as; the secret comes from --chap-secret-file or the environment variable
+    /// LUNAR_CHAP_SECRET
+    #[arg(long, value_name = "NAME")]
+    chap_user: Option<String>,
+    /// The file with our secret (one trailing newline is not part of it)
+    #[arg(long, value_name = "FILE")]
+    chap_secret_file: Option<PathBuf>,
+    /// What the target must prove to be (mutual CHAP)
+    #[arg(long, value_name = "NAME", requires = "mutual_chap_secret_file")]
+    mutual_chap_user: Option<String>,
+    /// The file with the target's secret
+    #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
+    mutual_chap_secret_file: Option<PathBuf>,
+    /// Our iSCSI name [default: iqn.2026-11.org.lunarsan:<name of this host>]
+    #[arg(long, value_name = "IQN")]
+    initiator_name: Option<String>,
+    /// Our part of the session identifier, 12 hexadecimal digits [default: random]
+    #[arg(long, value_name = "HEX", value_parser = parse_isid)]
+    isid: Option<[u8; 6]>,
+    /// Digests of headers in order of preference; one alone is insisted on
+    #[arg(long, value_enum, value_name = "DIGEST", value_delimiter = ',', default_value = "none")]
+    header_digest: Vec<DigestName>,
+    /// Digests of data, likewise
+    #[arg(long, value_enum, value_name = "DIGEST", value_delimiter = ',', default_value = "none")]
+    data_digest: Vec<DigestName>,
+}
+
+/// `--header-digest`, `--data-digest`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum DigestName {
+    /// CRC32C
+    Crc32c,
+    /// No digest
+    None,
+}
+
+impl SessionArgs {
+    /// The options of a session with the target of `url`, which may name the CHAP user too.
+    ///
+    /// # Errors
+    /// What contradicts itself; secrets that cannot be read.
+    pub fn options(&self, url: Option<&Url>) -> Result<SessionOptions, Failure> {
+        let name = match &self.initiator_name {
+            Some(name) => {
+                rules::check_name(name)
+                    .map_err(|why| Failure::usage(format!("--initiator-name {name}: {why}")))?;
+                name.clone()
+            }
+            None => default_name(),
+        };
+        let mut options = SessionOptions::new(name);
+        options.isid = self.isid;
+        options.chap = self.chap(url.and_then(|url| url.user.as_deref()))?;
+        options.header_digest = digests(&self.header_digest);
+        options.data_digest = digests(&self.data_digest);
+        Ok(options)
+    }
+
+    fn chap(&self, url_user: Option<&str>) -> Result<Option<Chap>, Failure> {
+        let user = match (self.chap_user.as_deref(), url_user) {
+            (Some(option), Some(url)) if option != url => {
+                return Err(Failure::usage("--chap-user and the URL name different users"));
+            }
+            (user, None) | (_, user @ Some(_)) => user,
+        };
+        let Some(user) = user else {
+            if self.chap_secret_file.is_some() || self.mutual_chap_user.is_some() {
+                return Err(Failure::usage("a CHAP secret without a user")
+                    .hint("add --chap-user NAME, or write iscsi://NAME@HOST"));
+            }
+            return Ok(None);
+        };
+        let secret = secrets::from_file_or_environment(self.chap_secret_file.as_deref())?;
+        secrets::check_length(&secret)?;
+        let target = match (&self.mutual_chap_user, &self.mutual_chap_secret_file) {
+            (Some(user), Some(file)) => {
+                let mutual = secrets::read_file(file)?;
+                secrets::check_length(&mutual)?;
+                secrets::check_mutual(&secret, &mutual)?;
+                Some(Credential { user: user.clone(), secret: mutual })
+            }
+            _ => None,
+        };
+        Ok(Some(Chap::new(Credential { user: user.to_owned(), secret }, target)))
+    }
+}
+
+fn digests(names: &[DigestName]) -> Vec<Digest> {
+    let mut digests = Vec::new();
+    for name in names {
+        let digest = match name {
+            DigestName::Crc32c => Digest::Crc32c,
+            DigestName::None => Digest::None,
+        };
+        if !digests.contains(&digest) {
+            digests.push(digest);
+        }
+    }
+    digests
+}
+
+fn parse_isid(text: &str) -> Result<[u8; 6], String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let plain = digits.len() == 12 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    match u64::from_str_radix(digits, 16) {
+        Ok(number) if plain => {
+            let [_, _, isid @ ..] = number.to_be_bytes();
+            Ok(isid)
+        }
+        _ => Err("an ISID is 12 hexadecimal digits, for example 800000000001".to_owned()),
+    }
+}
+
+/// Named after this host, or by chance where the host has no name that fits.
+fn default_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim().to_lowercase();
+    let name = format!("iqn.2026-11.org.lunarsan:{host}");
+    if !host.is_empty() && rules::check_name(&name).is_ok() {
+        return name;
+    }
+    format!("iqn.2026-11.org.lunarsan:{}", uuid::Uuid::new_v4().simple())
+}
+
+/// A runtime for the session's task, on this thread.
+///
+/// # Errors
+/// When the system refuses.
+pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn isids() {
+        assert_eq!(parse_isid("80123456789a"), Ok([0x80, 0x12, 0x34, 0x56, 0x78, 0x9a]));
+        assert_eq!(parse_isid("0x00023d000001"), Ok([0, 2, 0x3d, 0, 0, 1]));
+        for text in ["", "8", "80123456789", "80123456789ab", "+0123456789a", "80123456789g"] {
+            assert!(parse_isid(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn our_own_name_is_one() {
+        assert_eq!(rules::check_name(&default_name()), Ok(()));
+    }
+}

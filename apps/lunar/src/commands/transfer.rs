@@ -1,0 +1,79 @@
+//! Bytes of a disk, whatever its blocks: what `read` and `write` share.
+
+use crate::output::{self, Failure};
+use block::{BlockDevice, BlockRange};
+
+/// Bytes moved with one request, at most; a multiple of every block length.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of a disk from `start` up to `end`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Span {
+    /// First byte.
+    pub start: u64,
+    /// The byte behind the last.
+    pub end: u64,
+}
+
+impl Span {
+    /// In pieces that each lie within a mebibyte, and end at its borders.
+    pub fn pieces(self) -> impl Iterator<Item = Span> {
+        let mut start = self.start;
+        std::iter::from_fn(move || {
+            let border = (start / PIECE_BYTES_MAX + 1) * PIECE_BYTES_MAX;
+            let piece = Span { start, end: border.min(self.end) };
+            start = piece.end;
+            (piece.start < piece.end).then_some(piece)
+        })
+    }
+
+    /// The blocks it touches.
+    pub fn blocks(self, block_bytes: u64) -> BlockRange {
+        let first = self.start / block_bytes;
+        BlockRange::new(first, self.end.div_ceil(block_bytes) - first)
+    }
+
+    /// Whether it begins and ends between blocks.
+    pub fn is_aligned(self, block_bytes: u64) -> bool {
+        self.start.is_multiple_of(block_bytes) && self.end.is_multiple_of(block_bytes)
+    }
+}
+
+/// `length` bytes from `offset` on; without a length, all to the end of the disk.
+///
+/// # Errors
+/// When the disk is too small.
+pub fn span(device: &dyn BlockDevice, offset: u64, length: Option<u64>) -> Result<Span, Failure> {
+    let size = device.geometry().size_bytes();
+    let end = match length {
+        Some(length) => offset.checked_add(length),
+        None => Some(size.max(offset)),
+    };
+    match end {
+        Some(end) if end <= size => Ok(Span { start: offset, end }),
+        _ => Err(Failure::new(format!("{} ends at {}", device.name(), output::size(size)))
+            .hint("choose a smaller --offset or --length")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::MemoryDevice;
+
+    #[test]
+    fn pieces_end_at_borders_and_cover_all() {
+        let device = MemoryDevice::new(4 << 20, 512, 4096).unwrap();
+        let whole = span(&device, 1000, Some((2 << 20) + 7)).unwrap();
+        let pieces: Vec<_> = whole.pieces().collect();
+        assert_eq!(pieces[0], Span { start: 1000, end: 1 << 20 });
+        assert_eq!(pieces[1], Span { start: 1 << 20, end: 2 << 20 });
+        assert_eq!(pieces[2], Span { start: 2 << 20, end: (2 << 20) + 1007 });
+        assert_eq!(pieces.len(), 3);
+        assert_eq!(pieces[2].blocks(512), BlockRange::new(4096, 2));
+        assert_eq!(span(&device, 4 << 20, None).unwrap().pieces().count(), 0);
+        for (offset, length) in [(5 << 20, None), (0, Some(5 << 20)), (u64::MAX, Some(2))] {
+            assert!(span(&device, offset, length).is_err());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `lunar write`: stdin to a disk.
+
+use super::session::{SessionArgs, runtime};
+use super::transfer::{Span, span};
+use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::output::{self, Failure, Format};
+use crate::units::parse_size;
+use block::{BlockDevice, BufferPool};
+use std::io::{ErrorKind, Read};
+
+/// Copy stdin to a disk, and make it durable
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    lunar write iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M < block\n\n\
+    Bytes around a start or end within a block are read and written back.")]
+pub struct Write {
+    /// The disk: iscsi://HOST[:PORT]/TARGET/LUN, a path or file:PATH
+    #[arg(value_name = "URL")]
+    url: String,
+    /// First byte
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0")]
+    offset: u64,
+    /// How many bytes [default: all of stdin]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    length: Option<u64>,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the disk cannot be opened or written, or stdin ends before `--length` or does not fit.
+pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
+    let url = DeviceUrl::parse(&args.url)?;
+    let options = args.session.options(url.portal())?;
+    let written = runtime()?.block_on(async {
+        let opened = url.open(&LocalOptions::default(), &options).await?;
+        let device = opened.device();
+        let span = span(device, args.offset, args.length)?;
+        let written = copy(device, span, args.length.is_some()).await?;
+        device.flush().await?;
+        opened.close().await?;
+        Ok::<_, Failure>(written)
+    })?;
+    let offset = args.offset;
+    match format {
+        Format::Json => output::print_json(
+            &serde_json::json!({ "offset_bytes": offset, "written_bytes": written }),
+        ),
+        Format::Human => Ok(()),
+    }
+}
+
+/// Returns how many bytes were written.
+async fn copy(device: &dyn BlockDevice, span: Span, exact: bool) -> Result<u64, Failure> {
+    let pool = BufferPool::default();
+    let mut stdin = std::io::stdin().lock();
+    let mut end = span.start;
+    for piece in span.pieces() {
+        let mut buffer = pool.take((piece.end - piece.start) as usize);
+        let read = fill(&mut stdin, &mut buffer)?;
+        buffer.truncate(read);
+        end = piece.start + read as u64;
+        put(device, Span { start: piece.start, end }, buffer, &pool).await?;
+        if end < piece.end {
+            break;
+        }
+    }
+    if exact && end < span.end {
+        return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start))
+            .hint("what came was written; give the --length that stdin has"));
+    }
+    if !exact && end == span.end && fill(&mut stdin, &mut [0])? > 0 {
+        let size = output::size(device.geometry().size_bytes());
+        return Err(Failure::new(format!("stdin goes on, but {} ends at {size}", device.name()))
+            .hint("what fits was written; use --length to write only so much"));
+    }
+    Ok(end - span.start)
+}
+
+/// Writes the bytes of `span`; around them, what stands in the same blocks is kept.
+async fn put(
+    device: &dyn BlockDevice,
+    span: Span,
+    data: block::Buffer,
+    pool: &BufferPool,
+) -> Result<(), Failure> {
+    let block_bytes = u64::from(device.geometry().block_bytes);
+    if span.start == span.end {
+        return Ok(());
+    }
+    let range = span.blocks(block_bytes);
+    if span.is_aligned(block_bytes) {
+        return Ok(device.write(range, data.freeze(), false).await?);
+    }
+    let buffer = pool.take((range.count * block_bytes) as usize);
+    let mut whole = device.read(range, buffer).await?;
+    let skip = (span.start - range.lba * block_bytes) as usize;
+    whole[skip..skip + data.len()].copy_from_slice(&data);
+    Ok(device.write(range, whole.freeze(), false).await?)
+}
+
+/// Reads until `buffer` is full or the input ends; returns how many bytes came.
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, Failure> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Failure::new(format!("cannot read stdin: {error}"))),
+        }
+    }
+    Ok(filled)
+}
