@@ -64,7 +64,10 @@ impl RemoteDisk {
     pub async fn open(unit: Unit, url: &Url) -> Result<Self, Error> {
         let identity = unit.identity().await?;
         if identity.qualifier != 0 || identity.device_type != 0 {
-            let what = format!("{url} is no disk (device type {:02x}h)", identity.device_type);
+            let what = match identity.qualifier {
+                0 => format!("{url} is no disk (device type {:02x}h)", identity.device_type),
+                _ => format!("{url}: the target has no such LUN for us"),
+            };
             return Err(Error::new(ErrorKind::Refused, what)
                 .hint("lunar discover lists targets; is the LUN right?"));
         }
