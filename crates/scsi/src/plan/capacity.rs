@@ -46,7 +46,7 @@ fn last_lba(unit: &BlockUnit) -> u64 {
 /// PMI the address must be 0.
 fn check_pmi(pmi: bool, lba: u64, last: u64) -> Result<(), Refusal> {
     if !pmi && lba != 0 {
-        return Err(Sense::invalid_field_in_cdb(2, Some(7)).into());
+        return Err(Sense::invalid_field_in_cdb(2, None).into());
     }
     if pmi && lba > last {
         return Err(Sense::LBA_OUT_OF_RANGE.with_information(lba).into());

@@ -93,7 +93,7 @@ fn write_same_range(unit: &BlockUnit, blocks: crate::cdb::sbc::Blocks) -> Result
     let range = within(unit, blocks.lba, blocks.count)?;
     let longest = BlockLimits::of(unit.options()).write_same_blocks_max;
     if range.count == 0 || range.count > u64::from(longest) {
-        return Err(Sense::invalid_field_in_cdb(blocks.count_at, Some(7)));
+        return Err(Sense::invalid_field_in_cdb(blocks.count_at, None));
     }
     Ok(range)
 }

@@ -35,7 +35,7 @@ pub(crate) fn unprotected(request: &Request<'_>) -> Result<Blocks, Sense> {
 pub(crate) fn transfer(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
     let range = within(unit, blocks.lba, blocks.count)?;
     if blocks.count > u64::from(unit.options().transfer_blocks_max) {
-        return Err(Sense::invalid_field_in_cdb(blocks.count_at, Some(7)));
+        return Err(Sense::invalid_field_in_cdb(blocks.count_at, None));
     }
     Ok(range)
 }

@@ -1,0 +1,12 @@
+//! A block unit as a target uses it: CDBs in, plans and refusals out.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod absent;
+mod blocks;
+mod dispatch;
+mod medium;
+mod properties;
+mod provisioning;
+mod report;
+mod reserve;
+mod support;
