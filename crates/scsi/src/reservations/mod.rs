@@ -12,7 +12,9 @@ mod report;
 mod state;
 mod transport;
 
-pub use out::{OutRequest, Outcome};
+pub use moving::{MoveFlags, MoveParameters};
+pub use out::{OutAction, OutFlags, OutParameters, OutRequest, Outcome};
+pub use report::{Capabilities, FullStatus, HeldReservation, InAction, ReportHeader};
 
 use crate::unit::{InitiatorPort, TargetPort};
 use alloc::vec::Vec;
