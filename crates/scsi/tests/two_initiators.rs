@@ -1,5 +1,6 @@
 //! Two initiators at one unit, CDB by CDB: reservations, who is told what, and mode parameters,
 //! in the order in which conformance suites go about them.
+#![allow(clippy::unwrap_used)]
 
 use scsi::plan::{NexusId, Plan, Refusal};
 use scsi::sense::{Sense, SenseKey};
