@@ -48,6 +48,8 @@ pub(super) struct Disk {
     pub(super) direct: Option<DirectAlignment>,
     pub(super) inline_read: InlineRead,
     pub(super) granularity_bytes: u32,
+    /// What a block device clears is a multiple of this; 1: any range.
+    pub(super) sector_bytes: u32,
     pub(super) ranges: RangeLock,
     /// For transfers the direct way cannot do as they come.
     pub(super) bounce: BufferPool,
@@ -140,7 +142,7 @@ impl Pace {
         }
     }
 
-    fn measure<T>(&self, write: impl FnOnce() -> T) -> T {
+    pub(super) fn measure<T>(&self, write: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let result = write();
         if begin.elapsed() > SLOW_WRITE {

@@ -55,8 +55,7 @@ pub(super) enum LockError {
     System(#[source] io::Error),
 }
 
-/// Locks `file` until it is closed. A writer keeps out everyone but those who read without a claim
-/// to consistency (`qemu-img info -U`); readers share with readers.
+/// Locks `file` until it is closed. A writer keeps out everyone, readers share with readers.
 pub(super) fn lock(file: &File, writer: bool) -> Result<(), LockError> {
     let operation = if writer {
         FlockOperation::NonBlockingLockExclusive
@@ -68,12 +67,9 @@ pub(super) fn lock(file: &File, writer: bool) -> Result<(), LockError> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use(file)),
         Err(errno) => return Err(LockError::System(errno.into())),
     }
-    let used: &[i64] = if writer {
-        &[CONSISTENT_READ, WRITE, WRITE_UNCHANGED, RESIZE]
-    } else {
-        &[CONSISTENT_READ]
-    };
-    let not_shared = &[WRITE, WRITE_UNCHANGED, RESIZE];
+    let all: &[i64] = &[CONSISTENT_READ, WRITE, WRITE_UNCHANGED, RESIZE];
+    let changes: &[i64] = &[WRITE, WRITE_UNCHANGED, RESIZE];
+    let (used, not_shared) = if writer { (all, all) } else { (&all[..1], changes) };
     for permission in used {
         lock_byte(file, USED + permission).map_err(LockError::System)?;
     }

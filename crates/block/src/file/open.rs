@@ -12,6 +12,7 @@ use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Mode of a new file: what initiators store is nobody else's business.
 const NEW_FILE_MODE: u32 = 0o600;
@@ -21,6 +22,10 @@ const BOUNCE_BYTES: usize = 32 << 20;
 
 /// Coarser deallocation than this is not advertised; parts of it are zeroed then.
 const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
+
+/// Programs that set up and look at block devices claim them for a moment, too.
+const CLAIM_TRIES_MAX: u32 = 10;
+const CLAIM_PAUSE: Duration = Duration::from_millis(20);
 
 /// `f_type` of a file system in memory; statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -119,9 +124,10 @@ impl Opening<'_> {
         }
         let mut new = OpenOptions::new();
         let file = self.open_file(new.create_new(true).mode(NEW_FILE_MODE), false)?;
-        let made = lock(&file, true).map_err(|e| self.not_locked(e));
-        if let Err(error) = made.and_then(|()| self.give_size(&file, size)) {
-            // It is ours, and still empty or useless. That it stays is no reason for another error.
+        // Who gets the lock in between has taken the empty file for its own.
+        lock(&file, true).map_err(|e| self.not_locked(e))?;
+        if let Err(error) = self.give_size(&file, size) {
+            // That it cannot be removed either is no reason for another error.
             let _ = std::fs::remove_file(&self.options.path);
             return Err(error);
         }
@@ -138,7 +144,19 @@ impl Opening<'_> {
             flags |= OFlags::EXCL;
         }
         how.read(true).write(!self.options.read_only).custom_flags(flags.bits() as i32);
-        how.open(&self.options.path).map_err(|error| {
+        let busy = |result: &io::Result<File>| {
+            let error = result.as_ref().err().and_then(Errno::from_io_error);
+            error == Some(Errno::BUSY)
+        };
+        let mut opened = how.open(&self.options.path);
+        for _ in 1..CLAIM_TRIES_MAX {
+            if !busy(&opened) {
+                break;
+            }
+            std::thread::sleep(CLAIM_PAUSE);
+            opened = how.open(&self.options.path);
+        }
+        opened.map_err(|error| {
             let what = match Errno::from_io_error(&error) {
                 Some(Errno::INVAL) if self.options.direct => {
                     "direct I/O is not possible on this file system; use buffered I/O"
@@ -196,10 +214,10 @@ impl Opening<'_> {
             None
         };
         let granularity = u32::try_from(metadata.blksize()).unwrap_or(PAGE_BYTES as u32);
+        let sector = |file: &File| rustix::fs::ioctl_blksszget(file).unwrap_or(PAGE_BYTES as u32);
         Ok(Disk {
             name: Arc::clone(&self.name),
             inline_read: inline_read(&file),
-            file,
             geometry,
             read_only: self.options.read_only,
             thin: self.options.thin,
@@ -208,9 +226,11 @@ impl Opening<'_> {
                 .checked_next_power_of_two()
                 .unwrap_or(GRANULARITY_BYTES_MAX)
                 .clamp(geometry.block_bytes, GRANULARITY_BYTES_MAX),
+            sector_bytes: if is_device { sector(&file) } else { 1 },
             ranges: RangeLock::default(),
             bounce: BufferPool::new(BOUNCE_BYTES),
             pace: Pace::new(),
+            file,
         })
     }
 

@@ -13,6 +13,9 @@ use std::ops::Range;
 /// turn.
 const STEP_BYTES: u64 = 1 << 30;
 
+/// Of a longer prefetch only so much is done: the cache is for others too.
+const PREFETCH_BYTES_MAX: u64 = 64 << 20;
+
 /// Zeroes that are written by hand go out in pieces of this.
 const ZEROES_BYTES: usize = 1 << 20;
 
@@ -22,28 +25,45 @@ impl Disk {
         if !self.thin {
             return self.zero(bytes);
         }
-        for step in steps(bytes, STEP_BYTES) {
-            match self.fallocate(FallocateFlags::PUNCH_HOLE, &step) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.zero(&step)?,
-                done => done?,
-            }
-        }
-        Ok(())
+        self.by_sectors(bytes, |step| match self.fallocate(FallocateFlags::PUNCH_HOLE, step) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.zero(step),
+            done => Ok(done?),
+        })
     }
 
     /// Makes `bytes` read as zeroes and keeps their room.
     pub(super) fn zero(&self, bytes: &Range<u64>) -> io::Result<()> {
-        for step in steps(bytes, STEP_BYTES) {
-            match self.fallocate(FallocateFlags::ZERO_RANGE, &step) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.write_zeroes(&step)?,
-                done => done?,
-            }
+        self.by_sectors(bytes, |step| match self.fallocate(FallocateFlags::ZERO_RANGE, step) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(step),
+            done => Ok(done?),
+        })
+    }
+
+    /// Clears the whole sectors of `bytes` step by step; zeroes are written to parts of a sector,
+    /// which a block device does not clear.
+    fn by_sectors(
+        &self,
+        bytes: &Range<u64>,
+        clear: impl Fn(&Range<u64>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let sector = u64::from(self.sector_bytes);
+        let start = bytes.start.next_multiple_of(sector);
+        let end = bytes.end - bytes.end % sector;
+        if start >= end {
+            return self.write_zeroes(bytes);
         }
-        Ok(())
+        self.write_zeroes(&(bytes.start..start))?;
+        for step in steps(&(start..end), STEP_BYTES) {
+            clear(&step)?;
+        }
+        self.write_zeroes(&(end..bytes.end))
     }
 
     fn write_zeroes(&self, bytes: &Range<u64>) -> io::Result<()> {
-        let zeroes = self.bounce.take_zeroed(ZEROES_BYTES);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let zeroes = self.bounce.take_zeroed(ZEROES_BYTES.min((bytes.end - bytes.start) as usize));
         for piece in steps(bytes, ZEROES_BYTES as u64) {
             self.write(&piece, &zeroes[..(piece.end - piece.start) as usize])?;
         }
@@ -106,14 +126,16 @@ impl Disk {
         }
     }
 
-    /// Has the kernel read `bytes` into its cache.
+    /// Has the kernel read the first of `bytes` into its cache.
     pub(super) fn prefetch(&self, bytes: &Range<u64>) {
-        let Some(len) = NonZeroU64::new(bytes.end - bytes.start) else { return };
+        let len = (bytes.end - bytes.start).min(PREFETCH_BYTES_MAX);
+        let Some(len) = NonZeroU64::new(len) else { return };
         // A hint: whether it is followed shows in no result.
         let _ = rustix::fs::fadvise(&self.file, bytes.start, Some(len), Advice::WillNeed);
     }
 }
 
+/// `bytes`, cut into pieces of `step`.
 fn steps(bytes: &Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
     let end = bytes.end;
     let mut at = bytes.start;

@@ -1,6 +1,7 @@
 //! What is particular to files; what all disks have in common is in the contract test.
 
 use super::*;
+use crate::ExtentState;
 use crate::contract::Contract;
 use std::path::PathBuf;
 
@@ -124,4 +125,171 @@ fn contract_thick() {
 #[test]
 fn contract_direct() {
     keeps_the_contract(|options| FileOptions { direct: true, ..options }, 4096);
+}
+
+/// Past the page cache where direct I/O goes in units larger than a block: neighbours in one unit
+/// do not lose each other's writes.
+#[test]
+fn contract_direct_in_larger_units() {
+    let scratch = Scratch::new();
+    let next = std::sync::atomic::AtomicU32::new(0);
+    let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
+        let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut disk = open::open(&FileOptions {
+            path: scratch.0.join(format!("{number}.img")),
+            block_bytes: shape.block_bytes,
+            physical_block_bytes: shape.physical_block_bytes,
+            direct: true,
+            ..scratch.options(shape.size_bytes())
+        })
+        .unwrap();
+        let alignment = direct::DirectAlignment { memory_bytes: 4096, offset_bytes: 8192 };
+        disk.direct = Some(alignment);
+        FileDevice::with_sync(Arc::new(disk), || Ok(()))
+    };
+    Contract::new(&make).sizes_in(8192).run();
+}
+
+/// Unmapping gives room back, zeroing takes or keeps it; a thick file always keeps it, and its map
+/// says so.
+#[test]
+fn room() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::new();
+    let thick_path = scratch.0.join("thick.img");
+    let thick = FileOptions { thin: false, path: thick_path.clone(), ..scratch.options(1 << 20) };
+    let room = |path: &PathBuf| std::fs::metadata(path).unwrap().blocks() * 512;
+    let all = BlockRange::new(0, 2048);
+    let half = BlockRange::new(1024, 1024);
+    let write = |device: &FileDevice| {
+        block_on(device.write(all, Bytes::from(vec![7; 1 << 20]), true)).unwrap();
+    };
+    let path = scratch.options(1 << 20).path;
+    let device = FileDevice::open(scratch.options(1 << 20)).unwrap();
+    assert!(room(&path) < 64 << 10);
+    write(&device);
+    assert!(room(&path) >= 1 << 20);
+    block_on(device.unmap(half, true)).unwrap();
+    assert!((1 << 19..(1 << 19) + (64 << 10)).contains(&room(&path)), "{}", room(&path));
+    let mapped = Extent { range: BlockRange::new(0, 1024), state: ExtentState::Mapped };
+    let unmapped = Extent { range: half, state: ExtentState::Unmapped };
+    assert_eq!(block_on(device.status(all, 9)).unwrap(), [mapped, unmapped]);
+    block_on(device.write_zeroes(all, true, true)).unwrap();
+    assert!(room(&path) < 64 << 10);
+
+    let device = FileDevice::open(thick).unwrap();
+    write(&device);
+    block_on(device.unmap(half, true)).unwrap();
+    assert!(room(&thick_path) >= 1 << 20);
+    let mapped = Extent { range: all, state: ExtentState::Mapped };
+    assert_eq!(block_on(device.status(all, 9)).unwrap(), [mapped]);
+}
+
+/// Durable writes of many tasks share syncs, and none returns before a sync that began after it.
+#[test]
+fn syncs_are_shared() {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    let scratch = Scratch::new();
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let syncs = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&syncs);
+    let device = FileDevice::with_sync(Arc::clone(&disk), move || {
+        count.fetch_add(1, SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        Ok(())
+    });
+    let write = |lba| device.write(BlockRange::new(lba, 1), Bytes::from(vec![1; 512]), true);
+    let results = block_on(futures_util::future::join_all((0..500).map(write)));
+    assert!(results.iter().all(Result::is_ok));
+    let syncs = syncs.load(SeqCst);
+    assert!((1..=20).contains(&syncs), "{syncs} syncs for 500 writes");
+}
+
+/// After a sync has failed, the first to know hears `Medium`, all later changes `Poisoned`; reads
+/// go on, and what waited for that sync is not told GOOD.
+#[test]
+fn poisoned() {
+    let scratch = Scratch::new();
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let device = FileDevice::with_sync(disk, || Err(io::Error::from_raw_os_error(5)));
+    let one = BlockRange::new(0, 1);
+    let write = |durable| device.write(one, Bytes::from(vec![1; 512]), durable);
+    let both = async { futures_util::future::join(write(true), write(true)).await };
+    let (first, second) = block_on(both);
+    assert_eq!(first.unwrap_err().kind, ErrorKind::Medium);
+    let second = second.unwrap_err().kind;
+    assert!(matches!(second, ErrorKind::Medium | ErrorKind::Poisoned));
+    for durable in [false, true] {
+        assert_eq!(block_on(write(durable)).unwrap_err().kind, ErrorKind::Poisoned);
+        let zeroed = block_on(device.write_zeroes(one, true, durable));
+        assert_eq!(zeroed.unwrap_err().kind, ErrorKind::Poisoned);
+    }
+    assert_eq!(block_on(device.flush()).unwrap_err().kind, ErrorKind::Poisoned);
+    let pool = crate::BufferPool::default();
+    block_on(device.read(one, pool.take(512))).unwrap();
+}
+
+/// A file that shrank under the device gives `Medium` with the blocks, not zeroes.
+#[test]
+fn shrunk() {
+    let scratch = Scratch::new();
+    let pool = crate::BufferPool::default();
+    for direct in [false, true] {
+        let options = FileOptions {
+            direct,
+            path: scratch.0.join(format!("{direct}.img")),
+            ..scratch.options(1 << 20)
+        };
+        let device = FileDevice::open(options.clone()).unwrap();
+        let other = std::fs::OpenOptions::new().write(true).open(&options.path).unwrap();
+        other.set_len(1 << 19).unwrap();
+        let range = BlockRange::new(1000, 1000);
+        let error = block_on(device.read(range, pool.take(512_000))).unwrap_err();
+        assert_eq!((error.kind, error.range), (ErrorKind::Medium, Some(range)));
+    }
+    assert_eq!(pool.in_use_bytes(), 0);
+}
+
+/// After a slow write, the next ones are left to workers for a while.
+#[test]
+fn slow_writes_leave_the_core() {
+    let scratch = Scratch::new();
+    let disk = open::open(&scratch.options(1 << 20)).unwrap();
+    let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
+    // The machine may be slow by itself, but not every time.
+    assert!((0..20).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        inline()
+    }));
+    disk.pace.measure(|| std::thread::sleep(std::time::Duration::from_millis(10)));
+    assert!(!inline());
+}
+
+/// No runtime is needed, and what is dropped half-way gives its buffers back.
+#[test]
+fn without_a_runtime() {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let scratch = Scratch::new();
+    let pool = crate::BufferPool::default();
+    let device =
+        FileDevice::open(FileOptions { direct: true, ..scratch.options(1 << 20) }).unwrap();
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    for lba in 0..20 {
+        let range = BlockRange::new(lba * 8, 8);
+        let mut write = device.write(range, pool.take_zeroed(4096).freeze(), lba % 2 == 0);
+        while write.as_mut().poll(&mut context).is_pending() {
+            std::thread::park();
+        }
+        // Begun, and given up.
+        let mut read = device.read(range, pool.take(4096));
+        let _ = read.as_mut().poll(&mut context);
+    }
+    drop(device);
+    assert_eq!(pool.in_use_bytes(), 0);
 }
