@@ -1,13 +1,20 @@
-//! The target role of a session: the values at its border.
+//! The target role of a session: the values at its border, and the machine.
+
+mod machine;
+mod management;
+mod window;
+
+pub use machine::{SessionLimits, TargetSession};
 
 use crate::framing::TaskId;
-use crate::pdu::{ManagementFunction, ManagementResponse};
+use crate::pdu::{LogoutResult, ManagementFunction, ManagementResponse};
 use wire::{Lun, SerialNumber};
 
 /// A connection speaks to its session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ToSession {
-    /// A request with a CmdSN arrived (its header; its payload may still be on the way).
+    /// A request with a CmdSN arrived, its data segment whole: one that was damaged does not count
+    /// as received, RFC 7143 §7.3.
     Arrived {
         /// The connection's own number for this request, to recognise the answer.
         ticket: u64,
@@ -29,6 +36,8 @@ pub enum ToSession {
     },
     /// This connection met a format error: all connections must go. RFC 7143 §7.7.
     DropSession,
+    /// The initiator has acknowledged all that was sent before [`ToConnection::Fence`] of this id.
+    Fenced(u64),
 }
 
 /// What kind of request arrived, as far as the session must know.
@@ -84,7 +93,13 @@ pub enum ToConnection {
         max_cmd_sn: SerialNumber,
     },
     /// Abort this task; send no response for it; say `TaskEnded` once it is quiet.
-    AbortTask(TaskId),
+    AbortTask {
+        /// Which.
+        task: TaskId,
+        /// Quiet includes that the initiator has sent the data it was asked for.
+        /// RFC 7143 §4.2.3.3.
+        drain: bool,
+    },
     /// Send the response of a task management function.
     ManagementDone {
         /// Of which request.
@@ -92,6 +107,17 @@ pub enum ToConnection {
         /// How it ended.
         response: ManagementResponse,
     },
+    /// The answer to [`ToSession::Logout`]: send the Logout Response. If it was this connection or
+    /// the session that was logged out, then close.
+    LogoutDone(LogoutResult),
+    /// Say [`ToSession::Fenced`] once the initiator has acknowledged all that was sent so far, and
+    /// send no SCSI response until `Release`. RFC 7143 §4.2.2.3.3.
+    Fence {
+        /// To be told back.
+        id: u64,
+    },
+    /// The fence is gone.
+    Release,
     /// Close; the session ends, or this connection is replaced.
     Close,
 }
@@ -101,7 +127,8 @@ pub enum ToConnection {
 pub enum Input {
     /// From connection `cid`.
     Connection(u16, ToSession),
-    /// A further connection, after its login. The driver has closed an older one with that CID.
+    /// A connection, once its login is through, the leading one as well. The driver has closed an
+    /// older one with that CID.
     Join(u16),
     /// The executor is through with a management function.
     Managed {

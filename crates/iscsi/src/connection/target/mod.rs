@@ -1,13 +1,29 @@
-//! The target role of a connection: the values at its border.
+//! The target role of a connection: the values at its border, and the machine.
+
+mod command;
+mod full_feature;
+mod limits;
+mod machine;
+mod numbering;
+mod response;
+mod service;
+mod task;
+mod transfer;
+
+pub use limits::ConnectionLimits;
+pub use machine::TargetConnection;
 
 use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::login::{Claim, Identified, Join, Joined};
 use crate::pdu::{LoginStatus, TaskAttribute};
 use crate::session::target::{ToConnection, ToSession};
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::{Lun, Time};
+
+type Outputs = VecDeque<Output>;
 
 /// What a target connection is told.
 #[derive(Clone, Debug)]
@@ -83,11 +99,14 @@ pub enum Output {
     Run(TaskId),
     /// Stop it if that can be done, run it no further if it is not running; free its buffer. The
     /// executor answers `Done` (the outcome is ignored) once the task can have no effect any more.
+    /// Also comes for a task that was never started but for which there was a `Receive`: then it
+    /// only frees the buffer, and an answer is welcome but not waited for.
     Abort(TaskId),
     /// Text that arrived is over, the login is through: the driver switches digests on now, in
     /// both directions, after what was sent so far.
     FullFeature(crate::text::ConnectionParameters),
-    /// Nothing more will be sent: flush what was, then close the socket.
+    /// The last output: flush what was sent, then close the socket. It comes after every task is
+    /// quiet and the session was told `ConnectionClosed`; the machine may be dropped.
     Close(CloseReason),
     /// Nothing to do until then (`None`: until the next input).
     Wait(Option<Time>),
@@ -150,3 +169,6 @@ pub enum CloseReason {
     /// We are stopping, or another login took the session's or the connection's place.
     Dropped,
 }
+
+#[cfg(test)]
+mod tests;

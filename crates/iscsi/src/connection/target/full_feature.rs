@@ -1,0 +1,466 @@
+//! The full feature phase of one connection: what arrives is judged, numbered requests go to the
+//! session and come back when it is their turn. RFC 7143 §4.2, §7, §11.
+
+use super::limits::seconds;
+use super::numbering::Numbering;
+use super::task::Tasks;
+use super::transfer::Underway;
+use super::{CloseReason, ConnectionLimits, Outputs};
+use super::{Input, Output};
+use crate::framing::{Header, Pdu, Place, TaskId};
+use crate::login::SessionType;
+use crate::login::target::Established;
+use crate::pdu::{
+    FinalFlag, FirstByte, LogoutRequest, NopOut, Opcode, Reject, RejectReason, TAG_RESERVED,
+    TaskManagementRequest, TextRequest,
+};
+use crate::session::target::{Arrival, ToConnection, ToSession};
+use crate::text::exchange::TargetExchange;
+use crate::text::{ConnectionParameters, SessionParameters};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use wire::{Field, SerialNumber, Time, U24};
+
+/// Where every PDU from an initiator carries CmdSN (if it has one) and ExpStatSN.
+const AT_CMD_SN: usize = 24;
+const AT_EXP_STAT_SN: usize = 28;
+
+/// Why a PDU is not acted upon.
+pub(super) enum Refusal {
+    /// Reject it and go on.
+    Reject(RejectReason),
+    /// A format error: the session ends. RFC 7143 §7.7.
+    Format(&'static str),
+    /// Forget it without a word.
+    Ignore,
+}
+
+/// A request on its way to and through the session.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) header: Header,
+    pub(super) immediate: bool,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) body: Body,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Command(TaskId),
+    Management(TaskManagementRequest),
+    NopOut(NopOut, Bytes),
+    Text(TextRequest, Bytes),
+    Logout(LogoutRequest),
+}
+
+/// What the data segment under way belongs to.
+#[derive(Debug, Default)]
+pub(super) enum Receiving {
+    /// To nothing, or to a PDU that was refused.
+    #[default]
+    Nothing,
+    Request(Request, Place),
+    DataOut {
+        header: Header,
+        task: TaskId,
+        underway: Underway,
+        place: Place,
+    },
+}
+
+/// How far the connection is from its end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Ending {
+    Open,
+    /// An Asynchronous Message asked for a logout until then.
+    LogoutAsked(Time),
+    /// The session carries out a logout of this connection.
+    LoggingOut {
+        initiator_task_tag: u32,
+    },
+    /// Tasks are becoming quiet.
+    Closing(CloseReason),
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Ping {
+    pub(super) sent: Time,
+}
+
+/// Everything sent so far is to be acknowledged. RFC 7143 §4.2.2.3.3.
+#[derive(Debug)]
+pub(super) struct Fence {
+    pub(super) id: u64,
+    pub(super) last_sent: SerialNumber,
+}
+
+#[derive(Debug)]
+pub(super) struct FullFeature {
+    pub(super) limits: ConnectionLimits,
+    pub(super) session: SessionParameters,
+    pub(super) parameters: ConnectionParameters,
+    pub(super) cid: u16,
+    pub(super) numbering: Numbering,
+    pub(super) tasks: Tasks,
+    pub(super) requests: BTreeMap<u64, Request>,
+    next_ticket: u64,
+    /// Requests the session has given no verdict for.
+    unjudged: usize,
+    receiving: Receiving,
+    pub(super) text: TargetExchange,
+    /// The Text Request that is being answered: where the answer goes, what a Reject quotes.
+    pub(super) text_request: Option<Header>,
+    pub(super) fences: VecDeque<Fence>,
+    /// Responses wait for the end of a fence, in this order.
+    pub(super) held: Option<Vec<TaskId>>,
+    pub(super) heard: Time,
+    pub(super) ping: Option<Ping>,
+    pub(super) ending: Ending,
+    /// Logouts of other connections that the session carries out; their tags, in order.
+    pub(super) other_logouts: VecDeque<u32>,
+}
+
+impl FullFeature {
+    pub(super) fn new(now: Time, limits: ConnectionLimits, login: Established) -> Self {
+        let (join, joined) = (login.join, login.joined);
+        Self {
+            session: join.session,
+            parameters: join.connection,
+            cid: join.claim.cid,
+            numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
+            tasks: Tasks::default(),
+            requests: BTreeMap::new(),
+            next_ticket: 0,
+            unjudged: 0,
+            receiving: Receiving::Nothing,
+            text: TargetExchange::new(join.session.session_type, join.claim.target_name),
+            text_request: None,
+            fences: VecDeque::new(),
+            held: None,
+            heard: now,
+            ping: None,
+            ending: Ending::Open,
+            other_logouts: VecDeque::new(),
+            limits,
+        }
+    }
+
+    pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
+        match input {
+            Input::Header(header) => self.on_header(now, header, out),
+            Input::Payload { data, digest_ok } => {
+                self.heard = now;
+                let receiving = core::mem::take(&mut self.receiving);
+                self.complete(receiving, data, digest_ok, out);
+            }
+            Input::HeaderDigestError => {
+                // RFC 7143 §7.8: the next header cannot be found.
+                self.close(CloseReason::Violation("a header digest is wrong".into()), out);
+            }
+            Input::Targets(records) => self.on_targets(&records, out),
+            Input::Session(message) => self.on_session(now, message, out),
+            Input::Wants { task, data_out_bytes } => self.on_wants(task, data_out_bytes, out),
+            Input::Done { task, outcome } => self.on_done(task, outcome, out),
+            Input::Deadline => self.on_deadline(now, out),
+            Input::PeerClosed => self.close(CloseReason::Ended, out),
+            Input::Shutdown { within_seconds } => self.on_shutdown(now, within_seconds, out),
+            // Of a login that is over.
+            Input::Identified(_) | Input::Joined(_) => {}
+        }
+    }
+
+    pub(super) fn can_receive(&self) -> bool {
+        self.unjudged < self.limits.unjudged_requests_max.max(1)
+    }
+
+    pub(super) fn is_discovery(&self) -> bool {
+        self.session.session_type == SessionType::Discovery
+    }
+
+    /// Requests are still acted upon.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.ending, Ending::Open | Ending::LogoutAsked(_))
+    }
+
+    fn on_header(&mut self, now: Time, header: Header, out: &mut Outputs) {
+        self.heard = now;
+        self.ping = None;
+        let has_data = header.data_segment_bytes() > 0;
+        let exp_stat_sn = SerialNumber::get(&header.bhs[AT_EXP_STAT_SN..AT_EXP_STAT_SN + 4]);
+        self.numbering.acknowledge(exp_stat_sn);
+        self.pass_fences(out);
+        let judged = if self.is_open() { self.judge(&header, out) } else { Err(Refusal::Ignore) };
+        match judged {
+            Ok(receiving) if has_data => {
+                out.push_back(Output::Receive(receiving.place()));
+                self.receiving = receiving;
+                return;
+            }
+            Ok(receiving) => return self.complete(receiving, Bytes::new(), true, out),
+            Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
+            Err(Refusal::Format(what)) => self.drop_session(what, out),
+            Err(Refusal::Ignore) => {}
+        }
+        if has_data && self.ending != Ending::Closed {
+            out.push_back(Output::Receive(Place::Discard));
+        }
+    }
+
+    /// What all headers have in common, then each kind. RFC 7143 §11.2.1.
+    fn judge(&mut self, header: &Header, out: &mut Outputs) -> Result<Receiving, Refusal> {
+        let opcode = header.opcode();
+        let bytes = header.data_segment_bytes();
+        if bytes > self.parameters.receive_data_segment_bytes_max {
+            return Err(Refusal::Format("a data segment over MaxRecvDataSegmentLength"));
+        }
+        if !header.ahs.is_empty() && opcode != Opcode::SCSI_COMMAND {
+            return Err(Refusal::Format("an additional header segment where none belongs"));
+        }
+        let allowed = [Opcode::NOP_OUT, Opcode::TEXT_REQUEST, Opcode::LOGOUT_REQUEST];
+        if self.is_discovery() && !allowed.contains(&opcode) {
+            return Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR));
+        }
+        match opcode {
+            Opcode::SCSI_COMMAND => self.judge_command(header),
+            Opcode::DATA_OUT => self.judge_data_out(header, out),
+            Opcode::NOP_OUT => self.judge_nop_out(header),
+            Opcode::TASK_MANAGEMENT_REQUEST => self.judge_management(header),
+            Opcode::TEXT_REQUEST => self.judge_text(header),
+            Opcode::LOGOUT_REQUEST => self.judge_logout(header),
+            // A recovery level was not agreed to: nothing is kept to be sent again.
+            Opcode::SNACK_REQUEST => Err(Refusal::Reject(RejectReason::SNACK_REJECT)),
+            Opcode::LOGIN_REQUEST => Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)),
+            _ => Err(Refusal::Reject(RejectReason::COMMAND_NOT_SUPPORTED)),
+        }
+    }
+
+    fn judge_nop_out(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = NopOut::decode(&header.bhs);
+        if pdu.initiator_task_tag == TAG_RESERVED && pdu.first.is_immediate() {
+            // The answer to a ping, or an acknowledgement: both are done.
+            return Err(Refusal::Ignore);
+        }
+        self.judge_request(header, Place::Control, Body::NopOut(pdu, Bytes::new()))
+    }
+
+    fn judge_management(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = TaskManagementRequest::decode(&header.bhs);
+        if pdu.data_segment_length.value() != 0 {
+            return Err(Refusal::Format("a task management request with data"));
+        }
+        self.judge_tag(pdu.initiator_task_tag)?;
+        self.judge_request(header, Place::Discard, Body::Management(pdu))
+    }
+
+    fn judge_text(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = TextRequest::decode(&header.bhs);
+        if pdu.initiator_task_tag == TAG_RESERVED {
+            return Err(Refusal::Format("the reserved Initiator Task Tag"));
+        }
+        self.judge_request(header, Place::Control, Body::Text(pdu, Bytes::new()))
+    }
+
+    fn judge_logout(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+        let pdu = LogoutRequest::decode(&header.bhs);
+        if pdu.data_segment_length.value() != 0 {
+            return Err(Refusal::Format("a logout request with data"));
+        }
+        if pdu.reason().name().is_none() {
+            return Err(Refusal::Format("a logout reason that is reserved"));
+        }
+        if pdu.initiator_task_tag == TAG_RESERVED {
+            return Err(Refusal::Format("the reserved Initiator Task Tag"));
+        }
+        self.judge_request(header, Place::Discard, Body::Logout(pdu))
+    }
+
+    /// A tag for a new task must be free. RFC 7143 §4.2.2.1, §11.2.1.8.
+    pub(super) fn judge_tag(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
+        if initiator_task_tag == TAG_RESERVED {
+            return Err(Refusal::Format("the reserved Initiator Task Tag"));
+        }
+        let managing = |request: &Request| {
+            matches!(&request.body, Body::Management(pdu)
+                if pdu.initiator_task_tag == initiator_task_tag)
+        };
+        if self.tasks.with_tag(initiator_task_tag).is_some() || self.requests.values().any(managing)
+        {
+            return Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS));
+        }
+        Ok(())
+    }
+
+    /// What all requests with a CmdSN have in common.
+    pub(super) fn judge_request(
+        &self,
+        header: &Header,
+        place: Place,
+        body: Body,
+    ) -> Result<Receiving, Refusal> {
+        let immediate = header.is_immediate();
+        let cmd_sn = SerialNumber::get(&header.bhs[AT_CMD_SN..AT_CMD_SN + 4]);
+        if !immediate && self.numbering.is_past(cmd_sn) {
+            return Err(Refusal::Ignore);
+        }
+        if immediate && self.immediate() >= self.limits.immediate_commands_max {
+            return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
+        }
+        Ok(Receiving::Request(Request { header: header.clone(), immediate, cmd_sn, body }, place))
+    }
+
+    /// Immediate requests that are known: tasks, and what else waits in the session.
+    fn immediate(&self) -> usize {
+        let others = self
+            .requests
+            .values()
+            .filter(|request| request.immediate && !matches!(request.body, Body::Command(_)));
+        self.tasks.immediate() + others.count()
+    }
+
+    /// A PDU is whole.
+    fn complete(&mut self, receiving: Receiving, data: Bytes, digest_ok: bool, out: &mut Outputs) {
+        if !self.is_open() {
+            return;
+        }
+        match receiving {
+            Receiving::Nothing => {}
+            Receiving::Request(request, _) if !digest_ok => {
+                // RFC 7143 §7.3: its CmdSN does not count as received.
+                self.reject(&request.header, RejectReason::DATA_DIGEST_ERROR, out);
+                if let Body::Command(task) = request.body {
+                    self.forget_task(task, out);
+                }
+            }
+            Receiving::Request(mut request, _) => {
+                if let Body::NopOut(_, whole) | Body::Text(_, whole) = &mut request.body {
+                    *whole = data;
+                }
+                self.announce(request, out);
+            }
+            Receiving::DataOut { header, task, underway, .. } => {
+                if !digest_ok {
+                    self.reject(&header, RejectReason::DATA_DIGEST_ERROR, out);
+                }
+                self.data_arrived(task, underway, digest_ok, out);
+            }
+        }
+    }
+
+    /// Tells the session of a request that is whole.
+    fn announce(&mut self, request: Request, out: &mut Outputs) {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let arrival = match &request.body {
+            Body::Command(task) => {
+                let Some(entry) = self.tasks.get_mut(*task) else { return };
+                Arrival::Command {
+                    task: *task,
+                    initiator_task_tag: entry.initiator_task_tag,
+                    lun: entry.task.lun,
+                }
+            }
+            Body::Management(pdu) => Arrival::Management {
+                initiator_task_tag: pdu.initiator_task_tag,
+                function: pdu.function(),
+                lun: pdu.lun,
+                referenced_task_tag: pdu.referenced_task_tag,
+                ref_cmd_sn: pdu.ref_cmd_sn,
+            },
+            Body::NopOut(..) | Body::Text(..) | Body::Logout(_) => Arrival::Other,
+        };
+        out.push_back(Output::ToSession(ToSession::Arrived {
+            ticket,
+            immediate: request.immediate,
+            cmd_sn: request.cmd_sn,
+            request: arrival,
+        }));
+        self.unjudged += 1;
+        self.requests.insert(ticket, request);
+    }
+
+    fn on_session(&mut self, now: Time, message: ToConnection, out: &mut Outputs) {
+        match message {
+            ToConnection::Verdict { ticket, accepted } => {
+                self.unjudged = self.unjudged.saturating_sub(1);
+                if !accepted
+                    && let Some(request) = self.requests.remove(&ticket)
+                    && let Body::Command(task) = request.body
+                {
+                    self.forget_task(task, out);
+                }
+            }
+            ToConnection::Deliver { ticket } => {
+                if let Some(request) = self.requests.remove(&ticket) {
+                    self.deliver(request, out);
+                }
+            }
+            ToConnection::Window { exp_cmd_sn, max_cmd_sn } => {
+                self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
+            }
+            ToConnection::AbortTask { task, drain } => {
+                let until = drain.then(|| now.after(seconds(self.limits.quiesce_seconds)));
+                self.abort_task(task, until, out);
+            }
+            ToConnection::ManagementDone { initiator_task_tag, response } => {
+                self.management_done(initiator_task_tag, response, out);
+            }
+            ToConnection::LogoutDone(result) => self.logout_done(result, out),
+            ToConnection::Fence { id } => self.begin_fence(now, id, out),
+            ToConnection::Release => self.end_fence(out),
+            ToConnection::Close => self.close(CloseReason::Dropped, out),
+        }
+    }
+
+    /// It is this request's turn.
+    fn deliver(&mut self, request: Request, out: &mut Outputs) {
+        match request.body {
+            Body::Command(task) => self.start_task(task, out),
+            Body::NopOut(pdu, data) => self.answer_nop_out(&pdu, data, out),
+            Body::Text(pdu, data) => self.answer_text(request.header, &pdu, &data, out),
+            Body::Logout(pdu) => self.begin_logout(&pdu, out),
+            // The session answers these itself.
+            Body::Management(_) => {}
+        }
+    }
+
+    /// Refuses a PDU; its whole header goes back. RFC 7143 §11.17.
+    pub(super) fn reject(&mut self, header: &Header, reason: RejectReason, out: &mut Outputs) {
+        let mut bhs = Reject {
+            first: FirstByte::plain(Opcode::REJECT),
+            flags: FinalFlag::FINAL,
+            reason,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            initiator_task_tag: TAG_RESERVED,
+            stat_sn: SerialNumber(0),
+            exp_cmd_sn: SerialNumber(0),
+            max_cmd_sn: SerialNumber(0),
+            data_sn: 0,
+        }
+        .encode();
+        self.numbering.status(&mut bhs);
+        let mut data = Vec::with_capacity(header.bhs.len() + header.ahs.len());
+        data.extend_from_slice(&header.bhs);
+        data.extend_from_slice(&header.ahs);
+        data.truncate(self.parameters.send_data_segment_bytes_max as usize);
+        out.push_back(Output::Send(Pdu::with_data(bhs, Bytes::from(data))));
+    }
+
+    /// A format error: every connection of the session goes. RFC 7143 §7.7.
+    pub(super) fn drop_session(&mut self, what: &str, out: &mut Outputs) {
+        out.push_back(Output::ToSession(ToSession::DropSession));
+        self.close(CloseReason::Violation(String::from(what)), out);
+    }
+}
+
+impl Receiving {
+    fn place(&self) -> Place {
+        match self {
+            Self::Nothing => Place::Discard,
+            Self::Request(_, place) | Self::DataOut { place, .. } => *place,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The machine: login, then full feature phase, then the end. RFC 7143 §8.1.
+
+use super::full_feature::FullFeature;
+use super::limits::seconds;
+use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
+use crate::framing::{Digests, Place};
+use crate::login::target::{Step, TargetLogin};
+use crate::pdu::Opcode;
+use crate::session::target::{ToConnection, ToSession};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use wire::{SerialNumber, Time};
+
+/// One iSCSI connection in the target role: no socket, no clock, no lock.
+///
+/// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns
+/// [`Output::Wait`]; once before the first `handle` too, for the login's deadline.
+/// [`Output::Close`] is the last output: by then no task of this connection can have an effect any
+/// more and its session knows.
+#[derive(Debug)]
+pub struct TargetConnection {
+    state: State,
+    outputs: Outputs,
+}
+
+#[derive(Debug)]
+enum State {
+    Login(Box<Login>),
+    FullFeature(Box<FullFeature>),
+    Over,
+}
+
+#[derive(Debug)]
+struct Login {
+    limits: ConnectionLimits,
+    login: TargetLogin,
+    /// Known from the first input on.
+    deadline: Option<Time>,
+    /// The session is being made or found.
+    joining: bool,
+    /// Close once the session has answered.
+    closing: Option<CloseReason>,
+}
+
+impl TargetConnection {
+    /// A connection that was just accepted; `first_stat_sn` goes into its first response.
+    pub fn new(limits: ConnectionLimits, first_stat_sn: SerialNumber) -> Self {
+        let login = Login {
+            limits,
+            login: TargetLogin::new(first_stat_sn),
+            deadline: None,
+            joining: false,
+            closing: None,
+        };
+        Self { state: State::Login(Box::new(login)), outputs: Outputs::new() }
+    }
+
+    /// Tells the machine what happened. Infallible: what a peer does wrong is answered on the wire.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match &mut self.state {
+            State::Login(login) => {
+                if let Some(next) = login.handle(now, input, &mut self.outputs) {
+                    self.state = State::FullFeature(Box::new(next));
+                }
+            }
+            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
+            State::Over => {}
+        }
+    }
+
+    /// What is to be done next. ExpCmdSN and MaxCmdSN are stamped here, as late as possible.
+    pub fn poll(&mut self) -> Output {
+        if self.outputs.is_empty()
+            && let State::FullFeature(phase) = &mut self.state
+        {
+            phase.tell_window(&mut self.outputs);
+        }
+        match (self.outputs.pop_front(), &mut self.state) {
+            (Some(Output::Send(mut pdu)), State::FullFeature(phase)) => {
+                if pdu.opcode() != Opcode::LOGIN_RESPONSE {
+                    phase.numbering.window(&mut pdu.bhs);
+                }
+                Output::Send(pdu)
+            }
+            (Some(Output::Close(reason)), state) => {
+                *state = State::Over;
+                Output::Close(reason)
+            }
+            (Some(output), _) => output,
+            (None, State::Login(login)) => Output::Wait(Some(login.deadline.unwrap_or_default())),
+            (None, State::FullFeature(phase)) => Output::Wait(phase.deadline()),
+            (None, State::Over) => Output::Wait(None),
+        }
+    }
+
+    /// The digests in force once all outputs so far are carried out.
+    pub fn digests(&self) -> Digests {
+        match &self.state {
+            State::FullFeature(phase) => phase.parameters.digests,
+            State::Login(_) | State::Over => Digests::default(),
+        }
+    }
+
+    /// The next PDU may be handed over: no answer of the driver or the session is awaited that
+    /// must come first.
+    pub fn can_receive(&self) -> bool {
+        match &self.state {
+            State::Login(login) => !login.login.is_waiting_for_driver(),
+            State::FullFeature(phase) => phase.can_receive(),
+            State::Over => false,
+        }
+    }
+
+    /// `Close` was handed out: no input has an effect any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// How many tasks there are that have not ended.
+    pub fn tasks(&self) -> usize {
+        match &self.state {
+            State::FullFeature(phase) => phase.tasks.len(),
+            State::Login(_) | State::Over => 0,
+        }
+    }
+}
+
+impl Login {
+    /// Returns the full feature phase when the login is complete.
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) -> Option<FullFeature> {
+        let deadline = *self.deadline.get_or_insert(now.after(seconds(self.limits.login_seconds)));
+        let mut steps = Vec::new();
+        match input {
+            Input::Header(header) => {
+                let has_data = header.data_segment_bytes() > 0;
+                let wanted = self.closing.is_none() && self.login.on_header(&header, &mut steps);
+                if has_data {
+                    let place = if wanted { Place::Control } else { Place::Discard };
+                    out.push_back(Output::Receive(place));
+                }
+            }
+            Input::Payload { data, digest_ok: _ } => self.login.on_payload(data, &mut steps),
+            Input::Identified(answer) => self.login.identified(answer, &mut steps),
+            Input::Joined(answer) => {
+                self.joining = false;
+                if let Some(reason) = self.closing.take() {
+                    if answer.is_ok() {
+                        out.push_back(Output::ToSession(ToSession::ConnectionClosed));
+                    }
+                    out.push_back(Output::Close(reason));
+                    return None;
+                }
+                self.login.joined(answer, &mut steps);
+            }
+            Input::Deadline if deadline <= now => {
+                self.close(CloseReason::TimedOut("the login took too long"), out);
+            }
+            Input::HeaderDigestError => {
+                self.close(CloseReason::Violation("a header digest in a login".into()), out);
+            }
+            Input::PeerClosed => self.close(CloseReason::Ended, out),
+            Input::Shutdown { .. } | Input::Session(ToConnection::Close) => {
+                self.close(CloseReason::Dropped, out);
+            }
+            // Nothing of the full feature phase can be meant yet.
+            Input::Deadline
+            | Input::Session(_)
+            | Input::Targets(_)
+            | Input::Wants { .. }
+            | Input::Done { .. } => {}
+        }
+        self.follow(now, steps, out)
+    }
+
+    fn follow(&mut self, now: Time, steps: Vec<Step>, out: &mut Outputs) -> Option<FullFeature> {
+        let mut next = None;
+        for step in steps {
+            match step {
+                Step::Send(pdu) => out.push_back(Output::Send(pdu)),
+                Step::Identify(claim) => out.push_back(Output::Identify(claim)),
+                Step::Join(join) => {
+                    self.joining = true;
+                    out.push_back(Output::Join(join));
+                }
+                Step::Complete(established) => {
+                    out.push_back(Output::FullFeature(established.join.connection));
+                    next = Some(FullFeature::new(now, self.limits.clone(), *established));
+                }
+                Step::Refused(status) => self.close(CloseReason::LoginRefused(status), out),
+                Step::Close(why) => self.close(CloseReason::Violation(why.into()), out),
+            }
+        }
+        next
+    }
+
+    fn close(&mut self, reason: CloseReason, out: &mut Outputs) {
+        if self.closing.is_some() {
+            return;
+        }
+        self.closing = Some(reason.clone());
+        // A session made for a connection that is gone must learn of it.
+        if !self.joining {
+            out.push_back(Output::Close(reason));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! How a task ends on the wire: Data-In, residuals, status, sense. RFC 7143 §11.4, §11.7.
+
+use super::Outcome;
+use super::numbering::Numbering;
+use super::task::Entry;
+use super::transfer::Fault;
+use crate::framing::Pdu;
+use crate::pdu::{
+    DataIn, DataInFlags, FirstByte, Opcode, ResponseFlags, ScsiResponse, ServiceResponse,
+    TAG_RESERVED,
+};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use wire::{Lun, SerialNumber, U24};
+
+/// Sense data of more would not fit its own length field (252 bytes, SPC).
+const SENSE_BYTES_MAX: usize = 252;
+
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+const CONDITION_MET: u8 = 0x04;
+const INTERMEDIATE: u8 = 0x10;
+const INTERMEDIATE_CONDITION_MET: u8 = 0x14;
+const TASK_SET_FULL: u8 = 0x28;
+
+/// What bounds Data-In.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendRules {
+    pub(super) segment_bytes_max: u32,
+    pub(super) burst_bytes_max: u32,
+}
+
+/// More or less than the initiator expected.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Residual {
+    None,
+    Overflow(u32),
+    Underflow(u32),
+}
+
+impl Residual {
+    /// RFC 7143 §11.4.5.2.
+    fn of(expected_bytes: u32, presented_bytes: usize) -> Self {
+        let presented_bytes = u32::try_from(presented_bytes).unwrap_or(u32::MAX);
+        match presented_bytes.checked_sub(expected_bytes) {
+            Some(0) => Self::None,
+            Some(more) => Self::Overflow(more),
+            None => Self::Underflow(expected_bytes - presented_bytes),
+        }
+    }
+
+    const fn bytes(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Overflow(bytes) | Self::Underflow(bytes) => bytes,
+        }
+    }
+}
+
+/// Appends all PDUs that end `entry`: Data-In, then the status, in the last of them where it may
+/// stand there.
+pub(super) fn respond(
+    entry: &mut Entry,
+    outcome: &Outcome,
+    rules: SendRules,
+    numbering: &mut Numbering,
+    mut send: impl FnMut(Pdu),
+) {
+    let expected_bytes = expected_read_bytes(entry);
+    let read_bytes = outcome.data_in.len().min(expected_bytes as usize);
+    let data = outcome.data_in.slice(..read_bytes);
+    let (residual, read_residual) = residuals(entry, outcome);
+    let with_status = !data.is_empty() && may_collapse(entry, outcome);
+    let mut pieces = pieces(&data, rules).peekable();
+    let mut sent: u32 = 0;
+    while let Some(piece) = pieces.next() {
+        let last = pieces.peek().is_none();
+        let mut pdu = data_in(entry, &piece, last);
+        if last && with_status {
+            pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
+                Residual::None => DataInFlags::NONE,
+                Residual::Overflow(_) => DataInFlags::OVERFLOW,
+                Residual::Underflow(_) => DataInFlags::UNDERFLOW,
+            });
+            pdu.status = outcome.status;
+            pdu.residual_bytes = residual.bytes();
+        }
+        let mut bhs = pdu.encode();
+        if last && with_status {
+            numbering.status(&mut bhs);
+        }
+        send(Pdu::with_data(bhs, piece.data));
+        sent += 1;
+    }
+    if !with_status {
+        send(response(entry, outcome, (residual, read_residual), sent, numbering));
+    }
+}
+
+/// How a task ends that failed before or beside its execution. RFC 7143 §11.4.7.2.
+pub(super) fn failed(fault: Fault) -> Outcome {
+    const ABORTED_COMMAND: u8 = 0x0b;
+    const ILLEGAL_REQUEST: u8 = 0x05;
+    let (key, code, qualifier) = match fault {
+        Fault::UnexpectedUnsolicited => (ABORTED_COMMAND, 0x0c, 0x0c),
+        Fault::IncorrectAmount => (ABORTED_COMMAND, 0x0c, 0x0d),
+        Fault::ServiceCrc => (ABORTED_COMMAND, 0x47, 0x05),
+        // INVALID FIELD IN CDB
+        Fault::TooLong => (ILLEGAL_REQUEST, 0x24, 0x00),
+    };
+    // Fixed format, SPC: 18 bytes, ten of them behind the eighth.
+    let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
+    Outcome { status: CHECK_CONDITION, sense: Bytes::copy_from_slice(&sense), ..Outcome::default() }
+}
+
+/// How a task ends for which there is no room.
+pub(super) fn task_set_full() -> Outcome {
+    Outcome { status: TASK_SET_FULL, ..Outcome::default() }
+}
+
+/// Data-in the initiator has room for.
+fn expected_read_bytes(entry: &Entry) -> u32 {
+    let task = &entry.task;
+    match (task.read, task.write) {
+        (true, true) => task.expected_read_bytes.unwrap_or(0),
+        (true, false) => task.expected_bytes,
+        (false, _) => 0,
+    }
+}
+
+/// The residual, and that of the read part of a bidirectional command.
+fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
+    let task = &entry.task;
+    let read_bytes = outcome.data_in.len();
+    let written_bytes = outcome.data_out_bytes as usize;
+    match (task.read, task.write) {
+        (true, true) => (
+            Residual::of(task.expected_bytes, written_bytes),
+            Residual::of(expected_read_bytes(entry), read_bytes),
+        ),
+        (true, false) => (Residual::of(task.expected_bytes, read_bytes), Residual::None),
+        (false, true) => (Residual::of(task.expected_bytes, written_bytes), Residual::None),
+        // Neither direction was announced: whatever the command would have moved is too much.
+        (false, false) => {
+            (Residual::of(task.expected_bytes, read_bytes.max(written_bytes)), Residual::None)
+        }
+    }
+}
+
+/// RFC 7143 §11.7.3: a status that is no exception, no sense, not bidirectional.
+fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
+    let fine = [GOOD, CONDITION_MET, INTERMEDIATE, INTERMEDIATE_CONDITION_MET];
+    fine.contains(&outcome.status) && outcome.sense.is_empty() && !entry.task.write
+}
+
+/// A data segment, and whether it ends a sequence.
+struct Piece {
+    offset_bytes: u32,
+    data: Bytes,
+    ends_burst: bool,
+}
+
+/// Cuts data into segments the initiator takes; sequences are MaxBurstLength long.
+fn pieces(data: &Bytes, rules: SendRules) -> impl Iterator<Item = Piece> + '_ {
+    let segment = rules.segment_bytes_max.max(1) as usize;
+    let burst = rules.burst_bytes_max.max(1) as usize;
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        if at >= data.len() {
+            return None;
+        }
+        let left_in_burst = burst - at % burst;
+        let end = data.len().min(at + segment.min(left_in_burst));
+        let piece = Piece {
+            offset_bytes: at as u32,
+            data: data.slice(at..end),
+            ends_burst: end.is_multiple_of(burst),
+        };
+        at = end;
+        Some(piece)
+    })
+}
+
+fn data_in(entry: &mut Entry, piece: &Piece, last: bool) -> DataIn {
+    let data_sn = entry.next_data_sn;
+    entry.next_data_sn = data_sn.wrapping_add(1);
+    DataIn {
+        first: FirstByte::plain(Opcode::DATA_IN),
+        flags: DataInFlags::NONE.with_if(last || piece.ends_burst, DataInFlags::FINAL),
+        status: 0,
+        total_ahs_words: 0,
+        data_segment_length: U24::default(),
+        // Reserved without the A bit, as is the tag. RFC 7143 §11.7.4.
+        lun: Lun::ZERO,
+        initiator_task_tag: entry.initiator_task_tag,
+        target_transfer_tag: TAG_RESERVED,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: SerialNumber(0),
+        max_cmd_sn: SerialNumber(0),
+        data_sn,
+        buffer_offset_bytes: piece.offset_bytes,
+        residual_bytes: 0,
+    }
+}
+
+fn response(
+    entry: &Entry,
+    outcome: &Outcome,
+    (residual, read_residual): (Residual, Residual),
+    data_in_pdus: u32,
+    numbering: &mut Numbering,
+) -> Pdu {
+    let flags = ResponseFlags::FINAL
+        .with(match residual {
+            Residual::None => ResponseFlags::NONE,
+            Residual::Overflow(_) => ResponseFlags::OVERFLOW,
+            Residual::Underflow(_) => ResponseFlags::UNDERFLOW,
+        })
+        .with(match read_residual {
+            Residual::None => ResponseFlags::NONE,
+            Residual::Overflow(_) => ResponseFlags::BIDI_READ_OVERFLOW,
+            Residual::Underflow(_) => ResponseFlags::BIDI_READ_UNDERFLOW,
+        });
+    let mut bhs = ScsiResponse {
+        first: FirstByte::plain(Opcode::SCSI_RESPONSE),
+        flags,
+        response: ServiceResponse::COMMAND_COMPLETED,
+        status: outcome.status,
+        total_ahs_words: 0,
+        data_segment_length: U24::default(),
+        status_qualifier: 0,
+        initiator_task_tag: entry.initiator_task_tag,
+        snack_tag: 0,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: SerialNumber(0),
+        max_cmd_sn: SerialNumber(0),
+        exp_data_sn: data_in_pdus,
+        bidi_read_residual_bytes: read_residual.bytes(),
+        residual_bytes: residual.bytes(),
+    }
+    .encode();
+    numbering.status(&mut bhs);
+    Pdu::with_data(bhs, sense_segment(&outcome.sense))
+}
+
+/// SenseLength and the sense. RFC 7143 §11.4.7.
+fn sense_segment(sense: &[u8]) -> Bytes {
+    if sense.is_empty() {
+        return Bytes::new();
+    }
+    let sense = &sense[..sense.len().min(SENSE_BYTES_MAX)];
+    let mut segment = Vec::with_capacity(2 + sense.len());
+    segment.extend_from_slice(&(sense.len() as u16).to_be_bytes());
+    segment.extend_from_slice(sense);
+    Bytes::from(segment)
+}

@@ -1,0 +1,114 @@
+//! The tasks of one connection, from the command's header to the end of the response.
+
+use super::transfer::Transfer;
+use super::{Outcome, Task};
+use crate::framing::TaskId;
+use alloc::collections::BTreeMap;
+use wire::{SerialNumber, Time};
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    /// Its command has not arrived whole, or waits for its turn in the session.
+    Waiting,
+    /// The executor plans it, or waits for its data-out.
+    Started,
+    /// The executor runs it.
+    Running,
+    /// It failed on the way here; the executor was told to abort it and has not answered.
+    Failing,
+    /// The executor is through with it (or never heard of it); initiator's data is still to come.
+    Finished,
+    /// It is being aborted: no response.
+    Aborting {
+        /// The executor has not said Done.
+        executing: bool,
+        /// Sequences the initiator was asked for are waited for until then.
+        drain_until: Option<Time>,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) task: Task,
+    pub(super) initiator_task_tag: u32,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) immediate: bool,
+    pub(super) phase: Phase,
+    pub(super) transfer: Transfer,
+    /// The driver may hold a buffer for it.
+    pub(super) placed: bool,
+    /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
+    pub(super) next_data_sn: u32,
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// By id and by Initiator Task Tag.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    by_id: BTreeMap<TaskId, Entry>,
+    by_tag: BTreeMap<u32, TaskId>,
+    last_id: u64,
+    immediate: usize,
+}
+
+impl Tasks {
+    /// An id that was never used before.
+    pub(super) fn next_id(&mut self) -> TaskId {
+        self.last_id += 1;
+        TaskId(self.last_id)
+    }
+
+    pub(super) fn insert(&mut self, entry: Entry) {
+        self.immediate += usize::from(entry.immediate);
+        self.by_tag.insert(entry.initiator_task_tag, entry.task.id);
+        self.by_id.insert(entry.task.id, entry);
+    }
+
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
+        let entry = self.by_id.remove(&id)?;
+        self.immediate -= usize::from(entry.immediate);
+        if self.by_tag.get(&entry.initiator_task_tag) == Some(&id) {
+            self.by_tag.remove(&entry.initiator_task_tag);
+        }
+        Some(entry)
+    }
+
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry> {
+        self.by_id.get_mut(&id)
+    }
+
+    pub(super) fn with_tag(&self, initiator_task_tag: u32) -> Option<&Entry> {
+        self.by_id.get(self.by_tag.get(&initiator_task_tag)?)
+    }
+
+    pub(super) fn with_tag_mut(&mut self, initiator_task_tag: u32) -> Option<&mut Entry> {
+        self.by_id.get_mut(self.by_tag.get(&initiator_task_tag)?)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.by_id.keys().copied()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// How many came for immediate delivery.
+    pub(super) fn immediate(&self) -> usize {
+        self.immediate
+    }
+
+    /// The earliest time at which a task stops waiting for data, and whose.
+    pub(super) fn next_drain(&self) -> Option<(Time, TaskId)> {
+        let drains = self.by_id.values().filter_map(|entry| match entry.phase {
+            Phase::Aborting { drain_until: Some(until), .. } => Some((until, entry.task.id)),
+            _ => None,
+        });
+        drains.min()
+    }
+}

@@ -1,0 +1,445 @@
+//! The session: its window, its connections, what is delivered when. RFC 7143 §4.2.2.1.
+
+use super::management::Managements;
+use super::window::{Arrived, Window};
+use super::{Arrival, Input, Output, ToConnection, ToSession};
+use crate::framing::TaskId;
+use crate::pdu::LogoutResult;
+use crate::text::{SessionParameters, TaskReporting};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use wire::{Lun, SerialNumber, Time};
+
+/// Bounds of one session.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SessionLimits {
+    /// Numbered requests the initiator may have under way: MaxCmdSN − ExpCmdSN + 1 of an idle
+    /// session.
+    pub window_commands: u32,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self { window_commands: 128 }
+    }
+}
+
+/// A request that was accepted and waits for its turn.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Waiting {
+    pub(super) cid: u16,
+    pub(super) ticket: u64,
+    pub(super) immediate: bool,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) request: Arrival,
+}
+
+/// A SCSI command the session knows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Known {
+    pub(super) initiator_task_tag: u32,
+    pub(super) lun: Lun,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) immediate: bool,
+    /// It occupies the window.
+    counted: bool,
+    /// Its connection was told to start it.
+    pub(super) delivered: bool,
+    /// Its connection was told to abort it.
+    pub(super) aborting: bool,
+}
+
+/// Names a task within the session.
+pub(super) type Key = (u16, TaskId);
+
+/// One iSCSI session in the target role.
+///
+/// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns `None`.
+#[derive(Debug)]
+pub struct TargetSession {
+    tsih: u16,
+    pub(super) parameters: SessionParameters,
+    pub(super) window: Window<Waiting>,
+    /// CIDs, and whether a logout of the connection is being carried out.
+    pub(super) connections: BTreeMap<u16, Link>,
+    pub(super) tasks: BTreeMap<Key, Known>,
+    /// In order, but behind a task management function that is not through.
+    ready: VecDeque<Waiting>,
+    pub(super) managements: Managements,
+    logouts: Vec<Logout>,
+    state: State,
+    /// ExpCmdSN and MaxCmdSN as the connections know them.
+    told: (SerialNumber, SerialNumber),
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Link {
+    /// It is being logged out or was told to close: its end is no failure.
+    leaving: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// No connection has joined yet.
+    New,
+    Open,
+    /// Every connection was told to close, or is being logged out.
+    Ending,
+    Ended,
+}
+
+/// A logout under way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Logout {
+    /// Who asked and gets the answer.
+    asker: u16,
+    /// What is closed; `None`: the session.
+    cid: Option<u16>,
+}
+
+impl TargetSession {
+    /// A session without connections. `first_cmd_sn` is the CmdSN of the leading login.
+    pub fn new(
+        tsih: u16,
+        parameters: SessionParameters,
+        first_cmd_sn: SerialNumber,
+        limits: SessionLimits,
+    ) -> Self {
+        let window = Window::new(first_cmd_sn, limits.window_commands);
+        Self {
+            tsih,
+            parameters,
+            told: (window.expected(), window.max()),
+            window,
+            connections: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            ready: VecDeque::new(),
+            managements: Managements::default(),
+            logouts: Vec::new(),
+            state: State::New,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The session's handle.
+    pub fn tsih(&self) -> u16 {
+        self.tsih
+    }
+
+    /// ExpCmdSN and MaxCmdSN.
+    pub fn window(&self) -> (SerialNumber, SerialNumber) {
+        (self.window.expected(), self.window.max())
+    }
+
+    /// How many SCSI commands there are that have not ended.
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Tells the session what happened. `now` is not looked at yet: recovery of connections will
+    /// wait by it.
+    pub fn handle(&mut self, _now: Time, input: Input) {
+        match input {
+            Input::Connection(cid, message) if self.connections.contains_key(&cid) => {
+                self.on_message(cid, message);
+            }
+            // Of a connection that has gone.
+            Input::Connection(..) => {}
+            Input::Join(cid) => self.join(cid),
+            Input::Managed { id, response } => self.managed(id, response),
+            Input::AbortedByOther { id, lun } => self.abort_for_other(id, lun),
+            Input::End => self.end(),
+        }
+        self.step_managements();
+        self.deliver_ready();
+        self.step_logouts();
+        self.tell_window();
+        self.check_ended();
+    }
+
+    /// What is to be done next.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    pub(super) fn output(&mut self, output: Output) {
+        self.outputs.push_back(output);
+    }
+
+    pub(super) fn tell(&mut self, cid: u16, message: ToConnection) {
+        if self.connections.contains_key(&cid) {
+            self.outputs.push_back(Output::ToConnection(cid, message));
+        }
+    }
+
+    /// Responses of different connections have to be fenced.
+    pub(super) fn has_fences(&self) -> bool {
+        self.connections.len() > 1
+    }
+
+    /// Fences hold responses back as well. RFC 7143 §13.23.
+    pub(super) fn holds_responses(&self) -> bool {
+        self.parameters.task_reporting != TaskReporting::Rfc3720
+    }
+
+    fn on_message(&mut self, cid: u16, message: ToSession) {
+        match message {
+            ToSession::Arrived { ticket, immediate, cmd_sn, request } => {
+                self.arrived(Waiting { cid, ticket, immediate, cmd_sn, request });
+            }
+            ToSession::TaskEnded(task) => self.task_ended((cid, task)),
+            ToSession::Fenced(id) => self.fenced(cid, id),
+            ToSession::ConnectionClosed => self.connection_closed(cid),
+            ToSession::Logout { cid: closed } => self.logout(cid, closed),
+            ToSession::DropSession => self.end(),
+        }
+    }
+
+    fn arrived(&mut self, waiting: Waiting) {
+        let (cid, ticket) = (waiting.cid, waiting.ticket);
+        let open = self.state == State::Open && !self.leaving(cid);
+        let accepted = open && (waiting.immediate || self.window.may_come(waiting.cmd_sn));
+        self.tell(cid, ToConnection::Verdict { ticket, accepted });
+        if !accepted {
+            return;
+        }
+        if let Arrival::Command { task, initiator_task_tag, lun } = &waiting.request {
+            let known = Known {
+                initiator_task_tag: *initiator_task_tag,
+                lun: *lun,
+                cmd_sn: waiting.cmd_sn,
+                immediate: waiting.immediate,
+                counted: false,
+                delivered: false,
+                aborting: false,
+            };
+            self.tasks.insert((cid, *task), known);
+        }
+        if waiting.immediate {
+            return self.deliver(waiting);
+        }
+        self.window.insert(waiting.cmd_sn, waiting);
+        self.advance_window();
+    }
+
+    /// Takes what is in order now out of the window.
+    pub(super) fn advance_window(&mut self) {
+        while let Some(arrived) = self.window.next() {
+            if let Arrived::Request(waiting) = arrived {
+                if let Arrival::Command { task, .. } = &waiting.request
+                    && let Some(known) = self.tasks.get_mut(&(waiting.cid, *task))
+                {
+                    known.counted = true;
+                }
+                self.ready.push_back(waiting);
+            }
+        }
+    }
+
+    /// Delivers in order, up to a task management function that later requests must not overtake.
+    fn deliver_ready(&mut self) {
+        while !self.managements.is_barrier()
+            && let Some(waiting) = self.ready.pop_front()
+        {
+            self.deliver(waiting);
+            self.step_managements();
+        }
+    }
+
+    fn deliver(&mut self, waiting: Waiting) {
+        let Waiting { cid, ticket, immediate, .. } = waiting;
+        match &waiting.request {
+            Arrival::Command { task, .. } => {
+                // Gone: aborted while it waited.
+                let Some(known) = self.tasks.get_mut(&(cid, *task)) else { return };
+                if !known.aborting {
+                    known.delivered = true;
+                    self.tell_window();
+                    self.tell(cid, ToConnection::Deliver { ticket });
+                }
+            }
+            Arrival::Management { .. } => self.manage(waiting),
+            Arrival::Other => {
+                if !immediate {
+                    self.window.end();
+                }
+                self.tell_window();
+                self.tell(cid, ToConnection::Deliver { ticket });
+            }
+        }
+    }
+
+    fn task_ended(&mut self, key: Key) {
+        let Some(known) = self.tasks.remove(&key) else { return };
+        if known.counted {
+            self.window.end();
+        }
+        self.managements.task_ended(key);
+    }
+
+    /// `drain`: wait for the data it asked for.
+    pub(super) fn abort(&mut self, key: Key, drain: bool) {
+        let Some(known) = self.tasks.get_mut(&key) else { return };
+        let first = !core::mem::replace(&mut known.aborting, true);
+        if first && !known.counted && !known.immediate {
+            // It came ahead of its turn: its number stays received.
+            self.window.plug(known.cmd_sn);
+        }
+        if first || !drain {
+            self.tell(key.0, ToConnection::AbortTask { task: key.1, drain });
+        }
+    }
+
+    fn join(&mut self, cid: u16) {
+        if self.connections.contains_key(&cid) {
+            // The driver did not say that the older one is gone.
+            self.connection_closed(cid);
+        }
+        if matches!(self.state, State::Ending | State::Ended) {
+            self.outputs.push_back(Output::ToConnection(cid, ToConnection::Close));
+            return;
+        }
+        self.state = State::Open;
+        self.connections.insert(cid, Link::default());
+        let (exp_cmd_sn, max_cmd_sn) = self.window();
+        self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+    }
+
+    /// A connection is gone; its tasks are quiet.
+    fn connection_closed(&mut self, cid: u16) {
+        let Some(link) = self.connections.remove(&cid) else { return };
+        let tasks: Vec<_> = self.tasks.range(keys_of(cid)).map(|(key, _)| *key).collect();
+        for key in tasks {
+            self.task_ended(key);
+        }
+        // RFC 7143 §7.11: what was not acknowledged is discarded.
+        self.window.discard(|waiting| waiting.cid == cid);
+        for waiting in core::mem::take(&mut self.ready) {
+            if waiting.cid != cid {
+                self.ready.push_back(waiting);
+            } else if !matches!(waiting.request, Arrival::Command { .. }) {
+                self.window.end();
+            }
+        }
+        self.managements.connection_closed(cid);
+        for logout in core::mem::take(&mut self.logouts) {
+            if logout.asker == cid {
+                continue;
+            }
+            if logout.cid == Some(cid) {
+                let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
+                self.tell(logout.asker, done);
+            } else {
+                self.logouts.push(logout);
+            }
+        }
+        // ErrorRecoveryLevel 0: a command that was lost with its connection cannot come again,
+        // and those behind it wait for it.
+        let lost = !link.leaving && self.window.has_gap();
+        if self.connections.is_empty() || lost {
+            self.end();
+        }
+    }
+
+    /// RFC 7143 §11.14.
+    fn logout(&mut self, asker: u16, cid: Option<u16>) {
+        match cid {
+            None => {
+                self.state = State::Ending;
+                let others: Vec<_> =
+                    self.connections.keys().copied().filter(|cid| *cid != asker).collect();
+                for cid in others {
+                    self.leave(cid);
+                    self.tell(cid, ToConnection::Close);
+                }
+                self.leave(asker);
+                self.abort_all_of(asker);
+            }
+            Some(own) if own == asker => {
+                self.leave(own);
+                self.abort_all_of(own);
+            }
+            Some(other) if self.connections.contains_key(&other) => {
+                self.leave(other);
+                self.tell(other, ToConnection::Close);
+            }
+            Some(_) => {
+                let done = ToConnection::LogoutDone(LogoutResult::CID_NOT_FOUND);
+                return self.tell(asker, done);
+            }
+        }
+        self.logouts.push(Logout { asker, cid });
+    }
+
+    /// Answers logouts of the asker's own connection, or of the session, that are carried out.
+    /// Those of another connection are answered when it closes.
+    fn step_logouts(&mut self) {
+        for logout in core::mem::take(&mut self.logouts) {
+            let own = logout.cid.is_none_or(|cid| cid == logout.asker);
+            let alone = logout.cid.is_some() || self.connections.len() == 1;
+            let quiet = self.tasks.range(keys_of(logout.asker)).next().is_none();
+            if own && alone && quiet {
+                let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
+                self.tell(logout.asker, done);
+            } else {
+                self.logouts.push(logout);
+            }
+        }
+    }
+
+    fn leave(&mut self, cid: u16) {
+        if let Some(link) = self.connections.get_mut(&cid) {
+            link.leaving = true;
+        }
+    }
+
+    fn leaving(&self, cid: u16) -> bool {
+        self.connections.get(&cid).is_none_or(|link| link.leaving)
+    }
+
+    fn abort_all_of(&mut self, cid: u16) {
+        let tasks: Vec<_> = self.tasks.range(keys_of(cid)).map(|(key, _)| *key).collect();
+        for key in tasks {
+            self.abort(key, false);
+        }
+    }
+
+    /// Every connection goes.
+    fn end(&mut self) {
+        if matches!(self.state, State::Ended) {
+            return;
+        }
+        self.state = State::Ending;
+        let all: Vec<_> = self.connections.keys().copied().collect();
+        for cid in all {
+            self.leave(cid);
+            self.tell(cid, ToConnection::Close);
+        }
+    }
+
+    /// Before anything whose answer will carry the window.
+    pub(super) fn tell_window(&mut self) {
+        if self.window() == self.told {
+            return;
+        }
+        self.told = self.window();
+        let (exp_cmd_sn, max_cmd_sn) = self.told;
+        let all: Vec<_> = self.connections.keys().copied().collect();
+        for cid in all {
+            self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+        }
+    }
+
+    fn check_ended(&mut self) {
+        if self.state == State::Ending && self.connections.is_empty() && self.tasks.is_empty() {
+            self.state = State::Ended;
+            self.outputs.push_back(Output::Ended);
+        }
+    }
+}
+
+/// All tasks of one connection.
+fn keys_of(cid: u16) -> core::ops::RangeInclusive<Key> {
+    (cid, TaskId(0))..=(cid, TaskId(u64::MAX))
+}
