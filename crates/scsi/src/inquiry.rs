@@ -155,6 +155,8 @@ mod tests {
         let data = standard_of_no_unit(0);
         assert_eq!(data[..4], [0x7f, 0, 6, 0x12]);
         assert_eq!(data[64..66], [0x09, 0x60]);
+        assert_eq!(standard_of_no_unit(31)[64..66], [0x09, 0x7f]);
+        assert_eq!(standard_of_no_unit(255)[64..66], [0x09, 0x7f], "others' numbers follow");
     }
 
     /// Goal: every allocation length cuts, none changes the lengths inside.

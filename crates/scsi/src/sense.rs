@@ -399,6 +399,21 @@ mod tests {
         assert_eq!(Sense::decode(&bytes), Some(large));
     }
 
+    /// A field pointer stands with ILLEGAL REQUEST only, and its bit number has three bits.
+    #[test]
+    fn field_pointers_where_they_belong() {
+        let field = FieldPointer { in_cdb: true, byte: 1, bit: Some(0xff) };
+        let elsewhere = Sense::UNRECOVERED_READ_ERROR.with_field(field);
+        for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+            let plain = Sense::UNRECOVERED_READ_ERROR.encode(format);
+            assert_eq!(elsewhere.encode(format), plain);
+        }
+        let mut bytes = Sense::INVALID_FIELD_IN_CDB.with_field(field).encode(SenseFormat::Fixed);
+        assert_eq!(bytes[15], 0xcf);
+        bytes[2] = 2;
+        assert_eq!(Sense::decode(&bytes), Some(Sense::new(SenseKey::NOT_READY, 0x2400)));
+    }
+
     #[test]
     fn deferred_and_foreign_codes() {
         assert!(Sense::is_deferred(&[0xf1]));

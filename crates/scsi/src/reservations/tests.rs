@@ -676,6 +676,39 @@ fn contradicting_state_is_refused() {
     }
 }
 
+/// Goal: what the encoder never writes is refused too, under a right checksum.
+/// Method: patch the bytes, then put the checksum right.
+#[test]
+fn impossible_state_is_refused() {
+    const COUNT: core::ops::Range<usize> = 6..10;
+    const FIRST_HOLDS: usize = 10 + 8;
+    let mut full = Reservations::new(true);
+    full.persists = true;
+    for number in 0..=REGISTRATIONS_MAX as u64 {
+        let mut nexus = nexus(0);
+        nexus.initiator.name = format!("iqn.x:{number}");
+        full.registrations.push(Registration { nexus, key: 1, holds: false });
+    }
+    assert!(Reservations::decode(&full.encode(), true).is_err(), "one too many");
+    full.registrations.pop();
+    assert!(Reservations::decode(&full.encode(), true).is_ok());
+    let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
+    reservations.persists = true;
+    let state = reservations.encode();
+    let patched = |patch: &dyn Fn(&mut Vec<u8>)| {
+        let mut state = state[..state.len() - 4].to_vec();
+        patch(&mut state);
+        state.extend_from_slice(&wire::crc32c(&state).to_be_bytes());
+        Reservations::decode(&state, true)
+    };
+    assert!(patched(&|_| {}).is_ok());
+    assert!(patched(&|state| state[FIRST_HOLDS] = 2).is_err(), "neither yes nor no");
+    assert!(patched(&|state| state[COUNT].fill(0xff)).is_err(), "more than there are");
+    assert!(patched(&|state| state[COUNT.end - 1] = 2).is_err(), "fewer than there are");
+    assert!(patched(&|state| state.push(0)).is_err(), "something behind");
+    assert!(patched(&|state| state[4] = 2).is_err(), "another version");
+}
+
 fn any_kind() -> impl Strategy<Value = u8> {
     prop_oneof![8 => prop::sample::select(TYPES.map(|kind| kind.0).to_vec()), 1 => any::<u8>()]
 }

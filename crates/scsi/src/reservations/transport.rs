@@ -101,6 +101,7 @@ mod tests {
         assert_eq!(decode(b"\x45\0\0\x14,i,0x00023dabcdef\0\0\0"), None, "no name");
         assert_eq!(decode(b"\x45\0\0\x14iqn.a,i,0x\0\0\0\0\0\0\0\0\0\0"), None, "no ISID");
         assert_eq!(decode(b"\x45\0\0\x18iqn.abc,i,0x00023dabcdef"), None, "no NUL");
+        assert_eq!(decode(b"\x45\0\0\x18iqn.a,i,0x100023dabcdef\0"), None, "thirteen digits");
     }
 
     proptest! {
