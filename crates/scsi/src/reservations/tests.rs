@@ -1,3 +1,6 @@
+mod moving;
+mod state;
+
 use super::*;
 use crate::attention::Attention;
 use crate::plan::Refusal;
@@ -533,182 +536,6 @@ fn full_status_bytes() {
     }
 }
 
-/// The parameter list of REGISTER AND MOVE from initiator 1 to `destination`.
-fn move_list(action_key: u64, flags: u8, relative_id: u16, destination: &ItNexus) -> Vec<u8> {
-    let transport_id = transport::encode(&destination.initiator);
-    let mut list = Vec::from(key(1).to_be_bytes());
-    list.extend_from_slice(&action_key.to_be_bytes());
-    list.extend_from_slice(&[0, flags]);
-    list.extend_from_slice(&relative_id.to_be_bytes());
-    list.extend_from_slice(&(transport_id.len() as u32).to_be_bytes());
-    list.extend(transport_id);
-    list
-}
-
-fn move_with(reservations: &mut Reservations, number: u8, list: &[u8]) -> Result<Outcome, Refusal> {
-    let request = OutRequest {
-        service_action: REGISTER_AND_MOVE,
-        scope_and_type: 0,
-        parameter_bytes: list.len() as u32,
-    };
-    let outcome = reservations.out(&nexus(number), request, list);
-    assert!(reservations.is_consistent());
-    outcome
-}
-
-/// SPC-4 §5.12.8: to a stranger and to a registrant, with and without UNREG.
-#[test]
-fn moving_a_reservation() {
-    for kind in TYPES {
-        for (to, unregister) in [(2, false), (2, true), (4, false), (4, true)] {
-            let mut reservations = reserved(kind);
-            let list = move_list(0x99, if unregister { 2 } else { 0 }, 1, &nexus(to));
-            let outcome = move_with(&mut reservations, 1, &list);
-            if kind.is_all_registrants() {
-                assert_eq!(outcome, CONFLICT);
-                continue;
-            }
-            assert_eq!(outcome, Ok(Outcome::default()));
-            assert_eq!(reservations.kind, Some(kind));
-            let holder = reservations.registrations.iter().find(|entry| entry.holds).unwrap();
-            assert_eq!((&holder.nexus, holder.key), (&nexus(to), 0x99));
-            assert_eq!(reservations.find(&nexus(1)).is_none(), unregister);
-            assert_eq!(reservations.generation, 4);
-        }
-    }
-}
-
-#[test]
-fn moving_is_judged() {
-    let kind = Type::WRITE_EXCLUSIVE;
-    let wrong = |byte, bit| Err(Refusal::Check(Sense::invalid_field_in_parameter_list(byte, bit)));
-    let mut reservations = reserved(kind);
-    reservations.can_persist = false;
-    let mut judge = |number, list: &[u8]| move_with(&mut reservations, number, list);
-    assert_eq!(judge(2, &move_list(9, 0, 1, &nexus(4))), CONFLICT, "the key of another");
-    assert_eq!(judge(4, &move_list(9, 0, 1, &nexus(2))), CONFLICT, "not registered");
-    assert_eq!(judge(1, &move_list(0, 0, 1, &nexus(4))), wrong(8, None));
-    assert_eq!(judge(1, &move_list(9, APTPL, 1, &nexus(4))), wrong(17, Some(0)));
-    assert_eq!(judge(1, &move_list(9, 0, 2, &nexus(4))), wrong(18, None), "no such port");
-    assert_eq!(judge(1, &move_list(9, 0, 1, &nexus(1))), wrong(24, None), "to itself");
-    let mut lies = move_list(9, 0, 1, &nexus(4));
-    lies[23] += 4;
-    assert_eq!(judge(1, &lies), wrong(20, None));
-    lies[23] -= 4;
-    lies[24] = 0x05;
-    assert_eq!(judge(1, &lies), wrong(24, None), "no port");
-    let short = Err(Refusal::Check(Sense::PARAMETER_LIST_LENGTH_ERROR));
-    assert_eq!(judge(1, &lies[..44]), short);
-    let mut holder = move_list(9, 0, 1, &nexus(4));
-    holder[..8].copy_from_slice(&key(2).to_be_bytes());
-    assert_eq!(judge(2, &holder), CONFLICT, "not the holder");
-    reservations.act_as(1, RELEASE, kind, 0).unwrap();
-    let nothing = Err(Refusal::Check(Sense::invalid_field_in_cdb(1, Some(4))));
-    let list = move_list(9, 0, 1, &nexus(4));
-    assert_eq!(move_with(&mut reservations, 1, &list), nothing, "nothing to move");
-    assert_eq!(reservations.keys(), [key(1), key(2), key(3)]);
-}
-
-/// Goal: APTPL is the last registration's word. Method: state in bytes after each step.
-#[test]
-fn what_is_saved_and_when() {
-    let mut reservations = Reservations::new(true);
-    reservations.register_number(2);
-    assert_eq!(reservations.encode(), []);
-    let mut register = |own, new, flags| {
-        reservations.out(&nexus(1), request(REGISTER, Type(0)), &list(own, new, flags)).unwrap()
-    };
-    assert!(register(0, key(1), APTPL).save);
-    assert!(!register(key(1), key(1), APTPL).save, "nothing changed");
-    let outcome = reservations.act_as(1, RESERVE, Type::WRITE_EXCLUSIVE, 0).unwrap();
-    assert!(outcome.save);
-    let state = reservations.encode();
-    let mut restored = Reservations::decode(&state, true).unwrap();
-    assert_eq!(restored.encode(), state);
-    assert_eq!(restored.generation, 0, "a power on");
-    assert_eq!(restored.keys(), [key(2), key(1)]);
-    assert!(restored.conflict(&nexus(2), Access::Write));
-    let outcome = restored.act_as(1, REGISTER, Type(0), key(1)).unwrap();
-    assert!(outcome.save, "without APTPL the state is erased");
-    assert_eq!(restored.encode(), []);
-}
-
-/// Goal: bad state is refused, not believed. Method: each byte flipped, each prefix.
-#[test]
-fn damaged_state_is_refused() {
-    let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
-    reservations.persists = true;
-    let state = reservations.encode();
-    for at in 0..state.len() {
-        let mut damaged = state.clone();
-        damaged[at] ^= 0x40;
-        assert!(Reservations::decode(&damaged, true).is_err(), "byte {at}");
-        if at > 0 {
-            assert!(Reservations::decode(&state[..at], true).is_err(), "cut at {at}");
-        }
-    }
-    assert!(Reservations::decode(&state, true).is_ok());
-}
-
-/// Goal: state with a right checksum and wrong contents is refused as well.
-/// Method: break an invariant, encode, decode.
-#[test]
-fn contradicting_state_is_refused() {
-    let good = || {
-        let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
-        reservations.persists = true;
-        reservations
-    };
-    let breaks: [fn(&mut Reservations); 7] = [
-        |state| state.registrations[1].holds = true,
-        |state| state.registrations[0].holds = false,
-        |state| state.kind = None,
-        |state| state.kind = Some(Type(2)),
-        |state| state.kind = Some(Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS),
-        |state| state.registrations[2].key = 0,
-        |state| state.registrations[2].nexus = nexus(1),
-    ];
-    assert!(Reservations::decode(&good().encode(), true).is_ok());
-    for (number, break_it) in breaks.into_iter().enumerate() {
-        let mut reservations = good();
-        break_it(&mut reservations);
-        assert!(Reservations::decode(&reservations.encode(), true).is_err(), "{number}");
-    }
-}
-
-/// Goal: what the encoder never writes is refused too, under a right checksum.
-/// Method: patch the bytes, then put the checksum right.
-#[test]
-fn impossible_state_is_refused() {
-    const COUNT: core::ops::Range<usize> = 6..10;
-    const FIRST_HOLDS: usize = 10 + 8;
-    let mut full = Reservations::new(true);
-    full.persists = true;
-    for number in 0..=REGISTRATIONS_MAX as u64 {
-        let mut nexus = nexus(0);
-        nexus.initiator.name = format!("iqn.x:{number}");
-        full.registrations.push(Registration { nexus, key: 1, holds: false });
-    }
-    assert!(Reservations::decode(&full.encode(), true).is_err(), "one too many");
-    full.registrations.pop();
-    assert!(Reservations::decode(&full.encode(), true).is_ok());
-    let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
-    reservations.persists = true;
-    let state = reservations.encode();
-    let patched = |patch: &dyn Fn(&mut Vec<u8>)| {
-        let mut state = state[..state.len() - 4].to_vec();
-        patch(&mut state);
-        state.extend_from_slice(&wire::crc32c(&state).to_be_bytes());
-        Reservations::decode(&state, true)
-    };
-    assert!(patched(&|_| {}).is_ok());
-    assert!(patched(&|state| state[FIRST_HOLDS] = 2).is_err(), "neither yes nor no");
-    assert!(patched(&|state| state[COUNT].fill(0xff)).is_err(), "more than there are");
-    assert!(patched(&|state| state[COUNT.end - 1] = 2).is_err(), "fewer than there are");
-    assert!(patched(&|state| state.push(0)).is_err(), "something behind");
-    assert!(patched(&|state| state[4] = 2).is_err(), "another version");
-}
-
 fn any_kind() -> impl Strategy<Value = u8> {
     prop_oneof![8 => prop::sample::select(TYPES.map(|kind| kind.0).to_vec()), 1 => any::<u8>()]
 }
@@ -733,7 +560,7 @@ proptest! {
                 let request =
                     OutRequest { service_action: action, scope_and_type, parameter_bytes: 24 };
                 let list = if action == REGISTER_AND_MOVE {
-                    let mut list = move_list(action_key, u8::from(aptpl) * 3, 1, &nexus(3));
+                    let mut list = moving::move_list(action_key, u8::from(aptpl) * 3, 1, &nexus(3));
                     list[..8].copy_from_slice(&key.to_be_bytes());
                     list
                 } else {
@@ -765,19 +592,6 @@ proptest! {
             }
             let state = reservations.encode();
             prop_assert_eq!(Reservations::decode(&state, true).unwrap().encode(), state);
-        }
-    }
-
-    /// Hostile state never panics, with a right checksum neither.
-    #[test]
-    fn any_state_decodes_or_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Reservations::decode(&bytes, true);
-        let mut state = b"LNPR\x01".to_vec();
-        bytes.iter_mut().skip(1).take(3).for_each(|byte| *byte = 0);
-        state.extend(bytes);
-        state.extend_from_slice(&wire::crc32c(&state).to_be_bytes());
-        if let Ok(reservations) = Reservations::decode(&state, true) {
-            prop_assert!(reservations.is_consistent());
         }
     }
 
