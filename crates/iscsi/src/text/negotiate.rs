@@ -9,6 +9,7 @@ use super::{ConnectionParameters, Digest, Offer, SessionParameters, TaskReportin
 use crate::framing::Digests;
 use crate::login::SessionType;
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// On which side of the connection we are.
@@ -163,7 +164,7 @@ impl Negotiation {
         match chosen {
             Some(chosen) => {
                 self.agreed[key as usize] = Some(chosen);
-                answers.key(key, spell(key, chosen));
+                answers.key(key, key.info().value_text(chosen));
             }
             None => answers.key(key, REJECT),
         }
@@ -232,10 +233,11 @@ impl Negotiation {
     fn proposal_list(&self, key: Key) -> Option<String> {
         let numbers = self.wanted_words(key);
         let default_only = numbers.iter().all(|number| *number == 0);
-        if key == Key::AuthMethod || (key == Key::TaskReporting && default_only) {
+        if key == Key::TaskReporting && default_only {
             return None;
         }
-        let words: Vec<String> = numbers.iter().map(|number| spell(key, *number as u32)).collect();
+        let words: Vec<String> =
+            numbers.iter().map(|number| key.info().value_text(*number as u32)).collect();
         (!words.is_empty()).then(|| words.join(","))
     }
 
@@ -282,15 +284,30 @@ impl Negotiation {
 
     /// What we accept of a list key, as indices into its list, best first.
     fn wanted_words(&self, key: Key) -> Vec<usize> {
-        let digests = |list: &[Digest]| list.iter().map(|digest| *digest as usize).collect();
+        let digests = |list: &[Digest]| match list {
+            [] => vec![Digest::None as usize],
+            list => list.iter().map(|digest| *digest as usize).collect(),
+        };
         match key {
             Key::HeaderDigest => digests(&self.offer.header_digest),
             Key::DataDigest => digests(&self.offer.data_digest),
-            Key::TaskReporting => {
-                self.offer.task_reporting.iter().map(|kind| *kind as usize).collect()
-            }
+            Key::TaskReporting => self.wanted_reporting(),
             _ => Vec::new(),
         }
+    }
+
+    /// RFC 7143 §13.23: who proposes anything must propose RFC3720 and ResponseFence too. The
+    /// former is the default in any case.
+    fn wanted_reporting(&self) -> Vec<usize> {
+        let mut list: Vec<usize> =
+            self.offer.task_reporting.iter().map(|kind| *kind as usize).collect();
+        let proposes = self.role == Role::Initiator && list.iter().any(|number| *number != 0);
+        for must in [TaskReporting::ResponseFence, TaskReporting::Rfc3720] {
+            if proposes && !list.contains(&(must as usize)) {
+                list.push(must as usize);
+            }
+        }
+        list
     }
 
     /// What holds: agreed, or the default.
@@ -369,15 +386,4 @@ pub(super) fn admissible(key: Key, text: &str) -> Option<u32> {
 fn word_number(key: Key, word: &str) -> Option<u32> {
     let Kind::List(words) = key.info().kind else { return None };
     words.iter().position(|known| *known == word).map(|at| at as u32)
-}
-
-/// A value as text.
-fn spell(key: Key, value: u32) -> String {
-    match key.info().kind {
-        Kind::Boolean => value::boolean_text(value == 1).to_string(),
-        Kind::List(words) | Kind::Word(words) => {
-            words.get(value as usize).copied().unwrap_or_default().to_string()
-        }
-        _ => value.to_string(),
-    }
 }

@@ -1,6 +1,9 @@
 //! Every key of RFC 7143 §12 and §13 (and iSCSIProtocolLevel of RFC 7144 §7.1.1) in one table:
 //! parsing, negotiation and the conformance report read it.
 
+use super::value::boolean_text;
+use alloc::string::{String, ToString};
+
 /// Who may send a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Senders {
@@ -249,6 +252,18 @@ impl Key {
 }
 
 impl KeyInfo {
+    /// A value of this key (a number, 0/1 for No/Yes, or an index into the list) as it stands
+    /// on the wire.
+    pub fn value_text(&self, value: u32) -> String {
+        match self.kind {
+            Kind::Boolean => boolean_text(value == 1).to_string(),
+            Kind::List(words) | Kind::Word(words) => {
+                words.get(value as usize).copied().unwrap_or_default().to_string()
+            }
+            _ => value.to_string(),
+        }
+    }
+
     /// The longest value in bytes as it stands on the wire, or `None` for lists, which only the
     /// whole text bounds.
     pub const fn value_bytes_max(&self) -> Option<usize> {

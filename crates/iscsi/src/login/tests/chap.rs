@@ -87,11 +87,27 @@ const FAILED: LoginStatus = LoginStatus::AUTHENTICATION_FAILURE;
 const WRONG: LoginStatus = LoginStatus::INITIATOR_ERROR;
 const MISSING: LoginStatus = LoginStatus::MISSING_PARAMETER;
 
-/// Goal: the right proof passes in hex and in base64, and not before the initiator is ready.
+/// Goal: the right proof passes in hex of either case and in base64, padded or not, and the stage
+/// ends when the initiator likes.
 #[test]
 fn the_right_proof() {
+    let hex = |response: &[u8]| value::hex_text(response);
+    let upper = |response: &[u8]| value::hex_text(response).to_uppercase();
+    let base64 = |response: &[u8]| {
+        let engine = base64::engine::general_purpose::STANDARD;
+        alloc::format!("0b{}", base64::Engine::encode(&engine, response))
+    };
+    let bare = |response: &[u8]| base64(response).trim_end_matches('=').into();
+    let spellings: [&dyn Fn(&[u8]) -> String; 4] = [&hex, &upper, &base64, &bare];
+    for spelling in spellings {
+        passes(spelling);
+    }
+}
+
+fn passes(spelling: &dyn Fn(&[u8]) -> String) {
     let (mut script, challenge) = challenged(demand());
-    let text = alloc::format!("CHAP_N=user;CHAP_R={};", proof(&challenge, "one secret"));
+    let response = challenge.response(&Secret::new("one secret"));
+    let text = alloc::format!("CHAP_N=user;CHAP_R={};", spelling(&response));
     script.goes_on((0, 1, false), &text, (0, 1, false));
     script.goes_on((0, 1, true), "", (0, 1, true));
     script.goes_on((1, 3, true), "", (1, 3, true));

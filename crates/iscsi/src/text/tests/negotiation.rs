@@ -180,3 +180,24 @@ fn one_r2t_with_recovery_in_order() {
     answer(&mut target, "ErrorRecoveryLevel=1;MaxOutstandingR2T=4;").unwrap();
     assert_eq!(target.finish().unwrap().0.max_outstanding_r2t, 1);
 }
+
+/// Goal: an empty list of digests means None; TaskReporting is proposed as §13.23 asks.
+#[test]
+fn lists_that_say_too_little() {
+    let offer = Offer {
+        header_digest: vec![],
+        task_reporting: vec![TaskReporting::FastAbort],
+        ..Offer::initiator()
+    };
+    let mut proposer = initiator(offer);
+    let mut text = TextBuilder::new();
+    proposer.propose(&mut text);
+    let text = String::from_utf8(text.into_bytes()).unwrap();
+    assert!(text.contains("HeaderDigest=None\0"), "{text}");
+    assert!(text.contains("TaskReporting=FastAbort,ResponseFence,RFC3720\0"), "{text}");
+    assert!(proposer.finish().is_ok());
+    let silent = Offer { task_reporting: vec![TaskReporting::Rfc3720], ..Offer::initiator() };
+    let mut text = TextBuilder::new();
+    initiator(silent).propose(&mut text);
+    assert!(!String::from_utf8(text.into_bytes()).unwrap().contains("TaskReporting"));
+}
