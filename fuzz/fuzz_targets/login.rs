@@ -1,0 +1,7 @@
+//! Hostile input for the login: the entry that `crates/iscsi/tests/hostile.rs` runs too.
+#![no_main]
+
+#[path = "../../crates/iscsi/tests/hostile/login.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::run(input));
