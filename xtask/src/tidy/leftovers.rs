@@ -49,9 +49,13 @@ fn contains_word(line: &str, mark: &str) -> bool {
 fn names_folder(line: &str, folder: &str) -> bool {
     let path = format!("/{folder}/");
     line.match_indices(&path).any(|(at, _)| {
-        let before = line[..at].chars().next_back();
-        !before.is_some_and(|before| before.is_alphanumeric() || "._-/}$)>*\"".contains(before))
-            || line[..at].ends_with('"')
+        let before = &line[..at];
+        match before.chars().next_back() {
+            // A quote that opens, unlike one that closes, has an even number before it.
+            Some('"') => before.matches('"').count() % 2 == 1,
+            Some(other) => !other.is_alphanumeric() && !"._-/}$)>*".contains(other),
+            None => true,
+        }
     })
 }
 
@@ -73,5 +77,6 @@ mod tests {
         assert_eq!(found(concat!("open(\"/ho", "me/a/disk\")")), 1);
         assert_eq!(found(concat!("`/ro", "ot/x`")), 1);
         assert_eq!(found("target/work/x and crates/home/y, /srv/disk.img"), 0);
+        assert_eq!(found("ls \"$folder\"/root/boot"), 0);
     }
 }
