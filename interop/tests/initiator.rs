@@ -1,0 +1,134 @@
+//! Our initiator's commands (`lunar discover, info, read, write`), first against tgt, then
+//! against our own target.
+
+use anyhow::{Context, Result, ensure};
+use interop::lunar::{Lunar, binary};
+use interop::process::{End, must, run, run_for_bytes};
+use interop::scratch::{Scratch, pattern};
+use interop::tgt::Tgt;
+use std::time::Duration;
+
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:initiator";
+const DIGESTS: [&str; 4] = [
+    "",
+    "?header_digest=crc32c",
+    "?data_digest=crc32c",
+    "?header_digest=crc32c&data_digest=crc32c",
+];
+
+fn write(url: &str, offset: usize, data: &[u8], options: &[&str]) -> Result<()> {
+    let offset = offset.to_string();
+    let arguments = [&["write", url, "--offset", &offset], options].concat();
+    let (end, _, stderr, _) = run_for_bytes(&binary()?, &arguments, data.to_vec(), COMMAND_MAX)?;
+    let good = matches!(end, End::Exited(status) if status.success());
+    ensure!(good, "lunar {}: {end:?}\n{stderr}", arguments.join(" "));
+    Ok(())
+}
+
+fn read(url: &str, offset: usize, bytes: usize, options: &[&str]) -> Result<Vec<u8>> {
+    let (offset, length) = (offset.to_string(), bytes.to_string());
+    let arguments = [&["read", url, "--offset", &offset, "--length", &length], options].concat();
+    let (end, data, stderr, _) = run_for_bytes(&binary()?, &arguments, Vec::new(), COMMAND_MAX)?;
+    let good = matches!(end, End::Exited(status) if status.success());
+    ensure!(good, "lunar {}: {end:?}\n{stderr}", arguments.join(" "));
+    Ok(data)
+}
+
+/// Writes and reads back pieces of odd places and sizes, by every choice of digests.
+fn copies_with_all_digests(url: &str, options: &[&str]) -> Result<()> {
+    for (seed, digests) in (1..).zip(DIGESTS) {
+        let url = format!("{url}{digests}");
+        for (offset, bytes) in [(0, 512), (1 << 20, 5_000_192), (777, 70_001), (12 << 20, 1)] {
+            let data = pattern(seed, bytes);
+            write(&url, offset, &data, options)?;
+            let back = read(&url, offset, bytes, options)?;
+            ensure!(back == data, "{url} at {offset}: {bytes} bytes came back changed");
+        }
+        let told = must(&binary()?, &[&["info", &url, "--json"], options].concat(), COMMAND_MAX)?;
+        let header = digests.contains("header_digest");
+        let data = digests.contains("data_digest");
+        let told: serde_json::Value = serde_json::from_str(&told).context(told)?;
+        for (key, wanted) in [("header_digest", header), ("data_digest", data)] {
+            let wanted = if wanted { "crc32c" } else { "none" };
+            let negotiated = find(&told, key).with_context(|| format!("no {key} in {told}"))?;
+            ensure!(negotiated == wanted, "{url}: {key} is {negotiated}");
+        }
+    }
+    Ok(())
+}
+
+/// The text under `key`, wherever it stands in the document.
+fn find<'a>(document: &'a serde_json::Value, key: &str) -> Option<&'a str> {
+    match document {
+        serde_json::Value::Object(members) => {
+            let here = members.get(key).and_then(serde_json::Value::as_str);
+            here.or_else(|| members.values().find_map(|value| find(value, key)))
+        }
+        serde_json::Value::Array(values) => values.iter().find_map(|value| find(value, key)),
+        _ => None,
+    }
+}
+
+fn disk_file(scratch: &Scratch) -> Result<String> {
+    let path = scratch.path("disk.img");
+    std::fs::File::create(&path)?.set_len(64 << 20)?;
+    Ok(path)
+}
+
+/// Goal: our initiator reads what it wrote on tgt, with every choice of digests.
+#[test]
+fn tgt_with_digests() -> Result<()> {
+    let scratch = Scratch::new("tgt")?;
+    let tgt = Tgt::start(&disk_file(&scratch)?)?;
+    tgt.allow_digests()?;
+    copies_with_all_digests(&tgt.url(), &[])?;
+    let portal = tgt.url().split("/iqn").next().unwrap_or_default().to_owned();
+    let listed = must(&binary()?, &["discover", &portal], COMMAND_MAX)?;
+    ensure!(listed.contains(Tgt::TARGET), "{listed}");
+    Ok(())
+}
+
+/// Goal: our initiator proves itself to tgt, and takes its refusal of a wrong secret.
+#[test]
+fn tgt_with_chap() -> Result<()> {
+    let scratch = Scratch::new("tgt-chap")?;
+    let tgt = Tgt::start(&disk_file(&scratch)?)?;
+    tgt.require_chap("user", "a-secret-of-tgt")?;
+    let right = scratch.secret("right", "a-secret-of-tgt\n")?;
+    let wrong = scratch.secret("wrong", "not-that-secret\n")?;
+    let data = pattern(9, 100_000);
+    let options = ["--chap-user", "user", "--chap-secret-file", &right];
+    write(&tgt.url(), 4096, &data, &options)?;
+    ensure!(read(&tgt.url(), 4096, data.len(), &options)? == data, "it came back changed");
+    let options = ["--chap-user", "user", "--chap-secret-file", &wrong];
+    let refused = run(&binary()?, &[&["info", &tgt.url()], &options[..]].concat(), COMMAND_MAX)?;
+    ensure!(refused.end != End::TimedOut && !refused.succeeded(), "{}", refused.outputs());
+    Ok(())
+}
+
+/// Goal: both of our roles together: digests, mutual CHAP, discovery, and the same bytes in the
+/// file behind.
+#[test]
+fn our_own_target() -> Result<()> {
+    let scratch = Scratch::new("own")?;
+    let secret = scratch.secret("secret", "the-initiators-secret")?;
+    let mutual = scratch.secret("mutual", "the-targets-own-secret")?;
+    let disk = scratch.path("disk.img");
+    let chap = ["--chap-user", "user", "--chap-secret-file", &secret];
+    let proof = ["--mutual-chap-user", "disk", "--mutual-chap-secret-file", &mutual];
+    let options = [chap, proof].concat();
+    let serve = [&[&disk, "--size", "64M", "--name", TARGET], &options[..]].concat();
+    let lunar = Lunar::serve(&serve)?;
+    copies_with_all_digests(&lunar.url(TARGET, 0), &options)?;
+    let data = pattern(77, 3 << 20);
+    write(&lunar.url(TARGET, 0), 30 << 20, &data, &options)?;
+    ensure!(std::fs::read(&disk)?[30 << 20..][..data.len()] == data, "the file differs");
+    let portal = lunar.portal_url();
+    let discover = [&["discover", portal.as_str()], &options[..]].concat();
+    ensure!(must(&binary()?, &discover, COMMAND_MAX)?.contains(TARGET), "not discovered");
+    let refused = run(&binary()?, &["info", &lunar.url(TARGET, 0)], COMMAND_MAX)?;
+    ensure!(refused.end != End::TimedOut && !refused.succeeded(), "{}", refused.outputs());
+    lunar.stop(Duration::from_secs(6))?;
+    Ok(())
+}
