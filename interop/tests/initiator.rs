@@ -98,10 +98,12 @@ fn tgt_with_chap() -> Result<()> {
     let right = scratch.secret("right", "a-secret-of-tgt\n")?;
     let wrong = scratch.secret("wrong", "not-that-secret\n")?;
     let data = pattern(9, 100_000);
-    let options = ["--chap-user", "user", "--chap-secret-file", &right];
+    // tgt 1.0.85 takes number 7 for SHA-1; IANA gave it to SHA-256.
+    let md5 = ["--chap-user", "user", "--chap-algorithm", "md5", "--chap-secret-file"];
+    let options = [&md5[..], &[&right]].concat();
     write(&tgt.url(), 4096, &data, &options)?;
     ensure!(read(&tgt.url(), 4096, data.len(), &options)? == data, "it came back changed");
-    let options = ["--chap-user", "user", "--chap-secret-file", &wrong];
+    let options = [&md5[..], &[&wrong]].concat();
     let refused = run(&binary()?, &[&["info", &tgt.url()], &options[..]].concat(), COMMAND_MAX)?;
     ensure!(refused.end != End::TimedOut && !refused.succeeded(), "{}", refused.outputs());
     Ok(())
@@ -121,6 +123,10 @@ fn our_own_target() -> Result<()> {
     let serve = [&[&disk, "--size", "64M", "--name", TARGET], &options[..]].concat();
     let lunar = Lunar::serve(&serve)?;
     copies_with_all_digests(&lunar.url(TARGET, 0), &options)?;
+    for algorithm in ["md5", "sha-1", "sha-256", "sha3-256"] {
+        let options = [&options[..], &["--chap-algorithm", algorithm]].concat();
+        ensure!(read(&lunar.url(TARGET, 0), 0, 512, &options)?.len() == 512, "{algorithm}");
+    }
     let data = pattern(77, 3 << 20);
     write(&lunar.url(TARGET, 0), 30 << 20, &data, &options)?;
     ensure!(std::fs::read(&disk)?[30 << 20..][..data.len()] == data, "the file differs");

@@ -61,7 +61,8 @@ struct Woken {
 /// Drives `role` over `tcp` until it is over. What went wrong with the socket is told to the role
 /// as [`Role::peer_closed`], so it needs no answer here.
 pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
-    let mut connection = Connection { inbound: Inbound::new(), outbox: Outbox::default(), open: true };
+    let mut connection =
+        Connection { inbound: Inbound::new(), outbox: Outbox::default(), open: true };
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
         set_timer(timer.as_mut(), role.deadline(), &clock);

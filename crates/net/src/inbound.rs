@@ -143,8 +143,10 @@ impl Inbound {
         // Behind the end of a segment its padding and the next PDU follow: into the chunk. A room
         // shorter than what is missing is filled first.
         let behind = if room_bytes == missing { chunk.len() } else { 0 };
-        let received = tcp
-            .try_read_vectored(&mut [IoSliceMut::new(room), IoSliceMut::new(&mut chunk[..behind])])?;
+        let received = tcp.try_read_vectored(&mut [
+            IoSliceMut::new(room),
+            IoSliceMut::new(&mut chunk[..behind]),
+        ])?;
         let placed = received.min(room_bytes);
         self.deframer.received(&room[..placed]);
         role.payload_filled(placed);
@@ -153,7 +155,13 @@ impl Inbound {
     }
 
     /// Handles PDUs until the bytes end or the role wants to think. Returns how many were used.
-    fn handle<R: Role>(&mut self, bytes: &[u8], role: &mut R, now: Time, out: &mut Outbox) -> usize {
+    fn handle<R: Role>(
+        &mut self,
+        bytes: &[u8],
+        role: &mut R,
+        now: Time,
+        out: &mut Outbox,
+    ) -> usize {
         let mut used = 0;
         self.stalled = false;
         loop {

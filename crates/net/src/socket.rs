@@ -52,6 +52,8 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
 
 fn set_options(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4),
+    )?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))
 }

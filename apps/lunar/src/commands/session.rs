@@ -4,7 +4,7 @@ use crate::config::rules;
 use crate::output::Failure;
 use crate::secrets;
 use initiator::{Chap, SessionOptions, Url};
-use iscsi::login::Credential;
+use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;
 use std::path::PathBuf;
 
@@ -25,6 +25,11 @@ pub struct SessionArgs {
     /// The file with the target's secret
     #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
     mutual_chap_secret_file: Option<PathBuf>,
+    /// CHAP algorithms in order of preference [default: all, strongest first]
+    ///
+    /// tgt 1.0.85 takes the number of SHA-256 for SHA-1: for it, say md5.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_algorithm)]
+    chap_algorithm: Vec<ChapAlgorithm>,
     /// Our iSCSI name [default: iqn.2026-11.org.lunarsan:<name of this host>]
     #[arg(long, value_name = "IQN")]
     initiator_name: Option<String>,
@@ -95,7 +100,11 @@ impl SessionArgs {
             }
             _ => None,
         };
-        Ok(Some(Chap::new(Credential { user: user.to_owned(), secret }, target)))
+        let mut chap = Chap::new(Credential { user: user.to_owned(), secret }, target);
+        if !self.chap_algorithm.is_empty() {
+            chap.algorithms.clone_from(&self.chap_algorithm);
+        }
+        Ok(Some(chap))
     }
 }
 
@@ -111,6 +120,14 @@ fn digests(names: &[DigestName]) -> Vec<Digest> {
         }
     }
     digests
+}
+
+fn parse_algorithm(name: &str) -> Result<ChapAlgorithm, String> {
+    let known = secrets::ALGORITHMS.iter().find(|(_, known)| *known == name);
+    known.map(|(algorithm, _)| *algorithm).ok_or_else(|| {
+        let names = secrets::ALGORITHMS.map(|(_, name)| name);
+        format!("it is one of {}", names.join(", "))
+    })
 }
 
 fn parse_isid(text: &str) -> Result<[u8; 6], String> {
@@ -158,6 +175,12 @@ mod tests {
         for text in ["", "8", "80123456789", "80123456789ab", "+0123456789a", "80123456789g"] {
             assert!(parse_isid(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn algorithms_by_name() {
+        assert_eq!(parse_algorithm("sha-256"), Ok(ChapAlgorithm::Sha256));
+        assert!(parse_algorithm("SHA").is_err());
     }
 
     #[test]

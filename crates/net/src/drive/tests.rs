@@ -137,8 +137,8 @@ fn segments_of_every_size_come_back() {
         });
         assert_eq!(echo.digests_ok, sizes.len() - 1);
         let after = CopyCount::now();
-        let moved = (after.copied_bytes - before.copied_bytes)
-            + (after.direct_bytes - before.direct_bytes);
+        let moved =
+            (after.copied_bytes - before.copied_bytes) + (after.direct_bytes - before.direct_bytes);
         assert_eq!(moved, sizes.iter().sum::<usize>() as u64, "each byte reached its place once");
     }
 }
