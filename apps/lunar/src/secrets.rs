@@ -29,6 +29,7 @@ pub const ALGORITHMS: [(ChapAlgorithm, &str); 4] = [
 pub fn read_file(path: &Path) -> Result<Secret, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot read the secret file {}: {error}", path.display()))
+            .hint("make one with: head -c 18 /dev/urandom | base64 > FILE; chmod 600 FILE")
     };
     let file = std::fs::File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;

@@ -58,6 +58,11 @@ impl<'t> Problems<'t> {
         self.list.push(Problem { line, column, error: error.into(), hint });
     }
 
+    /// Whether nothing is wrong so far.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// All of them, in the order of the text.
     pub fn into_sorted(mut self) -> Vec<Problem> {
         self.list.sort_by_key(|problem| (problem.line, problem.column));
@@ -72,7 +77,7 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// Parses TOML; what is no TOML goes to `problems`, the rest is read nevertheless.
+/// Parses TOML; what is no TOML goes to `problems`.
 pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<'t>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in errors {

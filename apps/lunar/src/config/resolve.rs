@@ -26,6 +26,10 @@ const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
     let mut problems = Problems::new(text);
     let document = file::parse(text, &mut problems);
+    if !problems.is_empty() {
+        // What the keys of a broken text mean would be guesswork.
+        return Err(problems.into_sorted());
+    }
     let base = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),

@@ -1,0 +1,254 @@
+//! Configurations: what is wrong is told with its line, its column, and what is meant.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod common;
+
+use common::{Scratch, assert_exit, json, run, said};
+
+/// A wrong configuration, and what must be said: line, column, a part of the error, of the hint.
+struct Case {
+    text: &'static str,
+    told: &'static [(u64, u64, &'static str, &'static str)],
+}
+
+const CASES: &[Case] = &[
+    Case { text: "", told: &[(1, 1, "no target", "[[target]]")] },
+    Case { text: "[[target]\nname = 1\n", told: &[(1, 10, "expected `]`", "not valid TOML")] },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\naliass = \"x\"\n",
+        told: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
+    },
+    Case {
+        text: "colour = 1\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[(1, 1, "unknown key `colour`", "known here:")],
+    },
+    Case {
+        text: "[api]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
+               [data_path]\nlatency_mode = true\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 2, "unknown key `api`", "not in this version"),
+            (3, 2, "unknown key `metrics`", "not in this version"),
+            (6, 1, "unknown key `latency_mode`", "not in this version"),
+        ],
+    },
+    Case {
+        text: "[[target]]\nname = \"disk\"\nerror_recovery_level = 2\nmax_connections = \"8\"\n\
+               header_digest = [\"md5\"]\nportal_group = 0\n  [[target.lun]]\n  id = 0\n\
+               \x20 device = \"mem:1M\"\n  cahce = \"write-back\"\n  io = \"fast\"\n",
+        told: &[
+            (2, 8, "the name of a target", "begins with `iqn.`"),
+            (3, 24, "`error_recovery_level` is 2", "only 0"),
+            (4, 19, "`max_connections` is a string", "whole number"),
+            (5, 18, "header_digest: \"md5\"", "crc32c"),
+            (6, 16, "`portal_group` is 0", "1 to 65535"),
+            (10, 3, "unknown key `cahce`", "did you mean `cache`?"),
+            (11, 8, "io: \"fast\"", "\"buffered\" or \"direct\""),
+        ],
+    },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 0\n\
+               device = \"mem:1M\"\n[[target.lun]]\nid = 0\ndevice = \"mem:2M\"\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 16384\n\
+               device = \"mem:1000\"\n[[target.lun]]\nuuid = \"x\"\n",
+        told: &[
+            (6, 1, "a LUN 0 already", "another id"),
+            (9, 1, "there is a target", "another name"),
+            (12, 6, "`id` is 16384", "0 to 16383"),
+            (13, 10, "mem:1000", "multiple of the block size"),
+            (14, 1, "the LUN has no `id`", "id = 0"),
+            (14, 1, "has no `device`", "device ="),
+            (15, 8, "uuid: \"x\"", "uuidgen"),
+        ],
+    },
+    Case {
+        text: "[listen]\nportals = [\"0.0.0.0:3260\", { listen = \"127.0.0.1:1\", advertise = \"x\" },\n\
+               \x20 \"localhost\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = [\"iqn.1993-08.org.debian:01:abc\", \"x\"]\nnetworks = [\"10.0.0.0/40\"]\n\
+               redirect = \"h\"\n",
+        told: &[
+            (2, 66, "advertise: \"x\"", "HOST:PORT"),
+            (3, 3, "an address to listen on", "127.0.0.1:3260"),
+            (4, 1, "open to everybody who reaches 0.0.0.0:3260", "chap or networks"),
+            (6, 48, "the name of an initiator", "iqn."),
+            (7, 13, "a network: \"10.0.0.0/40\"", "prefix length"),
+            (8, 12, "redirect: \"h\"", "HOST:PORT"),
+        ],
+    },
+    Case {
+        text: "[limits]\nconnections = 0\nlogin_seconds = 1.5\ntransfer_bytes = \"100K\"\n\
+               [data_path]\ncores = 2000\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               chap = { user = \"u\", secret_file = \"missing\", mutual_user = \"t\" }\n\
+               [[target.lun]]\nid = 0\ndevice = \"missing.img\"\n[[target.lun]]\nid = 1\n\
+               device = \"new.img\"\nsize = \"1000\"\nblock_size = 4096\nphysical_block_size = 512\n",
+        told: &[
+            (2, 15, "`connections` is 0", "1 to"),
+            (3, 17, "`login_seconds` is a number with a fraction", "whole number"),
+            (4, 18, "uneven", "64KiB"),
+            (6, 9, "`cores` is 2000", "0 to 1024"),
+            (9, 8, "`mutual_user` without `mutual_secret_file`", "both or none"),
+            (9, 36, "cannot read the secret file", "chmod"),
+            (12, 10, "missing.img does not exist", "size ="),
+            (16, 8, "`size` is 1000 bytes", "multiple of the block size"),
+            (18, 23, "block sizes", "power of two"),
+        ],
+    },
+];
+
+/// Goal: each mistake is told at its place, all of them at once, and nothing else is told.
+/// Method: a table of wrong configurations; the JSON form for place and text.
+#[test]
+fn mistakes_are_told_at_their_place() {
+    let scratch = Scratch::new("mistakes");
+    for case in CASES {
+        let file = scratch.file("lunar.toml", case.text.as_bytes());
+        let output = run(&["check", &file, "--json"]);
+        assert_exit(&output, 1);
+        let document = json(&output);
+        let problems = document["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), case.told.len(), "{}\n{document:#}", case.text);
+        for (problem, (line, column, error, hint)) in problems.iter().zip(case.told) {
+            let place = (problem["line"].as_u64(), problem["column"].as_u64());
+            assert_eq!(place, (Some(*line), Some(*column)), "{problem}");
+            assert!(problem["error"].as_str().unwrap().contains(error), "{problem} {error}");
+            assert!(
+                problem["hint"].as_str().unwrap_or_default().contains(hint),
+                "{problem} {hint}"
+            );
+        }
+        assert!(document["error"].as_str().unwrap().contains("problem"));
+        let human = run(&["check", &file]);
+        assert_exit(&human, 1);
+        let stderr = String::from_utf8(human.stderr).unwrap();
+        assert_eq!(stderr.lines().count(), case.told.len());
+        for (line, (row, column, ..)) in stderr.lines().zip(case.told) {
+            assert!(line.starts_with(&format!("{file}:{row}:{column}: ")), "{line}");
+        }
+    }
+}
+
+/// Goal: a configuration with every key of this version is valid, and paths are relative to it.
+#[test]
+fn every_key_is_known() {
+    let scratch = Scratch::new("every-key");
+    scratch.file("vm.secret", b"twelve bytes and more\n");
+    scratch.file("own.secret", b"another secret of the target\n");
+    scratch.file("short.secret", b"short");
+    scratch.file("disk.img", &[0; 1 << 20]);
+    let text = r#"
+state = "state"
+[listen]
+portals = [{ listen = "0.0.0.0:3260", advertise = "192.0.2.7:3260" }, "[::1]:3260"]
+[discovery]
+chap = { user = "find", secret_file = "vm.secret" }
+[limits]
+connections = 100
+login_seconds = 5
+window_commands = 64
+data_out_bytes = "32MiB"
+data_in_bytes = 33554432
+transfer_bytes = "4MiB"
+ping_after_seconds = 10
+ping_timeout_seconds = 5
+[data_path]
+cores = 1
+[[target]]
+name = "iqn.2026-11.org.example:vm"
+alias = "the machine"
+initiators = ["iqn.1993-08.org.debian:01:ABC"]
+networks = ["10.1.0.0/16", "2001:db8::/64"]
+portal_group = 1
+chap = { user = "vm", secret_file = "vm.secret", mutual_user = "lunar", mutual_secret_file = "own.secret", algorithms = ["sha3-256", "sha-256", "sha-1", "md5"], allow_short_secrets = false }
+max_connections = 8
+header_digest = ["crc32c", "none"]
+data_digest = ["none"]
+error_recovery_level = 0
+  [[target.lun]]
+  id = 0
+  uuid = "0b0f3c1e-7d55-4f0e-9b1d-2f6c5c1f9a10"
+  device = "file:disk.img"
+  size = "1MiB"
+  cache = "write-through"
+  io = "direct"
+  block_size = 512
+  physical_block_size = 4096
+  read_only = false
+  removable = false
+  thin = true
+  initiators = ["iqn.1993-08.org.debian:01:abc"]
+[[target]]
+name = "iqn.2026-11.org.example:two"
+chap = [{ initiator = "iqn.1993-08.org.debian:01:abc", user = "a", secret_file = "vm.secret" }, { user = "b", secret_file = "short.secret", allow_short_secrets = true }]
+redirect = "192.0.2.8:3260"
+"#;
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let output = run(&["check", &file, "--json"]);
+    assert_exit(&output, 0);
+    let document = json(&output);
+    assert_eq!(
+        (&document["valid"], &document["targets"], &document["luns"]),
+        (&true.into(), &2.into(), &1.into())
+    );
+    let human = run(&["check", &file]);
+    assert_exit(&human, 0);
+    assert!(said(&human).contains("valid"));
+}
+
+/// Goal: what is wrong with secrets is told without them.
+#[test]
+fn secrets_are_judged_unseen() {
+    let scratch = Scratch::new("secrets");
+    scratch.file("same", b"hunter2hunter2hunter2");
+    scratch.file("short", b"hunter2");
+    let text = r#"
+[[target]]
+name = "iqn.2026-11.org.example:a"
+chap = { user = "u", secret_file = "same", mutual_user = "t", mutual_secret_file = "same" }
+redirect = "h:1"
+[[target]]
+name = "iqn.2026-11.org.example:b"
+chap = [{ user = "u", secret_file = "short" }, { user = "v", secret_file = "same" }, { user = "w", secret_file = "same" }]
+redirect = "h:1"
+"#;
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let output = run(&["check", &file]);
+    assert_exit(&output, 1);
+    let told = said(&output);
+    assert!(!told.contains("hunter2"), "{told}");
+    for part in [
+        ":4:84: the mutual CHAP secret is the same",
+        ":8:37: the CHAP secret is shorter",
+        "a second credential for the same initiator",
+    ] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+}
+
+/// Goal: one file under two LUNs with different settings is one disk with two faces: refused.
+#[test]
+fn one_disk_has_one_face() {
+    let scratch = Scratch::new("faces");
+    scratch.file("disk.img", &[0; 4096]);
+    let text = "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+        [[target.lun]]\nid = 0\ndevice = \"disk.img\"\n\
+        [[target.lun]]\nid = 1\ndevice = \"disk.img\"\nCACHE\n";
+    let same = scratch.file("same.toml", text.replace("CACHE", "").as_bytes());
+    assert_exit(&run(&["check", &same]), 0);
+    let other = text.replace("CACHE", "cache = \"write-back\"");
+    let other = scratch.file("other.toml", other.as_bytes());
+    let output = run(&["check", &other]);
+    assert_exit(&output, 1);
+    assert!(said(&output).contains("twice with different settings"), "{}", said(&output));
+}
+
+/// Goal: no text makes `check` panic. Method: every prefix of a valid configuration, and bytes that
+/// are no text.
+#[test]
+fn any_text_is_judged() {
+    let scratch = Scratch::new("any");
+    let text = "[[target]]\nname = \"iqn.2026-11.org.example:ä\"\nchap = [1, {}]\n[[target.lun]]\n";
+    for end in 0..=text.len() {
+        let file = scratch.file("lunar.toml", &text.as_bytes()[..end]);
+        assert_exit(&run(&["check", &file]), 1);
+    }
+}

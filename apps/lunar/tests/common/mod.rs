@@ -1,0 +1,200 @@
+//! The real binary, run as users run it.
+#![allow(dead_code)] // every test file uses its own part
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here should take, even on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory of its own, removed with all it holds.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("lunar-test-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file that only its owner may read; returns its path as text.
+    pub fn file(&self, name: &str, content: &[u8]) -> String {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.0.join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `lunar` with these arguments and nothing of the caller's environment that it would heed.
+pub fn lunar(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lunar"));
+    command.args(arguments).env_remove("LUNAR_CHAP_SECRET").env_remove("RUST_LOG");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end.
+pub fn run(arguments: &[&str]) -> Output {
+    finish(lunar(arguments), b"")
+}
+
+/// Runs it to its end with this input; fails the test when that takes too long.
+pub fn run_with_input(arguments: &[&str], input: &[u8]) -> Output {
+    finish(lunar(arguments), input)
+}
+
+/// The same for a prepared command.
+pub fn finish(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    std::thread::spawn(move || {
+        // It may end without reading all.
+        let _ = stdin.write_all(&input);
+    });
+    let (done, output) = mpsc::channel();
+    let pid = child.id();
+    std::thread::spawn(move || {
+        let _ = done.send(child.wait_with_output());
+    });
+    match output.recv_timeout(PATIENCE) {
+        Ok(output) => output.unwrap(),
+        Err(_) => {
+            signal(pid, "KILL");
+            panic!("{command:?} did not end within {PATIENCE:?}");
+        }
+    }
+}
+
+/// The document on stdout.
+pub fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
+}
+
+/// Everything a run said.
+pub fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+/// Its exit status, with all it said if it was not `status`.
+#[track_caller]
+pub fn assert_exit(output: &Output, status: i32) {
+    assert_eq!(output.status.code(), Some(status), "{}", said(output));
+}
+
+/// Sends a signal by name.
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// A server in the background, killed when dropped.
+pub struct Server {
+    child: Option<Child>,
+    /// What it told in JSON.
+    pub report: Value,
+}
+
+impl Server {
+    /// Starts `lunar serve --json --listen 127.0.0.1:0` with more arguments; returns once it listens.
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::start_command(lunar(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()))
+    }
+
+    /// Starts a prepared command that serves.
+    pub fn start_command(mut command: Command) -> Self {
+        let mut child = command.arg("--json").spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let (told, line) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(stdout).read_line(&mut line);
+            let _ = told.send(line);
+        });
+        let line = line.recv_timeout(PATIENCE).unwrap_or_default();
+        let report: Value = serde_json::from_str(&line).unwrap_or_default();
+        if report.get("targets").is_none() {
+            let _ = child.kill();
+            let output = child.wait_with_output().unwrap();
+            panic!("{command:?} does not serve: {line}{}", said(&output));
+        }
+        Self { child: Some(child), report }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// `iscsi://127.0.0.1:PORT`.
+    pub fn portal(&self) -> String {
+        self.report["portals"][0]["url"].as_str().unwrap().to_owned()
+    }
+
+    /// The URL of a LUN of the first target.
+    pub fn lun(&self, id: u16) -> String {
+        let name = self.report["targets"][0]["name"].as_str().unwrap();
+        format!("{}/{name}/{id}", self.portal())
+    }
+
+    /// Sends SIGTERM and waits; returns what it said last and how long it took.
+    pub fn stop(mut self) -> (Output, Duration) {
+        let child = self.child.take().unwrap();
+        let (start, pid) = (Instant::now(), child.id());
+        signal(pid, "TERM");
+        let (done, output) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = done.send(child.wait_with_output());
+        });
+        match output.recv_timeout(PATIENCE) {
+            Ok(output) => (output.unwrap(), start.elapsed()),
+            Err(_) => {
+                signal(pid, "KILL");
+                panic!("the server did not end within {PATIENCE:?} of SIGTERM");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Bytes that look random and are the same for the same seed (splitmix64).
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend_from_slice(&(word ^ (word >> 31)).to_be_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}

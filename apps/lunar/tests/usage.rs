@@ -1,0 +1,158 @@
+//! The command line itself: help, wrong usage, what is refused before anything is done.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod common;
+
+use common::{Scratch, assert_exit, json, lunar, run, said};
+
+const COMMANDS: [&str; 7] = ["serve", "target", "check", "discover", "info", "read", "write"];
+
+/// Goal: every command explains itself with an example. Method: `--help` of each.
+#[test]
+fn help_has_an_example() {
+    let top = run(&["--help"]);
+    assert_exit(&top, 0);
+    for command in COMMANDS {
+        assert!(said(&top).contains(&format!("  {command} ")), "{command} is listed");
+        let help = run(&[command, "--help"]);
+        assert_exit(&help, 0);
+        let text = said(&help);
+        let example = text.split_once("Example").expect(command).1;
+        assert!(example.contains(&format!("lunar {command} ")), "{command}");
+        assert!(text.contains("--json"), "{command}");
+    }
+}
+
+/// Goal: no option is offered that this version does not have.
+#[test]
+fn later_options_do_not_exist() {
+    for option in ["--api", "--metrics", "--tls"] {
+        let output = run(&["serve", "mem:1M", option, "none"]);
+        assert_exit(&output, 2);
+    }
+    for command in ["apply", "ctl", "bench", "attach", "copy", "pool", "osd"] {
+        assert_exit(&run(&[command]), 2);
+    }
+}
+
+/// Goal: wrong usage exits 2, says why on stderr, and as a document where that was asked for.
+#[test]
+fn wrong_usage_exits_2() {
+    for arguments in [
+        &["serve"][..],
+        &["serve", "mem:1X"],
+        &["serve", "mem:1M", "--listen", "nowhere"],
+        &["serve", "mem:1M", "--listen", "0.0.0.0:0"],
+        &["serve", "mem:1M", "--listen", "[::]:0", "--initiator", "iqn.2026-11.org.example:a"],
+        &["serve", "mem:1M", "--name", "disk"],
+        &["serve", "mem:1M", "--name", "iqn.2026-11.org.example:DISK"],
+        &["serve", "mem:1M", "--network", "10.0.0.0/33"],
+        &["serve", "mem:1M", "--block-size", "520"],
+        &["serve", "mem:1M", "--physical-block-size", "3K"],
+        &["serve", "mem:1M", "--size", "ten"],
+        &["serve", "mem:1M", "--advertise", "a:1", "--advertise", "b:1"],
+        &["serve", "mem:1M", "--chap-user", "u"],
+        &["serve", "mem:1M", "--chap-secret-file", "f"],
+        &["serve", "mem:1M", "--chap-user", "u", "--mutual-chap-user", "t"],
+        &["serve", "iscsi://127.0.0.1/iqn.2026-11.org.example:a/0"],
+        &["serve", "pool:a"],
+        &["discover", "127.0.0.1"],
+        &["info", "iscsi://127.0.0.1"],
+        &["info", "iscsi://127.0.0.1/t/0", "--isid", "12"],
+        &["info", "iscsi://127.0.0.1/t/0", "--header-digest", "md5"],
+        &["info", "iscsi://a@127.0.0.1/t/0", "--chap-user", "b"],
+        &["read", "mem:1M", "--length", "-1"],
+    ] {
+        let human = run(arguments);
+        assert_exit(&human, 2);
+        assert!(human.stdout.is_empty() && !human.stderr.is_empty(), "{arguments:?}");
+        let machine = run(&[arguments, &["--json"]].concat());
+        assert_exit(&machine, 2);
+        let document = json(&machine);
+        assert!(document["error"].as_str().is_some_and(|text| !text.is_empty()), "{arguments:?}");
+        assert!(document.get("hint").is_some(), "{arguments:?}");
+    }
+}
+
+/// Goal: a secret in a URL is refused with advice and never repeated, wherever the URL stands.
+#[test]
+fn secrets_in_urls_are_refused_unseen() {
+    const URL: &str = "iscsi://user%hunter2hunter2@127.0.0.1:1/iqn.2026-11.org.example:a/0";
+    for command in ["serve", "discover", "info", "read", "write"] {
+        for json in [&[][..], &["--json"]] {
+            let mut run = lunar(&[&[command, URL], json].concat());
+            run.env("RUST_LOG", "trace");
+            let output = common::finish(run, b"");
+            assert_exit(&output, 2);
+            assert!(!said(&output).contains("hunter2"), "{command}");
+            assert!(said(&output).contains("--chap-secret-file"), "{command}");
+        }
+    }
+}
+
+/// Goal: what fails says so in one line on stderr, or as a document, and exits 1.
+#[test]
+fn failures_exit_1_with_one_line() {
+    let scratch = Scratch::new("failures");
+    let short = scratch.file("short", b"eleven byte\n");
+    let good = scratch.file("good", b"twelve bytes and more\n");
+    let missing = scratch.path().join("missing.img");
+    let missing = missing.to_str().unwrap();
+    for arguments in [
+        &["serve", missing][..],
+        &["serve", "mem:1M", "--chap-user", "u", "--chap-secret-file", &short],
+        &["serve", "mem:1M", "--chap-user", "u", "--chap-secret-file", missing],
+        &[
+            "serve",
+            "mem:1M",
+            "--chap-user",
+            "u",
+            "--chap-secret-file",
+            &good,
+            "--mutual-chap-user",
+            "t",
+            "--mutual-chap-secret-file",
+            &good,
+        ],
+        &["target", "--config", missing],
+        &["check", missing],
+        &["info", missing],
+        &["discover", "iscsi://127.0.0.1:1"],
+        &["read", "mem:1M", "--offset", "2M"],
+    ] {
+        let human = run(arguments);
+        assert_exit(&human, 1);
+        let stderr = String::from_utf8(human.stderr).unwrap();
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("eleven") && !stderr.contains("twelve bytes and"), "{stderr}");
+        let machine = run(&[arguments, &["--json"]].concat());
+        assert_exit(&machine, 1);
+        assert!(json(&machine)["error"].is_string(), "{arguments:?}");
+    }
+    assert!(!std::path::Path::new(missing).exists(), "nothing was created");
+}
+
+/// Goal: `read` and `write` of a local file take any bytes, also across blocks.
+#[test]
+fn local_files_are_read_and_written() {
+    let scratch = Scratch::new("local");
+    let before = common::pattern(1, 3 << 20);
+    let file = scratch.file("disk.img", &before);
+    let data = common::pattern(2, (1 << 20) + 4321);
+    let written = common::run_with_input(&["write", &file, "--offset", "1000", "--json"], &data);
+    assert_exit(&written, 0);
+    assert_eq!(json(&written)["written_bytes"], data.len());
+    let mut after = before;
+    after[1000..1000 + data.len()].copy_from_slice(&data);
+    assert!(std::fs::read(&file).unwrap() == after, "what was around it stayed");
+    let read = run(&["read", &file, "--offset", "999", "--length", "70001"]);
+    assert_exit(&read, 0);
+    assert!(read.stdout == after[999..71_000]);
+    let all = run(&["read", &format!("file:{file}")]);
+    assert!(all.stdout == after);
+    let short = common::run_with_input(&["write", &file, "--length", "10"], b"123");
+    assert_exit(&short, 1);
+    let long = common::run_with_input(&["write", &file, "--offset", "3145727"], b"12");
+    assert_exit(&long, 1);
+    assert!(said(&long).contains("goes on"), "{}", said(&long));
+}
