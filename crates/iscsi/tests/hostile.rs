@@ -1,4 +1,5 @@
 //! What the fuzzer does, over its committed corpora and over seeded changes of them.
+#![allow(clippy::unwrap_used)] // a test fails that way
 
 #[path = "hostile/login.rs"]
 mod login;

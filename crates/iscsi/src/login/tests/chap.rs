@@ -98,13 +98,15 @@ fn the_right_proof() {
         alloc::format!("0b{}", base64::Engine::encode(&engine, response))
     };
     let bare = |response: &[u8]| base64(response).trim_end_matches('=').into();
-    let spellings: [&dyn Fn(&[u8]) -> String; 4] = [&hex, &upper, &base64, &bare];
+    let spellings: [Spelling<'_>; 4] = [&hex, &upper, &base64, &bare];
     for spelling in spellings {
         passes(spelling);
     }
 }
 
-fn passes(spelling: &dyn Fn(&[u8]) -> String) {
+type Spelling<'a> = &'a dyn Fn(&[u8]) -> String;
+
+fn passes(spelling: Spelling<'_>) {
     let (mut script, challenge) = challenged(demand());
     let response = challenge.response(&Secret::new("one secret"));
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", spelling(&response));
