@@ -6,6 +6,7 @@ mod buffer;
 pub mod contract;
 mod device;
 mod error;
+mod extents;
 mod fault;
 mod file;
 mod memory;

@@ -1,5 +1,6 @@
 //! A disk in memory: sparse, gone with the process.
 
+use crate::extents::Extents;
 use crate::{
     BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, ExtentState, Geometry, PAGE_BYTES,
     Sparse,
@@ -13,6 +14,12 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Pages are found and locked in chunks of this many.
 const CHUNK_PAGES: usize = 16;
 const CHUNK_BYTES: u64 = (CHUNK_PAGES * PAGE_BYTES) as u64;
+
+/// After clearing so much, other tasks of the core get their turn.
+const TURN_BYTES: u64 = 16 << 20;
+
+/// Likewise after looking at so many chunks.
+const TURN_CHUNKS: u64 = 4096;
 
 /// Chunks are spread over this many locks.
 const SHARDS: u64 = 64;
@@ -107,11 +114,26 @@ impl MemoryDevice {
 
     /// Whole pages are given back, parts of a page zeroed. Chunks that do not exist cost nothing,
     /// however long the range is.
-    fn unmap_now(&self, range: BlockRange) -> Result<(), Error> {
+    async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
         let bytes = self.geometry.checked_range(&self.name, range)?;
-        if bytes.is_empty() {
-            return Ok(());
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let next = self.next_chunk(at / CHUNK_BYTES);
+            let Some(base) = next.map(|index| index * CHUNK_BYTES) else { break };
+            let start = at.max(base);
+            let end = bytes.end.min(base + TURN_BYTES);
+            if start < end {
+                self.clear(start..end);
+            }
+            at = end.max(start);
+            if at < bytes.end {
+                tokio::task::yield_now().await;
+            }
         }
+        Ok(())
+    }
+
+    fn clear(&self, bytes: Range<u64>) {
         let first = bytes.start / CHUNK_BYTES;
         let last = (bytes.end - 1) / CHUNK_BYTES;
         for shard in 0..SHARDS {
@@ -129,11 +151,22 @@ impl MemoryDevice {
                 next = index + 1;
             }
         }
+    }
+
+    async fn zero(&self, range: BlockRange) -> Result<(), Error> {
+        let bytes = self.geometry.checked_range(&self.name, range)?;
+        let end = bytes.end;
+        for turn in cut(bytes, TURN_BYTES) {
+            let last = turn.end == end;
+            self.fill_with_zeroes(turn);
+            if !last {
+                tokio::task::yield_now().await;
+            }
+        }
         Ok(())
     }
 
-    fn zero_now(&self, range: BlockRange) -> Result<(), Error> {
-        let bytes = self.geometry.checked_range(&self.name, range)?;
+    fn fill_with_zeroes(&self, bytes: Range<u64>) {
         for bytes in chunks(bytes) {
             let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
             let chunk = shard.entry(bytes.start / CHUNK_BYTES).or_default();
@@ -141,35 +174,42 @@ impl MemoryDevice {
                 chunk.pages[part.page].get_or_insert_with(zero_page)[part.bytes].fill(0);
             }
         }
-        Ok(())
     }
 
-    fn status_now(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
+    async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
         let bytes = self.geometry.checked_range(&self.name, range)?;
         let mut extents = Extents::new(u64::from(self.geometry.block_bytes), extents_max);
         let mut at = bytes.start;
+        let mut looked_at = 0;
         while at < bytes.end && !extents.full {
-            let index = at / CHUNK_BYTES;
-            let chunk_end = bytes.end.min((index + 1) * CHUNK_BYTES);
-            let shard = self.shard(index);
-            if let Some(chunk) = shard.get(&index) {
-                for (at, part) in parts(at..chunk_end) {
-                    let state = match chunk.pages[part.page] {
-                        Some(_) => ExtentState::Mapped,
-                        None => ExtentState::Unmapped,
-                    };
-                    extents.push(at..at + part.bytes.len() as u64, state);
-                }
-                at = chunk_end;
-            } else {
-                drop(shard);
-                let next = self.next_chunk(index + 1).map_or(bytes.end, |i| i * CHUNK_BYTES);
-                let end = next.min(bytes.end);
-                extents.push(at..end, ExtentState::Unmapped);
-                at = end;
+            at = self.look_at_chunk(at..bytes.end, &mut extents);
+            looked_at += 1;
+            if looked_at % TURN_CHUNKS == 0 {
+                tokio::task::yield_now().await;
             }
         }
         Ok(extents.done)
+    }
+
+    /// Adds what is known of the first chunk of `bytes`, or of the gap up to the next one; returns
+    /// where that ends.
+    fn look_at_chunk(&self, bytes: Range<u64>, extents: &mut Extents) -> u64 {
+        let index = bytes.start / CHUNK_BYTES;
+        if let Some(chunk) = self.shard(index).get(&index) {
+            let end = bytes.end.min((index + 1) * CHUNK_BYTES);
+            for (at, part) in parts(bytes.start..end) {
+                let state = match chunk.pages[part.page] {
+                    Some(_) => ExtentState::Mapped,
+                    None => ExtentState::Unmapped,
+                };
+                extents.push(at..at + part.bytes.len() as u64, state);
+            }
+            return end;
+        }
+        let next = self.next_chunk(index + 1).map_or(bytes.end, |index| index * CHUNK_BYTES);
+        let end = next.min(bytes.end);
+        extents.push(bytes.start..end, ExtentState::Unmapped);
+        end
     }
 
     /// The first existing chunk from `index` on.
@@ -223,37 +263,6 @@ fn cut(bytes: Range<u64>, every: u64) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Extents in order, joined where neighbours have one state.
-pub(crate) struct Extents {
-    block_bytes: u64,
-    extents_max: usize,
-    pub(crate) done: Vec<Extent>,
-    /// One more would be too many.
-    pub(crate) full: bool,
-}
-
-impl Extents {
-    pub(crate) fn new(block_bytes: u64, extents_max: usize) -> Self {
-        Self { block_bytes, extents_max, done: Vec::new(), full: extents_max == 0 }
-    }
-
-    /// The next bytes: whole blocks, right after the last ones.
-    pub(crate) fn push(&mut self, bytes: Range<u64>, state: ExtentState) {
-        if self.full || bytes.is_empty() {
-            return;
-        }
-        let count = (bytes.end - bytes.start) / self.block_bytes;
-        if let Some(last) = self.done.last_mut().filter(|last| last.state == state) {
-            last.range.count += count;
-        } else if self.done.len() == self.extents_max {
-            self.full = true;
-        } else {
-            let range = BlockRange::new(bytes.start / self.block_bytes, count);
-            self.done.push(Extent { range, state });
-        }
-    }
-}
-
 impl BlockDevice for MemoryDevice {
     fn name(&self) -> &str {
         &self.name
@@ -294,7 +303,7 @@ impl BlockDevice for MemoryDevice {
 
 impl Sparse for MemoryDevice {
     fn unmap(&self, range: BlockRange, _durable: bool) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(async move { self.unmap_now(range) })
+        Box::pin(self.deallocate(range))
     }
 
     fn write_zeroes(
@@ -303,9 +312,9 @@ impl Sparse for MemoryDevice {
         may_unmap: bool,
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(
-            async move { if may_unmap { self.unmap_now(range) } else { self.zero_now(range) } },
-        )
+        Box::pin(async move {
+            if may_unmap { self.deallocate(range).await } else { self.zero(range).await }
+        })
     }
 
     fn status(
@@ -313,7 +322,7 @@ impl Sparse for MemoryDevice {
         range: BlockRange,
         extents_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
-        Box::pin(async move { self.status_now(range, extents_max) })
+        Box::pin(self.extents(range, extents_max))
     }
 
     fn granularity_bytes(&self) -> u32 {
@@ -346,6 +355,10 @@ mod tests {
         contract::run(&|shape| FaultDevice::new(make(shape), 0));
     }
 
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
     /// Pages appear when they are written and go when they are unmapped, on a disk far larger than
     /// memory; its map is read without looking at every page.
     #[test]
@@ -357,17 +370,17 @@ mod tests {
         }
         assert_eq!(device.allocated_bytes(), 4 * 4096);
         let all = BlockRange::new(0, last + 1);
-        let extents = device.status_now(all, 100).unwrap();
+        let extents = block_on(device.extents(all, 100)).unwrap();
         let mapped: Vec<_> = extents
             .iter()
             .filter(|e| e.state == ExtentState::Mapped)
             .map(|e| (e.range.lba, e.range.count))
             .collect();
         assert_eq!(mapped, [(0, 16), (1 << 30, 8), (last - 7, 8)]);
-        assert_eq!(device.status_now(all, 2).unwrap(), extents[..2]);
-        device.unmap_now(BlockRange::new(1, last)).unwrap();
+        assert_eq!(block_on(device.extents(all, 2)).unwrap(), extents[..2]);
+        block_on(device.deallocate(BlockRange::new(1, last))).unwrap();
         assert_eq!(device.allocated_bytes(), 4096, "the first page still holds block 0");
-        device.unmap_now(all).unwrap();
+        block_on(device.deallocate(all)).unwrap();
         assert_eq!(device.allocated_bytes(), 0);
         assert!(device.shards.iter().all(|shard| shard.read().unwrap().is_empty()));
     }

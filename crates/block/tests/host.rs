@@ -28,6 +28,10 @@ fn no_space() {
     block_on(sparse.unmap(BlockRange::new(0, 512 * 128), false)).unwrap();
     write(written).unwrap();
     drop(device);
+    let thick = small.0.join("thick.img");
+    let why = common::refused(FileOptions { thin: false, ..options(&thick, Some(1 << 20)) });
+    assert!(why.contains("room"), "{why}");
+    assert!(!thick.exists(), "what could not be made is not left behind");
 }
 
 /// A sync that really fails (a block device over a file that cannot grow) is reported once as what

@@ -1,7 +1,7 @@
 //! Deallocation, zeroes, and what is allocated.
 
 use super::disk::Disk;
-use crate::memory::Extents;
+use crate::extents::Extents;
 use crate::{BlockRange, Error, Extent, ExtentState};
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;

@@ -81,10 +81,32 @@ fn refusals() {
     std::fs::write(&options.path, b"").unwrap();
     assert!(refused(missing.clone()).contains("empty"));
     std::fs::write(&options.path, [1; 1000]).unwrap();
-    assert!(refused(missing).contains("not a multiple"));
+    assert!(refused(missing.clone()).contains("not a multiple"));
     assert_eq!(std::fs::read(&options.path).unwrap(), [1; 1000]);
     let directory = FileOptions { path: scratch.0.clone(), ..options };
     assert!(refused(directory).contains("neither"));
+}
+
+/// An empty file, as a crash leaves it, is given its size; the whole of a huge file is unmapped and
+/// looked at in no time.
+#[test]
+fn empty_and_huge() {
+    let scratch = Scratch::new();
+    let options = scratch.options(15 << 40);
+    std::fs::write(&options.path, b"").unwrap();
+    let device = FileDevice::open(options).unwrap();
+    assert_eq!(device.geometry().size_bytes(), 15 << 40);
+    let middle = BlockRange::new(7 << 30, 8);
+    let all = BlockRange::new(0, device.geometry().block_count);
+    block_on(device.write(middle, Bytes::from(vec![7; 4096]), false)).unwrap();
+    let extents = block_on(device.status(all, 9)).unwrap();
+    let mapped: Vec<_> = extents.iter().filter(|e| e.state == ExtentState::Mapped).collect();
+    assert!(matches!(mapped[..], [one] if one.range == middle), "{extents:?}");
+    let begin = std::time::Instant::now();
+    block_on(device.unmap(all, true)).unwrap();
+    assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
+    let unmapped = Extent { range: all, state: ExtentState::Unmapped };
+    assert_eq!(block_on(device.status(all, 9)).unwrap(), [unmapped]);
 }
 
 fn keeps_the_contract(how: impl Fn(FileOptions) -> FileOptions, size_unit_bytes: u32) {
