@@ -16,7 +16,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// The directory of one unit's state.
 ///
-/// * With a UUID of its own (a configuration's `uuid`): `STATE/<uuid>`; nothing but the identity counts.
+/// * With a UUID of its own (a configuration's `uuid`): `STATE/<uuid>`; nothing else counts.
 /// * With a common state directory: `STATE/<path of the file, percent-encoded>`.
 /// * Else beside the file: `<file>.lunar`.
 ///
@@ -59,7 +59,8 @@ pub fn directory(
 /// The UUID kept in `directory`; a new one is made, and kept, where there is none.
 ///
 /// The directory is made as well. When this returns, the UUID survives a power cut: the file is
-/// written aside, synced, linked under its name (which two processes cannot both do), and the directory synced.
+/// written aside, synced, linked under its name (which two processes cannot both do), and the
+/// directory synced.
 ///
 /// # Errors
 /// When the directory cannot be written, or the file holds no UUID.
@@ -130,7 +131,7 @@ fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
     if to.exists() { Err(std::io::ErrorKind::AlreadyExists.into()) } else { fs::rename(from, to) }
 }
 
-/// The absolute path without symbolic links. The file itself need not exist yet, its directory must.
+/// The absolute path without symbolic links. The file need not exist yet, its directory must.
 fn canonical(file: &Path) -> Result<PathBuf, Failure> {
     let resolved = fs::canonicalize(file).or_else(|error| {
         let name = file.file_name().ok_or(error)?;

@@ -22,7 +22,8 @@ pub const ALGORITHMS: [(ChapAlgorithm, &str); 4] = [
 
 /// Reads a secret from a file. One trailing end of line is not part of it.
 ///
-/// Others who may read the file are worth a warning, not a refusal: containers often mount secrets so.
+/// Others who may read the file are worth a warning, not a refusal: containers often mount
+/// secrets so.
 ///
 /// # Errors
 /// When it cannot be read, is empty, or is too long to be one.

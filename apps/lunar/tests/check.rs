@@ -15,7 +15,8 @@ const CASES: &[Case] = &[
     Case { text: "", told: &[(1, 1, "no target", "[[target]]")] },
     Case { text: "[[target]\nname = 1\n", told: &[(1, 10, "expected `]`", "not valid TOML")] },
     Case {
-        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\naliass = \"x\"\n",
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n\
+               aliass = \"x\"\n",
         told: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
     },
     Case {
@@ -62,9 +63,11 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
-        text: "[listen]\nportals = [\"0.0.0.0:3260\", { listen = \"127.0.0.1:1\", advertise = \"x\" },\n\
+        text: "[listen]\nportals = [\"0.0.0.0:3260\", \
+               { listen = \"127.0.0.1:1\", advertise = \"x\" },\n\
                \x20 \"localhost\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
-               initiators = [\"iqn.1993-08.org.debian:01:abc\", \"x\"]\nnetworks = [\"10.0.0.0/40\"]\n\
+               initiators = [\"iqn.1993-08.org.debian:01:abc\", \"x\"]\n\
+               networks = [\"10.0.0.0/40\"]\n\
                redirect = \"h\"\n",
         told: &[
             (2, 66, "advertise: \"x\"", "HOST:PORT"),
@@ -80,7 +83,8 @@ const CASES: &[Case] = &[
                [data_path]\ncores = 2000\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                chap = { user = \"u\", secret_file = \"missing\", mutual_user = \"t\" }\n\
                [[target.lun]]\nid = 0\ndevice = \"missing.img\"\n[[target.lun]]\nid = 1\n\
-               device = \"new.img\"\nsize = \"1000\"\nblock_size = 4096\nphysical_block_size = 512\n",
+               device = \"new.img\"\nsize = \"1000\"\nblock_size = 4096\n\
+               physical_block_size = 512\n",
         told: &[
             (2, 15, "`connections` is 0", "1 to"),
             (3, 17, "`login_seconds` is a number with a fraction", "whole number"),
@@ -158,7 +162,9 @@ alias = "the machine"
 initiators = ["iqn.1993-08.org.debian:01:ABC"]
 networks = ["10.1.0.0/16", "2001:db8::/64"]
 portal_group = 1
-chap = { user = "vm", secret_file = "vm.secret", mutual_user = "lunar", mutual_secret_file = "own.secret", algorithms = ["sha3-256", "sha-256", "sha-1", "md5"], allow_short_secrets = false }
+chap = { user = "vm", secret_file = "vm.secret", mutual_user = "lunar",
+         mutual_secret_file = "own.secret", algorithms = ["sha3-256", "sha-256", "sha-1", "md5"],
+         allow_short_secrets = false }
 max_connections = 8
 header_digest = ["crc32c", "none"]
 data_digest = ["none"]
@@ -178,7 +184,10 @@ error_recovery_level = 0
   initiators = ["iqn.1993-08.org.debian:01:abc"]
 [[target]]
 name = "iqn.2026-11.org.example:two"
-chap = [{ initiator = "iqn.1993-08.org.debian:01:abc", user = "a", secret_file = "vm.secret" }, { user = "b", secret_file = "short.secret", allow_short_secrets = true }]
+chap = [
+  { initiator = "iqn.1993-08.org.debian:01:abc", user = "a", secret_file = "vm.secret" },
+  { user = "b", secret_file = "short.secret", allow_short_secrets = true },
+]
 redirect = "192.0.2.8:3260"
 "#;
     let file = scratch.file("lunar.toml", text.as_bytes());
@@ -207,7 +216,8 @@ chap = { user = "u", secret_file = "same", mutual_user = "t", mutual_secret_file
 redirect = "h:1"
 [[target]]
 name = "iqn.2026-11.org.example:b"
-chap = [{ user = "u", secret_file = "short" }, { user = "v", secret_file = "same" }, { user = "w", secret_file = "same" }]
+chap = [{ user = "u", secret_file = "short" }, { user = "v", secret_file = "same" },
+        { user = "w", secret_file = "same" }]
 redirect = "h:1"
 "#;
     let file = scratch.file("lunar.toml", text.as_bytes());

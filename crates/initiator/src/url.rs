@@ -1,4 +1,4 @@
-//! `iscsi://` URLs: a portal, or a LUN of a target. The form libiscsi and QEMU use, without secrets.
+//! `iscsi://` URLs: a portal, or a LUN of a target. The form of libiscsi and QEMU, without secrets.
 
 use iscsi::text::Digest;
 use std::fmt;

@@ -32,7 +32,10 @@ pub fn run(args: &Discover, format: Format) -> Result<(), Failure> {
 }
 
 fn document(targets: &[TargetRecord]) -> serde_json::Value {
-    let portal = |(address, portal_group): &(String, u16)| serde_json::json!({ "address": address, "portal_group": portal_group });
+    let portal = |address: &(String, u16)| {
+        let (address, portal_group) = address;
+        serde_json::json!({ "address": address, "portal_group": portal_group })
+    };
     let target = |target: &TargetRecord| {
         let portals: Vec<_> = target.addresses.iter().map(portal).collect();
         serde_json::json!({ "name": target.name, "portals": portals })

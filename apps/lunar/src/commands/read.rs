@@ -11,7 +11,8 @@ use std::io::Write;
 /// Copy bytes of a disk to stdout
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
-    lunar read iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M --length 4K > block\n\n\
+    lunar read iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M --length 4K \
+    > block\n\n\
     Stdout carries the data; --json concerns errors only.")]
 pub struct Read {
     /// The disk: iscsi://HOST[:PORT]/TARGET/LUN, a path or file:PATH

@@ -116,7 +116,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `lunar serve --json --listen 127.0.0.1:0` with more arguments; returns once it listens.
+    /// Starts `lunar serve --json --listen 127.0.0.1:0` with more arguments; returns once it
+    /// listens.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_command(lunar(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()))
     }
