@@ -17,7 +17,7 @@ fn no_space() {
         return;
     }
     let scratch = Scratch::new();
-    let small = Mounted::small(&scratch, 256 << 10);
+    let Some(small) = Mounted::small(&scratch, 256 << 10, "no_space") else { return };
     let device = FileDevice::open(options(&small.0.join("disk.img"), Some(1 << 30))).unwrap();
     let data = Bytes::from(vec![7; 64 << 10]);
     let write = |n: u64| block_on(device.write(BlockRange::new(n * 128, 128), data.clone(), false));
@@ -44,7 +44,7 @@ fn failed_sync_poisons() {
         return;
     }
     let scratch = Scratch::new();
-    let small = Mounted::small(&scratch, 256 << 10);
+    let Some(small) = Mounted::small(&scratch, 256 << 10, "failed_sync_poisons") else { return };
     let backing = small.0.join("backing.img");
     std::fs::File::create(&backing).unwrap().set_len(16 << 20).unwrap();
     let Some(disk) = Loop::new(&backing, 512, "failed_sync_poisons") else { return };
@@ -78,6 +78,11 @@ fn contract_on_block_devices() {
         return;
     }
     let scratch = Scratch::new();
+    let probe = scratch.0.join("probe.img");
+    std::fs::File::create(&probe).unwrap().set_len(4096).unwrap();
+    if Loop::new(&probe, 512, "contract_on_block_devices").is_none() {
+        return;
+    }
     for (direct, sector_bytes) in [(false, 512), (false, 4096), (true, 512), (true, 4096)] {
         let attached = Mutex::new(None);
         let last = Mutex::new(None);
@@ -119,7 +124,8 @@ fn contract_on_small_file_system_blocks() {
     std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
     common::must("mkfs.ext4", &["-q", "-b", "1024", image.to_str().unwrap()]);
     let Some(disk) = Loop::new(&image, 512, test) else { return };
-    let mounted = Mounted::new(&scratch, &["-t", "ext4", disk.0.to_str().unwrap()]);
+    let ext4 = ["-t", "ext4", disk.0.to_str().unwrap()];
+    let Some(mounted) = Mounted::new(&scratch, &ext4, test) else { return };
     let next = AtomicU32::new(0);
     let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
         let number = next.fetch_add(1, Relaxed);
@@ -145,7 +151,8 @@ fn mounted_is_refused() {
     std::fs::File::create(&backing).unwrap().set_len(16 << 20).unwrap();
     let Some(disk) = Loop::new(&backing, 512, "mounted_is_refused") else { return };
     common::must("mkfs.ext4", &["-q", disk.0.to_str().unwrap()]);
-    let mounted = Mounted::new(&scratch, &[disk.0.to_str().unwrap()]);
+    let ext4 = ["-t", "ext4", disk.0.to_str().unwrap()];
+    let Some(mounted) = Mounted::new(&scratch, &ext4, "mounted_is_refused") else { return };
     assert!(common::refused(options(&disk.0, None)).contains("in use"), "mounted");
     drop(mounted);
     drop(open(&disk.0));

@@ -89,17 +89,23 @@ pub fn must(program: &str, arguments: &[&str]) -> String {
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
-    /// Mounts as `arguments` say, on a directory of its own.
-    pub fn new(scratch: &Scratch, arguments: &[&str]) -> Self {
+    /// Mounts as `arguments` say, on a directory of its own. `None`, with a loud message, where
+    /// even root may not mount.
+    pub fn new(scratch: &Scratch, arguments: &[&str], test: &str) -> Option<Self> {
         let path = scratch.0.join("mounted");
         std::fs::create_dir(&path).unwrap();
-        must("mount", &[arguments, &[path.to_str().unwrap()]].concat());
-        Self(path)
+        let output = run("mount", &[arguments, &[path.to_str().unwrap()]].concat());
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            eprintln!("SKIPPED: {test}: no mount: {}", why.trim());
+            return None;
+        }
+        Some(Self(path))
     }
 
     /// A file system in memory that is full after `size_bytes`.
-    pub fn small(scratch: &Scratch, size_bytes: u64) -> Self {
-        Self::new(scratch, &["-t", "tmpfs", "-o", &format!("size={size_bytes}"), "tmpfs"])
+    pub fn small(scratch: &Scratch, size_bytes: u64, test: &str) -> Option<Self> {
+        Self::new(scratch, &["-t", "tmpfs", "-o", &format!("size={size_bytes}"), "tmpfs"], test)
     }
 }
 
