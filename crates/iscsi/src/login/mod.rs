@@ -154,6 +154,9 @@ pub struct Join {
 pub struct Joined {
     /// Never 0.
     pub tsih: u16,
+    /// What holds for the session: what its leading connection negotiated. A further connection
+    /// does not negotiate that again, so [`Join::session`] says nothing there.
+    pub session: SessionParameters,
     /// The session's command window, for the final Login Response.
     pub exp_cmd_sn: SerialNumber,
     /// Likewise.

@@ -63,7 +63,12 @@ fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
                 }
                 Step::Join(join) => {
                     let exp_cmd_sn = join.cmd_sn;
-                    let joined = Joined { tsih: 1, exp_cmd_sn, max_cmd_sn: exp_cmd_sn };
+                    let joined = Joined {
+                        tsih: 1,
+                        session: join.session,
+                        exp_cmd_sn,
+                        max_cmd_sn: exp_cmd_sn,
+                    };
                     target.joined(Ok(joined), &mut steps);
                 }
                 Step::Send(_) => responses += 1,

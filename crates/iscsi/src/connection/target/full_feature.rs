@@ -127,7 +127,7 @@ impl FullFeature {
     pub(super) fn new(now: Time, limits: ConnectionLimits, login: Established) -> Self {
         let (join, joined) = (login.join, login.joined);
         Self {
-            session: join.session,
+            session: joined.session,
             parameters: join.connection,
             cid: join.claim.cid,
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
@@ -136,7 +136,7 @@ impl FullFeature {
             next_ticket: 0,
             unjudged: 0,
             receiving: Receiving::Nothing,
-            text: TargetExchange::new(join.session.session_type, join.claim.target_name),
+            text: TargetExchange::new(joined.session.session_type, join.claim.target_name),
             text_request: None,
             fences: VecDeque::new(),
             held: None,
@@ -308,10 +308,6 @@ impl FullFeature {
         if immediate && self.immediate() >= self.limits.immediate_commands_max {
             return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
         }
-        let bytes = header.data_segment_bytes() as usize;
-        if place == Place::Control && self.control_bytes() + bytes > self.limits.control_bytes_max {
-            return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
-        }
         Ok(Receiving::Request(Request { header: header.clone(), immediate, cmd_sn, body }, place))
     }
 
@@ -322,15 +318,6 @@ impl FullFeature {
             .values()
             .filter(|request| request.immediate && !matches!(request.body, Body::Command(_)));
         self.tasks.immediate() + others.count()
-    }
-
-    /// What requests hold that wait for their turn.
-    fn control_bytes(&self) -> usize {
-        let bytes = self.requests.values().map(|request| match &request.body {
-            Body::NopOut(_, data) | Body::Text(_, data) => data.len(),
-            Body::Command(_) | Body::Management(_) | Body::Logout(_) => 0,
-        });
-        bytes.sum()
     }
 
     /// A PDU is whole.

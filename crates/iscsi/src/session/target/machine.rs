@@ -127,6 +127,11 @@ impl TargetSession {
         self.tsih
     }
 
+    /// What its leading connection negotiated.
+    pub fn parameters(&self) -> SessionParameters {
+        self.parameters
+    }
+
     /// ExpCmdSN and MaxCmdSN.
     pub fn window(&self) -> (SerialNumber, SerialNumber) {
         (self.window.expected(), self.window.max())

@@ -1,10 +1,7 @@
 //! The target's connection and session together, PDU by PDU.
 
 mod basics;
-mod data_out;
-mod management;
-mod ordering;
+#[allow(dead_code)]
 mod requests;
-mod responses;
+#[allow(dead_code)]
 pub(crate) mod rig;
-mod service;

@@ -280,7 +280,8 @@ impl Rig {
                     TargetSession::new(9, join.session, join.cmd_sn, limits)
                 });
                 let (exp_cmd_sn, max_cmd_sn) = session.window();
-                let joined = Joined { tsih: 9, exp_cmd_sn, max_cmd_sn };
+                let joined =
+                    Joined { tsih: 9, session: session.parameters(), exp_cmd_sn, max_cmd_sn };
                 self.inputs.push_back((cid, Input::Joined(Ok(joined))));
                 self.link(cid).in_session = true;
                 self.session_step(session::Input::Join(cid));
