@@ -101,6 +101,7 @@ impl InitiatorConnection {
         if allowed.is_ok() && (reason == LogoutReason::CLOSE_SESSION || cid == self.cid) {
             self.state = State::Draining;
             self.timers.drain_by = None;
+            self.withdraw_all();
         }
         self.ask_if(allowed, Asked::Logout { reason, cid, told: true });
     }
@@ -121,8 +122,26 @@ impl InitiatorConnection {
 
     pub(super) fn log_out_drained(&mut self) {
         self.timers.drain_by = None;
+        self.withdraw_all();
         let reason = LogoutReason::CLOSE_CONNECTION;
         self.ask(Asked::Logout { reason, cid: self.cid, told: false });
+    }
+
+    /// Nothing may be sent behind a Logout Request (RFC 7143 §11.14), so a CmdSN that came later
+    /// would be lost, and hold up the other connections. What still waits for one is withdrawn;
+    /// what has got one by then is sent before the logout, for numbers come in order.
+    fn withdraw_all(&mut self) {
+        for (ticket, asked) in &self.asked {
+            let waits = match asked {
+                Asked::Command { command, .. } => !command.immediate,
+                Asked::Text { .. } | Asked::MoreText { .. } => true,
+                _ => false,
+            };
+            if waits {
+                let withdraw = ToSession::Withdraw { ticket: *ticket };
+                self.outputs.push_back(Output::ToSession(withdraw));
+            }
+        }
     }
 
     pub(super) fn ask_if(&mut self, allowed: Result<(), Failure>, asked: Asked) {

@@ -121,6 +121,13 @@ impl InitiatorConnection {
     /// The numbers have come: send.
     pub(super) fn granted(&mut self, now: Time, ticket: u64, cmd_sn: SerialNumber, tag: u32) {
         match self.asked.remove(&ticket) {
+            // Immediate ones, which leave no gap.
+            Some(asked) if self.is_logging_out() => {
+                if tag != TAG_RESERVED {
+                    self.free_tag(tag);
+                }
+                self.fail_asked(asked, Failure::LoggedOut);
+            }
             Some(Asked::Command { command, aborts }) => {
                 self.send_command(command, cmd_sn, tag);
                 // It could not be withdrawn in time, so it is aborted as one that was sent.
@@ -165,6 +172,16 @@ impl InitiatorConnection {
             Some(asked) => self.fail_asked(asked, why),
             None => {}
         }
+    }
+
+    /// A Logout Request for this connection or the session was sent.
+    fn is_logging_out(&self) -> bool {
+        self.requests.values().any(|request| match request {
+            Request::Logout { reason, cid, .. } => {
+                *reason == LogoutReason::CLOSE_SESSION || *cid == self.cid
+            }
+            _ => false,
+        })
     }
 
     fn send_command(&mut self, command: Command, cmd_sn: SerialNumber, tag: u32) {
