@@ -11,4 +11,6 @@ pub mod framing;
 pub mod login;
 pub mod pdu;
 pub mod session;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod text;
