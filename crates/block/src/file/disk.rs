@@ -123,6 +123,12 @@ impl Disk {
     }
 }
 
+impl Drop for Disk {
+    fn drop(&mut self) {
+        super::lock::unlock(&self.file);
+    }
+}
+
 /// How quick writes into the page cache are.
 #[derive(Debug)]
 pub(super) struct Pace {

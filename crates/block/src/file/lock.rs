@@ -6,7 +6,7 @@
 //! holds the opposite byte. `flock` is taken besides, first: it decides between two of us that
 //! start at the same moment, and warns programs that know only that.
 
-use super::unsafe_fcntl::{is_byte_locked, lock_byte};
+use super::unsafe_fcntl::{is_byte_locked, lock_byte, unlock_bytes};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io;
@@ -83,6 +83,14 @@ pub(super) fn lock(file: &File, writer: bool) -> Result<(), LockError> {
         }
     }
     Ok(())
+}
+
+/// Unlocks before `file` is closed: a process that was forked at this moment holds a duplicate of
+/// it until it runs its own program, and would hold the locks as long.
+pub(super) fn unlock(file: &File) {
+    // Closing, which follows, does it otherwise.
+    let _ = unlock_bytes(file);
+    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
 fn in_use(file: &File) -> LockError {

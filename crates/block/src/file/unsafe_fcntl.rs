@@ -8,23 +8,30 @@ use std::os::fd::AsRawFd;
 /// Takes a read lock on one byte; it lasts until the last duplicate of the descriptor is closed.
 /// Read locks of different owners do not exclude each other.
 pub(super) fn lock_byte(file: &File, byte: i64) -> io::Result<()> {
-    let mut lock = flock(libc::F_RDLCK, byte);
+    let mut lock = flock(libc::F_RDLCK, byte, 1);
+    call(file, libc::F_OFD_SETLK, &mut lock)
+}
+
+/// Gives up all locks of this kind, for all duplicates of the descriptor.
+pub(super) fn unlock_bytes(file: &File) -> io::Result<()> {
+    // A length of 0 means to the end, wherever that is.
+    let mut lock = flock(libc::F_UNLCK, 0, 0);
     call(file, libc::F_OFD_SETLK, &mut lock)
 }
 
 /// Whether another owner holds a lock on the byte.
 pub(super) fn is_byte_locked(file: &File, byte: i64) -> io::Result<bool> {
-    let mut lock = flock(libc::F_WRLCK, byte);
+    let mut lock = flock(libc::F_WRLCK, byte, 1);
     call(file, libc::F_OFD_GETLK, &mut lock)?;
     Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK)
 }
 
-fn flock(kind: libc::c_int, byte: i64) -> libc::flock {
+fn flock(kind: libc::c_int, first: i64, count: i64) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: byte,
-        l_len: 1,
+        l_start: first,
+        l_len: count,
         // The kernel asks for 0 here.
         l_pid: 0,
     }
