@@ -5,7 +5,8 @@ mod common;
 use block::contract::Contract;
 use block::{BlockDevice, BlockRange, ErrorKind, FileDevice, FileOptions, Geometry, Sparse};
 use bytes::Bytes;
-use common::{Loop, Scratch, SmallFileSystem, block_on, has_program, is_root, open, options};
+use common::{Loop, Mounted, Scratch, block_on, has_program, is_root, open, options};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A write to a full file system fails with `NoSpace` and its blocks; after room was made by
@@ -16,7 +17,7 @@ fn no_space() {
         return;
     }
     let scratch = Scratch::new();
-    let small = SmallFileSystem::new(&scratch, 256 << 10);
+    let Some(small) = Mounted::small(&scratch, 256 << 10, "no_space") else { return };
     let device = FileDevice::open(options(&small.0.join("disk.img"), Some(1 << 30))).unwrap();
     let data = Bytes::from(vec![7; 64 << 10]);
     let write = |n: u64| block_on(device.write(BlockRange::new(n * 128, 128), data.clone(), false));
@@ -43,7 +44,7 @@ fn failed_sync_poisons() {
         return;
     }
     let scratch = Scratch::new();
-    let small = SmallFileSystem::new(&scratch, 256 << 10);
+    let Some(small) = Mounted::small(&scratch, 256 << 10, "failed_sync_poisons") else { return };
     let backing = small.0.join("backing.img");
     std::fs::File::create(&backing).unwrap().set_len(16 << 20).unwrap();
     let Some(disk) = Loop::new(&backing, 512, "failed_sync_poisons") else { return };
@@ -77,6 +78,11 @@ fn contract_on_block_devices() {
         return;
     }
     let scratch = Scratch::new();
+    let probe = scratch.0.join("probe.img");
+    std::fs::File::create(&probe).unwrap().set_len(4096).unwrap();
+    if Loop::new(&probe, 512, "contract_on_block_devices").is_none() {
+        return;
+    }
     for (direct, sector_bytes) in [(false, 512), (false, 4096), (true, 512), (true, 4096)] {
         let attached = Mutex::new(None);
         let last = Mutex::new(None);
@@ -105,6 +111,35 @@ fn contract_on_block_devices() {
     }
 }
 
+/// The contract on a file system whose blocks are smaller than those of the disk: a block of which
+/// only a part is allocated counts as data.
+#[test]
+fn contract_on_small_file_system_blocks() {
+    let test = "contract_on_small_file_system_blocks";
+    if !is_root(test) || !has_program("mkfs.ext4", test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.0.join("image");
+    std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    common::must("mkfs.ext4", &["-q", "-b", "1024", image.to_str().unwrap()]);
+    let Some(disk) = Loop::new(&image, 512, test) else { return };
+    let ext4 = ["-t", "ext4", disk.0.to_str().unwrap()];
+    let Some(mounted) = Mounted::new(&scratch, &ext4, test) else { return };
+    let next = AtomicU32::new(0);
+    let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
+        let number = next.fetch_add(1, Relaxed);
+        let options = FileOptions {
+            direct: number % 2 == 1,
+            block_bytes: shape.block_bytes,
+            physical_block_bytes: shape.physical_block_bytes,
+            ..options(&mounted.0.join(format!("{number}.img")), Some(shape.size_bytes()))
+        };
+        FileDevice::open(options).unwrap()
+    };
+    Contract::new(&make).sizes_in(4096).run();
+}
+
 /// A block device that is mounted is not served.
 #[test]
 fn mounted_is_refused() {
@@ -116,12 +151,9 @@ fn mounted_is_refused() {
     std::fs::File::create(&backing).unwrap().set_len(16 << 20).unwrap();
     let Some(disk) = Loop::new(&backing, 512, "mounted_is_refused") else { return };
     common::must("mkfs.ext4", &["-q", disk.0.to_str().unwrap()]);
-    let mount_point = scratch.0.join("mounted");
-    std::fs::create_dir(&mount_point).unwrap();
-    let mount_point = mount_point.to_str().unwrap();
-    common::must("mount", &[disk.0.to_str().unwrap(), mount_point]);
-    let refused = std::panic::catch_unwind(|| common::refused(options(&disk.0, None)));
-    common::must("umount", &[mount_point]);
-    assert!(refused.unwrap().contains("in use"), "mounted");
+    let ext4 = ["-t", "ext4", disk.0.to_str().unwrap()];
+    let Some(mounted) = Mounted::new(&scratch, &ext4, "mounted_is_refused") else { return };
+    assert!(common::refused(options(&disk.0, None)).contains("in use"), "mounted");
+    drop(mounted);
     drop(open(&disk.0));
 }

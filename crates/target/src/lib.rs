@@ -2,9 +2,18 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod access;
+mod connection;
 mod error;
+mod execute;
+mod join;
+mod manage;
 mod options;
+mod ranges;
 mod server;
+mod session;
+mod state_file;
+mod tasks;
 mod unit;
 
 pub use error::Error;

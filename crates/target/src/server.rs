@@ -1,13 +1,34 @@
 //! A running server: its listeners, its data-plane threads, and its end.
 
-use crate::{Error, ServerOptions};
-use std::net::SocketAddr;
-use std::time::Duration;
+use crate::Error;
+use crate::access::Path;
+use crate::connection;
+use crate::options::{ServerOptions, TargetOptions};
+use crate::session::{Mail, Mailbox, Session};
+use crate::unit::LogicalUnit;
+use net::{Clock, Cores};
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How long to wait before accepting again when the system has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long connections that were cut may take to become quiet.
+const CUT_GRACE: Duration = Duration::from_millis(500);
+/// How often a shutdown looks whether it is done.
+const SHUTDOWN_POLL: Duration = Duration::from_millis(10);
 
 /// A server that accepts connections until it is shut down.
 #[derive(Debug)]
 pub struct Server {
-    addresses: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+    cores: Arc<Cores>,
+    stop_accepting: watch::Sender<bool>,
+    acceptor: Option<JoinHandle<()>>,
 }
 
 /// How a shutdown went.
@@ -25,17 +46,291 @@ impl Server {
     /// # Errors
     /// An address in use, options that contradict themselves.
     pub fn start(options: ServerOptions) -> Result<Self, Error> {
-        Ok(Self { addresses: options.portals.iter().map(|portal| portal.listen).collect() })
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for portal in &options.portals {
+            let failed = |source| Error::Listen { address: portal.listen, source };
+            let listener = net::listen(portal.listen).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
+            listeners.push(listener);
+        }
+        let cores = Arc::new(Cores::start(options.cores).map_err(Error::Thread)?);
+        let shared = Shared::new(options, addresses)?;
+        let (stop_accepting, stop) = watch::channel(false);
+        let acceptor = accept(listeners, Arc::clone(&shared), Arc::clone(&cores), stop)?;
+        Ok(Self { shared, cores, stop_accepting, acceptor: Some(acceptor) })
     }
 
     /// The addresses it listens on, in the order of the portals, with the ports it got.
     pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+        &self.shared.addresses
     }
 
     /// Stops accepting, asks initiators to log out, lets running commands finish, cuts what is left
     /// after `grace`, then syncs every unit. `progress` is told what is being done.
-    pub fn shutdown(self, _grace: Duration, _progress: &mut dyn FnMut(&str)) -> ShutdownReport {
-        ShutdownReport::default()
+    pub fn shutdown(mut self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.stop_accepting.send_replace(true);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join(); // a panic there was printed already
+        }
+        let connections_cut = self.end_connections(grace, progress);
+        let failed_syncs = self.sync_units(progress);
+        if !self.shared.connections().is_empty() {
+            // A device hangs: its thread cannot be waited for.
+            std::mem::forget(Arc::clone(&self.cores));
+        }
+        ShutdownReport { connections_cut, failed_syncs }
+    }
+
+    fn end_connections(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> usize {
+        let within_seconds = u16::try_from(grace.as_secs()).unwrap_or(u16::MAX).max(1);
+        let open = self.shared.tell_all(|| Mail::Shutdown { within_seconds });
+        if open > 0 {
+            progress(&format!("asking {open} connection(s) to log out"));
+        }
+        if self.wait_for_connections(grace.saturating_sub(CUT_GRACE)) {
+            return 0;
+        }
+        let cut = self.shared.tell_all(|| Mail::Cut);
+        progress(&format!("{cut} connection(s) did not log out: closing them"));
+        self.wait_for_connections(CUT_GRACE);
+        cut
+    }
+
+    fn wait_for_connections(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            if self.shared.connections().is_empty() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(SHUTDOWN_POLL);
+        }
+    }
+
+    fn sync_units(&self, progress: &mut dyn FnMut(&str)) -> Vec<(String, String)> {
+        let mut failed = Vec::new();
+        for unit in self.shared.units() {
+            let device = unit.device();
+            if unit.options().read_only || device.is_read_only() {
+                continue;
+            }
+            progress(&format!("syncing {}", device.name()));
+            let flushed = match tokio::runtime::Builder::new_current_thread().build() {
+                Ok(runtime) => runtime.block_on(device.flush()).map_err(|e| e.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = flushed {
+                failed.push((device.name().to_owned(), why));
+            }
+        }
+        failed
+    }
+}
+
+/// What all connections of a server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: ServerOptions,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) clock: Clock,
+    targets: HashMap<String, usize>,
+    sessions: Mutex<Sessions>,
+    connections: Mutex<HashMap<u64, Mailbox>>,
+    next_id: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    fn new(options: ServerOptions, addresses: Vec<SocketAddr>) -> Result<Arc<Self>, Error> {
+        let mut targets = HashMap::new();
+        for (index, target) in options.targets.iter().enumerate() {
+            if targets.insert(target.name.to_ascii_lowercase(), index).is_some() {
+                return Err(Error::Options(format!("two targets are named {}", target.name)));
+            }
+        }
+        Ok(Arc::new(Self {
+            options,
+            addresses,
+            clock: Clock::start(),
+            targets,
+            sessions: Mutex::default(),
+            connections: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    /// The target of this name, compared without case.
+    pub(crate) fn target(&self, name: &str) -> Option<&TargetOptions> {
+        let index = self.targets.get(&name.to_ascii_lowercase())?;
+        self.options.targets.get(*index)
+    }
+
+    /// A number never given out before.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        lock(&self.sessions)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Mailbox>> {
+        lock(&self.connections)
+    }
+
+    /// Counts a connection in; `None` when there are too many.
+    pub(crate) fn enter(self: &Arc<Self>, mailbox: &Mailbox) -> Option<Presence> {
+        let mut connections = self.connections();
+        if connections.len() >= self.options.limits.connections {
+            return None;
+        }
+        let id = self.next_id();
+        connections.insert(id, mailbox.clone());
+        Some(Presence { shared: Arc::clone(self), id })
+    }
+
+    fn tell_all(&self, mail: impl Fn() -> Mail) -> usize {
+        let connections = self.connections();
+        for mailbox in connections.values() {
+            let _ = mailbox.send(mail()); // it may be closing
+        }
+        connections.len()
+    }
+
+    /// Each unit once.
+    fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        let mut units: Vec<Arc<LogicalUnit>> = Vec::new();
+        for lun in self.options.targets.iter().flat_map(|target| &target.luns) {
+            if !units.iter().any(|unit| Arc::ptr_eq(unit, &lun.unit)) {
+                units.push(Arc::clone(&lun.unit));
+            }
+        }
+        units
+    }
+}
+
+/// A connection is counted while this lives.
+pub(crate) struct Presence {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.shared.connections().remove(&self.id);
+    }
+}
+
+/// The sessions by their handles.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_tsih: HashMap<u16, Arc<Session>>,
+    last_tsih: u16,
+}
+
+impl Sessions {
+    /// A handle nobody has; 0 is none, RFC 7143 §11.12.6.
+    pub(crate) fn free_tsih(&mut self) -> Option<u16> {
+        for _ in 0..u16::MAX {
+            self.last_tsih = self.last_tsih.checked_add(1).unwrap_or(1);
+            if !self.by_tsih.contains_key(&self.last_tsih) {
+                return Some(self.last_tsih);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn insert(&mut self, session: Arc<Session>) {
+        self.by_tsih.insert(session.tsih, session);
+    }
+
+    pub(crate) fn get(&self, tsih: u16) -> Option<Arc<Session>> {
+        self.by_tsih.get(&tsih).cloned()
+    }
+
+    pub(crate) fn remove(&mut self, tsih: u16) {
+        self.by_tsih.remove(&tsih);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.by_tsih.values().cloned().collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Accepts on every listener, on a thread of its own, and spreads connections over the cores.
+fn accept(
+    listeners: Vec<TcpListener>,
+    shared: Arc<Shared>,
+    cores: Arc<Cores>,
+    stop: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Thread)?;
+    let mut accepting = Vec::new();
+    for (portal, listener) in listeners.into_iter().enumerate() {
+        let _guard = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Thread)?;
+        accepting.push((portal, listener));
+    }
+    std::thread::Builder::new()
+        .name("accept".into())
+        .spawn(move || {
+            let mut tasks = tokio::task::JoinSet::new();
+            for (portal, listener) in accepting {
+                let work = accept_on(
+                    listener,
+                    portal,
+                    Arc::clone(&shared),
+                    Arc::clone(&cores),
+                    stop.clone(),
+                );
+                tasks.spawn_on(work, runtime.handle());
+            }
+            runtime.block_on(async { while tasks.join_next().await.is_some() {} });
+        })
+        .map_err(Error::Thread)
+}
+
+async fn accept_on(
+    listener: tokio::net::TcpListener,
+    portal: usize,
+    shared: Arc<Shared>,
+    cores: Arc<Cores>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let accepted = accepted.and_then(|(tcp, peer)| {
+            let local = tcp.local_addr()?;
+            Ok((tcp.into_std()?, Path { peer, local, portal }))
+        });
+        match accepted {
+            Ok((tcp, path)) => {
+                let shared = Arc::clone(&shared);
+                cores.spawn(move || connection::serve(shared, tcp, path));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
 }

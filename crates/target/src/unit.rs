@@ -1,8 +1,18 @@
 //! A logical unit: a device, its SCSI state, and what holds both together.
 
-use block::BlockDevice;
+use crate::Error;
+use crate::ranges::RangeLocks;
+use crate::state_file::StateFile;
+use block::{BlockDevice, BufferPool};
+use scsi::unit::{BlockUnit, UnitOptions};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// PRODUCT IDENTIFICATION of every block unit.
+const PRODUCT: &str = "VIRTUAL-DISK";
+
+/// Buffers of all units and connections: one pool, so that idle memory is of use to whoever comes next.
+pub(crate) static BUFFERS: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
 
 /// How a unit treats acknowledged writes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -31,8 +41,8 @@ pub struct LogicalUnitOptions {
     pub removable: bool,
     /// The longest transfer in bytes.
     pub transfer_bytes: u32,
-    /// A directory of its own for reservations; `None`: they are lost with the process, and APTPL
-    /// is refused.
+    /// A directory of its own for reservations; `None` for a device that is forgotten with the
+    /// process: then its reservations are too.
     pub state: Option<PathBuf>,
 }
 
@@ -40,6 +50,12 @@ pub struct LogicalUnitOptions {
 #[derive(Debug)]
 pub struct LogicalUnit {
     options: LogicalUnitOptions,
+    scsi: Mutex<BlockUnit>,
+    /// Who writes where.
+    pub(crate) ranges: Arc<RangeLocks>,
+    /// The task set: SIMPLE tasks share it, an ORDERED one has it alone. SAM-5 §8.
+    pub(crate) order: Arc<RangeLocks>,
+    state: Option<StateFile>,
 }
 
 impl LogicalUnit {
@@ -47,12 +63,72 @@ impl LogicalUnit {
     ///
     /// # Errors
     /// When that state cannot be read or understood.
-    pub fn open(options: LogicalUnitOptions) -> Result<Arc<Self>, crate::Error> {
-        Ok(Arc::new(Self { options }))
+    pub fn open(options: LogicalUnitOptions) -> Result<Arc<Self>, Error> {
+        let mut scsi = BlockUnit::new(unit_options(&options));
+        let state = options.state.clone().map(StateFile::new);
+        if let Some(file) = &state
+            && let Some(bytes) = file.load()?
+        {
+            scsi.restore(&bytes).map_err(|error| Error::State {
+                path: file.describe(),
+                what: format!("{error}; to give its reservations up, move the file away"),
+            })?;
+        }
+        Ok(Arc::new(Self {
+            options,
+            scsi: Mutex::new(scsi),
+            ranges: Arc::default(),
+            order: Arc::default(),
+            state,
+        }))
     }
 
     /// What it is made of.
     pub fn options(&self) -> &LogicalUnitOptions {
         &self.options
+    }
+
+    /// The disk.
+    pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.options.device
+    }
+
+    /// The SCSI state. Held for the time of one judgement, never across I/O.
+    pub(crate) fn scsi(&self) -> MutexGuard<'_, BlockUnit> {
+        self.scsi.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Saves the state durably; blocks.
+    pub(crate) fn save_state(&self) -> Result<(), Error> {
+        match &self.state {
+            // The lock is held while saving: two savers must not overtake each other.
+            Some(file) => {
+                let scsi = self.scsi();
+                file.save(&scsi.persistent_state())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
+    let geometry = options.device.geometry();
+    let block_bytes = geometry.block_bytes;
+    let granularity = options.device.sparse().map(|sparse| sparse.granularity_bytes());
+    UnitOptions {
+        uuid: *options.uuid.as_bytes(),
+        product: PRODUCT.to_owned(),
+        block_bytes,
+        block_count: geometry.block_count,
+        physical_block_bytes: geometry.physical_block_bytes,
+        transfer_blocks_max: options.transfer_bytes / block_bytes,
+        optimal_transfer_blocks: geometry.optimal_transfer_bytes.min(options.transfer_bytes)
+            / block_bytes,
+        unmap_granularity_blocks: granularity
+            .filter(|_| options.thin)
+            .map(|bytes| (bytes / block_bytes).max(1)),
+        read_only: options.read_only || options.device.is_read_only(),
+        removable: options.removable,
+        write_back: options.cache == CacheMode::WriteBack,
     }
 }

@@ -10,10 +10,14 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Self {
+        Self::in_directory(&std::env::temp_dir())
+    }
+
+    fn in_directory(directory: &std::path::Path) -> Self {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("block-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let path = directory.join(name);
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }
@@ -110,7 +114,14 @@ fn empty_and_huge() {
 }
 
 fn keeps_the_contract(how: impl Fn(FileOptions) -> FileOptions, size_unit_bytes: u32) {
-    let scratch = Scratch::new();
+    keeps_the_contract_in(&Scratch::new(), how, size_unit_bytes);
+}
+
+fn keeps_the_contract_in(
+    scratch: &Scratch,
+    how: impl Fn(FileOptions) -> FileOptions,
+    size_unit_bytes: u32,
+) {
     let next = std::sync::atomic::AtomicU32::new(0);
     let last = std::sync::Mutex::new(None);
     let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
@@ -135,6 +146,17 @@ fn keeps_the_contract(how: impl Fn(FileOptions) -> FileOptions, size_unit_bytes:
 #[test]
 fn contract_buffered() {
     keeps_the_contract(|options| options, 512);
+}
+
+/// In memory, where reading never blocks.
+#[test]
+fn contract_on_tmpfs() {
+    let memory = std::path::Path::new("/dev/shm");
+    if !memory.is_dir() {
+        eprintln!("SKIPPED: contract_on_tmpfs: there is no {}", memory.display());
+        return;
+    }
+    keeps_the_contract_in(&Scratch::in_directory(memory), |options| options, 512);
 }
 
 /// Through the page cache, all room taken at once.

@@ -85,22 +85,33 @@ pub fn must(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// A file system in memory that is full after `size_bytes`.
-pub struct SmallFileSystem(pub PathBuf);
+/// A mounted file system.
+pub struct Mounted(pub PathBuf);
 
-impl SmallFileSystem {
-    pub fn new(scratch: &Scratch, size_bytes: u64) -> Self {
-        let path = scratch.0.join("small");
+impl Mounted {
+    /// Mounts as `arguments` say, on a directory of its own. `None`, with a loud message, where
+    /// even root may not mount.
+    pub fn new(scratch: &Scratch, arguments: &[&str], test: &str) -> Option<Self> {
+        let path = scratch.0.join("mounted");
         std::fs::create_dir(&path).unwrap();
-        let size = format!("size={size_bytes}");
-        must("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", path.to_str().unwrap()]);
-        Self(path)
+        let output = run("mount", &[arguments, &[path.to_str().unwrap()]].concat());
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            eprintln!("SKIPPED: {test}: no mount: {}", why.trim());
+            return None;
+        }
+        Some(Self(path))
+    }
+
+    /// A file system in memory that is full after `size_bytes`.
+    pub fn small(scratch: &Scratch, size_bytes: u64, test: &str) -> Option<Self> {
+        Self::new(scratch, &["-t", "tmpfs", "-o", &format!("size={size_bytes}"), "tmpfs"], test)
     }
 }
 
-impl Drop for SmallFileSystem {
+impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = run("umount", &["-l", self.0.to_str().unwrap()]);
+        let _ = run("umount", &[self.0.to_str().unwrap()]);
     }
 }
 

@@ -253,9 +253,8 @@ impl ExpectProof {
         let (user, response) = (required(pairs, Key::ChapN)?, required(pairs, Key::ChapR)?);
         let named = chap::same_name(user, &expected.user);
         let proven = ours.is_answered_by(response, &expected.secret);
-        // RFC 7143 §9.2.1: who answers with our own secret only repeats us.
-        let echoed = ours.is_answered_by(response, &chap.credential.secret);
-        if !(named & proven) || echoed {
+        // Our own response sent back proves nothing: the two secrets differ, see `first`.
+        if !(named & proven) {
             return Err(Failure::violation("the target does not prove itself"));
         }
         Ok(State::Proof(Self { ours: None }))

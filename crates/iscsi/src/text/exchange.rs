@@ -315,7 +315,7 @@ pub struct InitiatorExchange {
 pub enum Progress {
     /// Send this, with the same Initiator Task Tag.
     Request(TextSegment),
-    /// The whole answer: read it with [`parse_targets`] or [`parse`](super::parse).
+    /// The whole answer: read it with [`parse_targets`] or [`parse`].
     Done(Vec<u8>),
 }
 

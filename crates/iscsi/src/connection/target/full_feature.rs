@@ -308,6 +308,10 @@ impl FullFeature {
         if immediate && self.immediate() >= self.limits.immediate_commands_max {
             return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
         }
+        let bytes = header.data_segment_bytes() as usize;
+        if place == Place::Control && self.control_bytes() + bytes > self.limits.control_bytes_max {
+            return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
+        }
         Ok(Receiving::Request(Request { header: header.clone(), immediate, cmd_sn, body }, place))
     }
 
@@ -318,6 +322,15 @@ impl FullFeature {
             .values()
             .filter(|request| request.immediate && !matches!(request.body, Body::Command(_)));
         self.tasks.immediate() + others.count()
+    }
+
+    /// What requests hold that wait for their turn.
+    fn control_bytes(&self) -> usize {
+        let bytes = self.requests.values().map(|request| match &request.body {
+            Body::NopOut(_, data) | Body::Text(_, data) => data.len(),
+            Body::Command(_) | Body::Management(_) | Body::Logout(_) => 0,
+        });
+        bytes.sum()
     }
 
     /// A PDU is whole.

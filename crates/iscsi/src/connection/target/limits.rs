@@ -15,8 +15,8 @@ pub struct ConnectionLimits {
     ///
     /// [`can_receive`]: super::TargetConnection::can_receive
     pub unjudged_requests_max: usize,
-    /// Longest text of one exchange, either way.
-    pub text_bytes_max: usize,
+    /// Ping data and text of requests that wait for their turn, together.
+    pub control_bytes_max: usize,
     /// Data-out of one command that is ever received into a buffer.
     pub data_out_bytes_max: u32,
     /// From the first byte of time to the end of the login.
@@ -38,7 +38,7 @@ impl Default for ConnectionLimits {
             tasks_max: 512,
             immediate_commands_max: 16,
             unjudged_requests_max: 64,
-            text_bytes_max: 65_536,
+            control_bytes_max: 1 << 20,
             data_out_bytes_max: 64 << 20,
             login_seconds: 15,
             ping_after_seconds: 30,

@@ -41,9 +41,11 @@ impl FullFeature {
         self.ping = Some(Ping { sent: now });
     }
 
-    /// The window has opened and no PDU is there to tell it. RFC 7143 §11.4.11.
+    /// The window has opened and no PDU is there to tell it, nor a task whose response will.
+    /// RFC 7143 §11.4.11.
     pub(super) fn tell_window(&mut self, out: &mut Outputs) {
-        if self.is_open() && !self.is_discovery() && self.numbering.must_tell_window() {
+        let quiet = self.is_open() && self.tasks.is_empty() && !self.is_discovery();
+        if quiet && self.numbering.must_tell_window() {
             self.send_nop_in(TAG_RESERVED, out);
         }
     }

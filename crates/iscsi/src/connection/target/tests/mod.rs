@@ -1,7 +1,10 @@
 //! The target's connection and session together, PDU by PDU.
 
 mod basics;
-#[allow(dead_code)]
+mod data_out;
+mod management;
+mod ordering;
 mod requests;
-#[allow(dead_code)]
+mod responses;
 pub(crate) mod rig;
+mod service;

@@ -1,0 +1,161 @@
+//! Who may log in where, and what each may see.
+
+use crate::options::{LunOptions, TargetOptions};
+use crate::server::Shared;
+use crate::unit::LogicalUnit;
+use iscsi::connection::target::TargetRecord;
+use iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
+use iscsi::pdu::LoginStatus;
+use iscsi::text::Offer;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Where a connection came from, and which of our addresses it reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) portal: usize,
+}
+
+/// Portal group of discovery sessions, which belong to no target.
+const DISCOVERY_PORTAL_GROUP: u16 = 1;
+
+/// Judges a login's first claim. What an initiator may not use it is told does not exist; the log
+/// says why.
+pub(crate) fn identify(shared: &Shared, claim: &Claim, path: Path) -> Identified {
+    let Some(entropy) = entropy() else {
+        tracing::error!("the system gives no random bytes: logins are refused");
+        return Identified::Refuse(LoginStatus::TARGET_ERROR);
+    };
+    if shared.is_stopping() {
+        return Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE);
+    }
+    let admission = |tag, alias, chap, offer| {
+        Identified::Admit(Admission {
+            portal_group_tag: tag,
+            target_alias: alias,
+            chap,
+            offer,
+            entropy,
+        })
+    };
+    if claim.session_type == SessionType::Discovery {
+        let demand = shared.options.discovery_chap.clone();
+        return admission(DISCOVERY_PORTAL_GROUP, None, demand, Offer::default());
+    }
+    let name = claim.target_name.as_deref().unwrap_or_default();
+    let Some(target) = shared.target(name) else {
+        refused(claim, path, "there is no such target");
+        return Identified::Refuse(LoginStatus::NOT_FOUND);
+    };
+    if !target.access.allows(&claim.initiator_name, path.peer.ip()) {
+        refused(claim, path, "its name or address is not on the target's list");
+        return Identified::Refuse(LoginStatus::NOT_FOUND);
+    }
+    if let Some(address) = &target.redirect {
+        return Identified::Redirect { address: address.clone(), permanent: false };
+    }
+    match chap_demand(target, &claim.initiator_name) {
+        Ok(demand) => {
+            admission(target.portal_group, target.alias.clone(), demand, target.offer.clone())
+        }
+        Err(()) => {
+            refused(claim, path, "no CHAP credential of the target is for it");
+            Identified::Refuse(LoginStatus::AUTHORIZATION_FAILURE)
+        }
+    }
+}
+
+/// The credential for this initiator; an entry that names it comes before one for all.
+fn chap_demand(target: &TargetOptions, initiator: &str) -> Result<Option<ChapDemand>, ()> {
+    if target.chap.is_empty() {
+        return Ok(None);
+    }
+    let named = target.chap.iter().find(|entry| {
+        entry.initiator.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(initiator))
+    });
+    let entry = named.or_else(|| target.chap.iter().find(|entry| entry.initiator.is_none()));
+    entry.map(|entry| Some(entry.demand.clone())).ok_or(())
+}
+
+fn refused(claim: &Claim, path: Path, why: &str) {
+    tracing::warn!(
+        initiator = claim.initiator_name,
+        target = claim.target_name,
+        peer = %path.peer,
+        "login refused: {why}"
+    );
+}
+
+fn entropy() -> Option<[u8; 33]> {
+    let mut bytes = [0; 33];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The targets a discovery session is shown (or `only` one), with the addresses to reach them at.
+pub(crate) fn visible_targets(
+    shared: &Shared,
+    initiator: &str,
+    path: Path,
+    only: Option<&str>,
+) -> Vec<TargetRecord> {
+    let wanted = |target: &&TargetOptions| {
+        only.is_none_or(|name| name.eq_ignore_ascii_case(&target.name))
+            && target.access.allows(initiator, path.peer.ip())
+    };
+    let targets = shared.options.targets.iter().filter(wanted);
+    targets
+        .map(|target| TargetRecord {
+            name: target.name.clone(),
+            addresses: addresses(shared, path)
+                .into_iter()
+                .map(|address| (address, target.portal_group))
+                .collect(),
+        })
+        .collect()
+}
+
+/// Every portal as an initiator can reach it: as advertised, or as listened on; a wildcard stands
+/// for the address this connection reached.
+fn addresses(shared: &Shared, path: Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, (portal, listening)) in
+        shared.options.portals.iter().zip(&shared.addresses).enumerate()
+    {
+        let address = match &portal.advertise {
+            Some(advertised) => advertised.clone(),
+            None if listening.ip().is_unspecified() => {
+                let ip = if index == path.portal || same_family(listening.ip(), path.local.ip()) {
+                    path.local.ip().to_canonical()
+                } else {
+                    continue;
+                };
+                SocketAddr::new(ip, listening.port()).to_string()
+            }
+            None => listening.to_string(),
+        };
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    found
+}
+
+fn same_family(a: IpAddr, b: IpAddr) -> bool {
+    a.is_ipv4() == b.to_canonical().is_ipv4()
+}
+
+/// The units of a target that this initiator sees.
+pub(crate) fn visible_luns(
+    target: &TargetOptions,
+    initiator: &str,
+) -> BTreeMap<u16, Arc<LogicalUnit>> {
+    let seen = |lun: &&LunOptions| {
+        lun.initiators.is_empty()
+            || lun.initiators.iter().any(|name| name.eq_ignore_ascii_case(initiator))
+    };
+    target.luns.iter().filter(seen).map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
+}

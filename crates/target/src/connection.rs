@@ -1,0 +1,316 @@
+//! One connection of the target: the machine, and what its outputs mean here.
+
+use crate::access::{self, Path};
+use crate::join;
+use crate::server::Shared;
+use crate::session::{Mail, Mailbox, Session};
+use crate::tasks::{Finished, Tasks};
+use bytes::Bytes;
+use iscsi::connection::target::{CloseReason, ConnectionLimits, Input, Output, TargetConnection};
+use iscsi::framing::{Header, Place, TaskId};
+use iscsi::login::{Join, Joined};
+use iscsi::pdu::LoginStatus;
+use net::{Outbox, Role};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use wire::{SerialNumber, Time};
+
+type Joining = Pin<Box<dyn Future<Output = Result<(Joined, Arc<Session>), LoginStatus>>>>;
+
+/// Messages taken from the mailbox in one go.
+const MAIL_BATCH: usize = 64;
+
+/// Serves one accepted connection until it is over.
+pub(crate) async fn serve(shared: Arc<Shared>, tcp: std::net::TcpStream, path: Path) {
+    let tcp = match net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
+        Ok(tcp) => tcp,
+        Err(error) => {
+            tracing::debug!(%error, peer = %path.peer, "a connection failed as it was accepted");
+            return;
+        }
+    };
+    let (mailbox, mail) = unbounded_channel();
+    let Some(_presence) = shared.enter(&mailbox) else {
+        tracing::warn!(peer = %path.peer, "connection closed: the limit `connections` is reached");
+        return;
+    };
+    let clock = shared.clock;
+    let mut connection = Connection::new(shared, path, mailbox, mail);
+    net::drive(tcp, &mut connection, clock).await;
+    connection.log_end();
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    path: Path,
+    machine: TargetConnection,
+    /// Answers that the machine gets when it has nothing more to say.
+    answers: VecDeque<Input>,
+    mailbox: Mailbox,
+    mail: UnboundedReceiver<Mail>,
+    joining: Option<(Joining, u16)>,
+    session: Option<(Arc<Session>, u16)>,
+    tasks: Tasks,
+    receiving: Receiving,
+    deadline: Option<Time>,
+    over: Option<CloseReason>,
+}
+
+/// Where the data segment in hand goes.
+enum Receiving {
+    Nowhere,
+    Control { data: Vec<u8>, filled: usize },
+    Task { task: TaskId, at: usize, end: usize },
+}
+
+impl Connection {
+    fn new(
+        shared: Arc<Shared>,
+        path: Path,
+        mailbox: Mailbox,
+        mail: UnboundedReceiver<Mail>,
+    ) -> Self {
+        let limits = &shared.options.limits;
+        let machine_limits = ConnectionLimits {
+            login_seconds: limits.login_seconds.into(),
+            ping_after_seconds: limits.ping_after_seconds.into(),
+            ping_timeout_seconds: limits.ping_timeout_seconds.into(),
+            ..ConnectionLimits::default()
+        };
+        let machine = TargetConnection::new(machine_limits, SerialNumber(0));
+        let tasks = Tasks::new(limits);
+        Self {
+            shared,
+            path,
+            machine,
+            answers: VecDeque::new(),
+            mailbox,
+            mail,
+            joining: None,
+            session: None,
+            tasks,
+            receiving: Receiving::Nowhere,
+            deadline: None,
+            over: None,
+        }
+    }
+
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        self.answers.push_back(input);
+        self.settle(now, out);
+    }
+
+    /// Feeds answers and follows outputs until there are neither.
+    fn settle(&mut self, now: Time, out: &mut Outbox) {
+        while let Some(input) = self.answers.pop_front() {
+            self.machine.handle(now, input);
+            loop {
+                match self.machine.poll() {
+                    Output::Wait(deadline) => {
+                        self.deadline = deadline;
+                        break;
+                    }
+                    output => self.follow(output, out),
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, output: Output, out: &mut Outbox) {
+        match output {
+            Output::Receive(place) => self.receive(place),
+            Output::Send(pdu) => out.push(&pdu),
+            Output::Identify(claim) => {
+                let answer = access::identify(&self.shared, &claim, self.path);
+                self.answers.push_back(Input::Identified(answer));
+            }
+            Output::Join(join) => self.join(join),
+            Output::ListTargets { only } => {
+                let initiator = self.session.as_ref().map(|(session, _)| session);
+                let name = initiator.map_or("", |session| &session.key.initiator_name);
+                let records =
+                    access::visible_targets(&self.shared, name, self.path, only.as_deref());
+                self.answers.push_back(Input::Targets(records));
+            }
+            Output::ToSession(message) => {
+                if let Some((session, cid)) = &self.session {
+                    let own = session.hear(&self.shared, *cid, message);
+                    self.take_mail(); // sent before: delivered before
+                    self.answers.extend(own.into_iter().map(Input::Session));
+                }
+            }
+            Output::Start(task) => {
+                if let Some((session, _)) = &self.session {
+                    let step = self.tasks.start(&self.shared, session, task, out.bytes());
+                    self.answers.extend(step);
+                }
+            }
+            Output::Run(task) => {
+                if let Some((session, _)) = &self.session {
+                    self.answers.extend(self.tasks.run(&self.shared, session, task));
+                }
+            }
+            Output::Abort(task) => self.answers.extend(self.tasks.abort(task)),
+            Output::FullFeature(parameters) => out.set_digests(parameters.digests),
+            Output::Close(reason) => self.over = Some(reason),
+            Output::Wait(_) => {}
+        }
+    }
+
+    fn receive(&mut self, place: Place) {
+        self.receiving = match place {
+            Place::Control => Receiving::Control { data: Vec::new(), filled: 0 },
+            Place::Task { task, offset_bytes, buffer_bytes } => {
+                self.tasks.reserve(task, buffer_bytes);
+                let at = offset_bytes as usize;
+                Receiving::Task { task, at, end: buffer_bytes as usize }
+            }
+            Place::Discard => Receiving::Nowhere,
+        };
+    }
+
+    fn join(&mut self, join: Join) {
+        let cid = join.claim.cid;
+        let shared = Arc::clone(&self.shared);
+        let joining = join::join(shared, join, self.path, self.mailbox.clone());
+        self.joining = Some((Box::pin(joining), cid));
+    }
+
+    /// Moves mail that has arrived to the answers.
+    fn take_mail(&mut self) -> bool {
+        let mut any = false;
+        while let Ok(mail) = self.mail.try_recv() {
+            self.open_mail(mail);
+            any = true;
+        }
+        any
+    }
+
+    fn open_mail(&mut self, mail: Mail) {
+        self.answers.push_back(match mail {
+            Mail::Session(value) => Input::Session(value),
+            Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
+            Mail::Cut => Input::PeerClosed,
+        });
+    }
+
+    fn poll_mail(&mut self, context: &mut Context<'_>) -> bool {
+        let mut any = false;
+        for _ in 0..MAIL_BATCH {
+            match self.mail.poll_recv(context) {
+                Poll::Ready(Some(mail)) => self.open_mail(mail),
+                Poll::Ready(None) | Poll::Pending => return any,
+            }
+            any = true;
+        }
+        context.waker().wake_by_ref();
+        any
+    }
+
+    fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {
+        let Some((joining, cid)) = &mut self.joining else { return false };
+        let Poll::Ready(joined) = joining.as_mut().poll(context) else { return false };
+        let cid = *cid;
+        self.joining = None;
+        self.answers.push_back(Input::Joined(joined.map(|(joined, session)| {
+            self.session = Some((session, cid));
+            joined
+        })));
+        true
+    }
+
+    fn log_end(&self) {
+        match &self.over {
+            Some(CloseReason::Violation(what)) => {
+                tracing::warn!(peer = %self.path.peer, "connection closed: the peer broke the protocol: {what}");
+            }
+            Some(CloseReason::LoginRefused(status)) => {
+                tracing::warn!(peer = %self.path.peer, ?status, "login refused");
+            }
+            Some(CloseReason::TimedOut(what)) => {
+                tracing::warn!(peer = %self.path.peer, "connection closed: {what}");
+            }
+            reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
+        }
+    }
+}
+
+impl Role for Connection {
+    fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
+        self.receiving = Receiving::Nowhere;
+        let segment_bytes = header.data_segment_bytes() as usize;
+        self.handle(now, Input::Header(header), out);
+        if let Receiving::Control { data, .. } = &mut self.receiving {
+            // The machine has judged the length: it is within MaxRecvDataSegmentLength.
+            data.resize(segment_bytes, 0);
+        }
+    }
+
+    fn header_digest_error(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::HeaderDigestError, out);
+    }
+
+    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        match &mut self.receiving {
+            Receiving::Nowhere => &mut [],
+            Receiving::Control { data, filled } => &mut data[*filled..],
+            Receiving::Task { task, at, end } => self.tasks.room(*task, *at, *end),
+        }
+    }
+
+    fn payload_filled(&mut self, bytes: usize) {
+        match &mut self.receiving {
+            Receiving::Nowhere => {}
+            Receiving::Control { filled, .. } => *filled += bytes,
+            Receiving::Task { at, .. } => *at += bytes,
+        }
+    }
+
+    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+        let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
+            Receiving::Control { data, .. } => Bytes::from(data),
+            _ => Bytes::new(),
+        };
+        self.handle(now, Input::Payload { data, digest_ok }, out);
+    }
+
+    fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
+        let mut any = self.poll_joining(context);
+        any |= self.poll_mail(context);
+        while let Some(Finished { task, outcome }) = self.tasks.poll_finished(context) {
+            self.answers.push_back(Input::Done { task, outcome });
+            any = true;
+        }
+        if let Some((session, _)) = &self.session {
+            let started = self.tasks.start_deferred(&self.shared, session, out.bytes());
+            any |= !started.is_empty();
+            self.answers.extend(started);
+        }
+        self.settle(now, out);
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    fn elapsed(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::Deadline, out);
+    }
+
+    fn peer_closed(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::PeerClosed, out);
+    }
+
+    fn can_receive(&self) -> bool {
+        self.joining.is_none() && self.over.is_none() && self.machine.can_receive()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.is_some() && self.joining.is_none() && self.tasks.are_quiet()
+    }
+}

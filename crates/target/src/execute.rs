@@ -1,0 +1,308 @@
+//! Running what SCSI has planned on a unit's device.
+
+use crate::unit::{BUFFERS, LogicalUnit};
+use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
+use bytes::Bytes;
+use scsi::plan::{Compare, LbaRange, Pattern, Plan};
+use scsi::sense::{Sense, SenseKey};
+use scsi::unit::lba_status_reply;
+use std::sync::Arc;
+
+/// Long operations go on in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// How a plan ended.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// GOOD, with this data-in.
+    Good(Bytes),
+    /// RESERVATION CONFLICT.
+    Conflict,
+    /// BUSY.
+    Busy,
+    /// CHECK CONDITION.
+    Check(Sense),
+}
+
+type Step<T> = Result<T, Sense>;
+
+/// Runs `plan`; `data` holds its data-out. Plans that concern the nexus rather than the device
+/// (parameter lists, aborts) are the caller's.
+pub(crate) async fn execute(unit: Arc<LogicalUnit>, plan: Plan, data: Bytes) -> Ending {
+    let run = Run { unit: &unit, block_bytes: u64::from(unit.device().geometry().block_bytes) };
+    match run.plan(plan, data).await {
+        Ok(ending) => ending,
+        Err(sense) => Ending::Check(sense),
+    }
+}
+
+struct Run<'a> {
+    unit: &'a Arc<LogicalUnit>,
+    block_bytes: u64,
+}
+
+impl Run<'_> {
+    async fn plan(&self, plan: Plan, data: Bytes) -> Step<Ending> {
+        match plan {
+            Plan::Reply(reply) => return Ok(Ending::Good(reply.into())),
+            Plan::Read { range, from_medium } => return self.read(range, from_medium).await,
+            Plan::Write { range, durable } => self.write(range, data, durable).await?,
+            Plan::WriteAndVerify { range, compare } => {
+                let _guard = self.unit.ranges.lock(range, false).await;
+                self.put(range, data.clone(), true).await?;
+                self.compare(range, compare, &data).await?;
+            }
+            Plan::Verify { range, compare } => self.compare(range, compare, &data).await?,
+            Plan::CompareAndWrite { range, durable } => {
+                self.compare_and_write(range, data, durable).await?;
+            }
+            Plan::OrWrite { range, durable } => self.or_write(range, &data, durable).await?,
+            Plan::WriteSame { range, pattern, may_unmap, durable } => {
+                let data = if pattern == Pattern::Zeroes { Bytes::new() } else { data };
+                self.write_same(range, &data, may_unmap, durable).await?;
+            }
+            Plan::Unmap { ranges, durable } => self.unmap(&ranges, durable).await?,
+            Plan::Prefetch { range } => {
+                self.device().prefetch(block_range(range));
+                // CONDITION MET would promise that all of it stays cached; GOOD does not.
+            }
+            Plan::Flush { immediate } => self.flush(immediate).await?,
+            Plan::MapStatus { range, extents_max, allocation_bytes } => {
+                return self.map_status(range, extents_max, allocation_bytes).await;
+            }
+            Plan::SaveState => self.save_state().await?,
+            Plan::Parameters { .. } | Plan::AbortTasksOf { .. } => {
+                return Err(internal_failure());
+            }
+        }
+        Ok(Ending::Good(Bytes::new()))
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        self.unit.device().as_ref()
+    }
+
+    fn bytes(&self, range: LbaRange) -> usize {
+        usize::try_from(range.count * self.block_bytes).unwrap_or(usize::MAX)
+    }
+
+    async fn get(&self, range: LbaRange) -> Step<Buffer> {
+        let mut buffer = BUFFERS.take(self.bytes(range));
+        buffer = self.device().read(block_range(range), buffer).await.map_err(read_failed)?;
+        buffer.truncate(self.bytes(range));
+        Ok(buffer)
+    }
+
+    async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
+        self.device().write(block_range(range), data, durable).await.map_err(write_failed)
+    }
+
+    async fn read(&self, range: LbaRange, from_medium: bool) -> Step<Ending> {
+        if from_medium && self.unit.scsi().write_cache_enabled() {
+            self.device().flush().await.map_err(write_failed)?;
+        }
+        Ok(Ending::Good(self.get(range).await?.freeze()))
+    }
+
+    async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
+        let _guard = self.unit.ranges.lock(range, false).await;
+        self.put(range, data, durable).await
+    }
+
+    async fn compare(&self, range: LbaRange, compare: Compare, data: &[u8]) -> Step<()> {
+        let block = self.block_bytes as usize;
+        let piece_blocks = (PIECE_BYTES as u64 / self.block_bytes).max(1);
+        let mut done = 0;
+        while done < range.count {
+            let count = piece_blocks.min(range.count - done);
+            let piece = self.get(LbaRange { lba: range.lba + done, count }).await?;
+            let at = (done * self.block_bytes) as usize;
+            let difference = match compare {
+                Compare::Medium => None,
+                Compare::Bytes => {
+                    first_difference(&piece, data.get(at..at + piece.len()).unwrap_or_default())
+                }
+                Compare::OneBlock => piece.chunks(block).enumerate().find_map(|(index, chunk)| {
+                    first_difference(chunk, data).map(|offset| index * block + offset)
+                }),
+            };
+            if let Some(offset) = difference {
+                return Err(miscompare((at + offset) as u64));
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
+        let _guard = self.unit.ranges.lock(range, true).await;
+        let half = self.bytes(range);
+        let current = self.get(range).await?;
+        if let Some(offset) = first_difference(&current, data.get(..half).unwrap_or_default()) {
+            return Err(miscompare(offset as u64));
+        }
+        self.put(range, data.slice(half..), durable).await
+    }
+
+    async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
+        let _guard = self.unit.ranges.lock(range, true).await;
+        let mut current = self.get(range).await?;
+        current.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
+        self.put(range, current.freeze(), durable).await
+    }
+
+    /// `pattern` is one block, or empty for zeroes.
+    async fn write_same(
+        &self,
+        range: LbaRange,
+        pattern: &[u8],
+        may_unmap: bool,
+        durable: bool,
+    ) -> Step<()> {
+        let _guard = self.unit.ranges.lock(range, false).await;
+        let zeroes = pattern.iter().all(|byte| *byte == 0);
+        if zeroes && let Some(sparse) = self.device().sparse() {
+            let range = block_range(range);
+            return sparse.write_zeroes(range, may_unmap, durable).await.map_err(write_failed);
+        }
+        let block = self.block_bytes as usize;
+        let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
+        let mut buffer = BUFFERS.take(blocks * block);
+        if pattern.is_empty() {
+            buffer.fill(0);
+        } else {
+            buffer.chunks_mut(block).for_each(|chunk| chunk.copy_from_slice(pattern));
+        }
+        let piece = buffer.freeze();
+        let mut done = 0;
+        while done < range.count {
+            let count = (blocks as u64).min(range.count - done);
+            let data = piece.slice(..count as usize * block);
+            self.put(LbaRange { lba: range.lba + done, count }, data, false).await?;
+            done += count;
+        }
+        if durable { self.flush(false).await } else { Ok(()) }
+    }
+
+    async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
+        let Some(sparse) = self.device().sparse() else {
+            return Err(internal_failure()); // the table refuses UNMAP on such units
+        };
+        let (last, first) = match ranges.split_last() {
+            Some((last, first)) => (*last, first),
+            None => return Ok(()),
+        };
+        for range in first {
+            let _guard = self.unit.ranges.lock(*range, false).await;
+            sparse.unmap(block_range(*range), false).await.map_err(write_failed)?;
+        }
+        let _guard = self.unit.ranges.lock(last, false).await;
+        sparse.unmap(block_range(last), durable).await.map_err(write_failed)
+    }
+
+    async fn flush(&self, immediate: bool) -> Step<()> {
+        if immediate {
+            let unit = Arc::clone(self.unit);
+            tokio::task::spawn_local(async move {
+                if let Err(error) = unit.device().flush().await {
+                    tracing::error!(%error, "a sync that was answered at once failed later");
+                }
+            });
+            return Ok(());
+        }
+        self.device().flush().await.map_err(write_failed)
+    }
+
+    async fn map_status(
+        &self,
+        range: LbaRange,
+        extents_max: usize,
+        allocation_bytes: u32,
+    ) -> Step<Ending> {
+        let extents = match self.device().sparse() {
+            Some(sparse) => {
+                sparse.status(block_range(range), extents_max).await.map_err(read_failed)?
+            }
+            None => vec![block::Extent { range: block_range(range), state: ExtentState::Mapped }],
+        };
+        let extents: Vec<_> = extents
+            .into_iter()
+            .map(|extent| {
+                let range = LbaRange { lba: extent.range.lba, count: extent.range.count };
+                (range, extent.state == ExtentState::Mapped)
+            })
+            .collect();
+        Ok(Ending::Good(lba_status_reply(&extents, allocation_bytes).into()))
+    }
+
+    async fn save_state(&self) -> Step<()> {
+        let unit = Arc::clone(self.unit);
+        let saved = tokio::task::spawn_blocking(move || unit.save_state()).await;
+        match saved {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "reservations could not be saved");
+                Err(internal_failure())
+            }
+            Err(_) => Err(internal_failure()),
+        }
+    }
+}
+
+fn block_range(range: LbaRange) -> BlockRange {
+    BlockRange::new(range.lba, range.count)
+}
+
+/// Where two pieces first differ; a missing byte differs.
+fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    if a == b {
+        return None;
+    }
+    let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    Some(common)
+}
+
+fn sense(key: SenseKey, code: u16, information: Option<u64>) -> Sense {
+    Sense { key, code, information, field: None }
+}
+
+/// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs, SBC-3 §5.2.
+fn miscompare(offset: u64) -> Sense {
+    sense(SenseKey::MISCOMPARE, 0x1d00, Some(offset))
+}
+
+/// INTERNAL TARGET FAILURE.
+pub(crate) fn internal_failure() -> Sense {
+    sense(SenseKey::HARDWARE_ERROR, 0x4400, None)
+}
+
+fn read_failed(error: block::Error) -> Sense {
+    // UNRECOVERED READ ERROR
+    device_failed(&error, 0x1100)
+}
+
+fn write_failed(error: block::Error) -> Sense {
+    // WRITE ERROR
+    device_failed(&error, 0x0c00)
+}
+
+fn device_failed(error: &block::Error, medium_code: u16) -> Sense {
+    let lba = error.range.map(|range| range.lba);
+    match error.kind {
+        // LOGICAL BLOCK ADDRESS OUT OF RANGE
+        ErrorKind::OutOfRange => sense(SenseKey::ILLEGAL_REQUEST, 0x2100, lba),
+        // WRITE PROTECTED
+        ErrorKind::ReadOnly => sense(SenseKey::DATA_PROTECT, 0x2700, None),
+        // SPACE ALLOCATION FAILED WRITE PROTECT
+        ErrorKind::NoSpace => sense(SenseKey::DATA_PROTECT, 0x2707, lba),
+        // LOGICAL UNIT COMMUNICATION FAILURE
+        ErrorKind::Disconnected => sense(SenseKey::HARDWARE_ERROR, 0x0800, None),
+        _ => {
+            tracing::error!(%error, source = ?error.source, "the device failed");
+            sense(SenseKey::MEDIUM_ERROR, medium_code, lba)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

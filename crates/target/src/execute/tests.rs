@@ -1,0 +1,169 @@
+//! Plans run on a disk in memory, against what the standard says they leave behind.
+
+use super::*;
+use crate::unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
+use block::MemoryDevice;
+
+const BLOCKS: u64 = 64;
+
+fn unit() -> Arc<LogicalUnit> {
+    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+    LogicalUnit::open(LogicalUnitOptions {
+        uuid: uuid::Uuid::from_u128(1),
+        device: Arc::new(device),
+        cache: CacheMode::WriteThrough,
+        thin: true,
+        read_only: false,
+        removable: false,
+        transfer_bytes: 8 << 20,
+        state: None,
+    })
+    .unwrap()
+}
+
+fn range(lba: u64, count: u64) -> LbaRange {
+    LbaRange { lba, count }
+}
+
+fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Ending {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(execute(Arc::clone(unit), plan, Bytes::copy_from_slice(data)))
+}
+
+fn good(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Bytes {
+    match run(unit, plan, data) {
+        Ending::Good(data) => data,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sense_of(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Sense {
+    match run(unit, plan, data) {
+        Ending::Check(sense) => sense,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn content(unit: &Arc<LogicalUnit>, lba: u64, count: u64) -> Bytes {
+    good(unit, Plan::Read { range: range(lba, count), from_medium: true }, &[])
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let unit = unit();
+    let data: Vec<u8> = (0..1024).map(|at| at as u8).collect();
+    good(&unit, Plan::Write { range: range(BLOCKS - 2, 2), durable: true }, &data);
+    assert_eq!(content(&unit, BLOCKS - 2, 2), data);
+    assert_eq!(content(&unit, 0, 1), [0; 512].as_slice());
+    assert!(content(&unit, BLOCKS, 0).is_empty());
+}
+
+/// SBC-3 §5.2: the second half is written only if the first equals what is there; otherwise the
+/// sense says at which byte they part.
+#[test]
+fn compare_and_write_writes_or_says_where_it_differs() {
+    let unit = unit();
+    let plan = || Plan::CompareAndWrite { range: range(3, 2), durable: true };
+    let both = [[0; 1024], [7; 1024]].concat();
+    good(&unit, plan(), &both);
+    assert_eq!(content(&unit, 3, 2), [7; 1024].as_slice());
+    let mut wrong = [[7; 1024], [9; 1024]].concat();
+    wrong[700] = 8;
+    let sense = sense_of(&unit, plan(), &wrong);
+    assert_eq!((sense.key, sense.code), (SenseKey::MISCOMPARE, 0x1d00));
+    assert_eq!(sense.information, Some(700));
+    assert_eq!(content(&unit, 3, 2), [7; 1024].as_slice(), "nothing was written");
+}
+
+#[test]
+fn or_write_sets_bits_and_clears_none() {
+    let unit = unit();
+    good(&unit, Plan::Write { range: range(0, 1), durable: false }, &[0b0101; 512]);
+    good(&unit, Plan::OrWrite { range: range(0, 1), durable: false }, &[0b0011; 512]);
+    assert_eq!(content(&unit, 0, 1), [0b0111; 512].as_slice());
+}
+
+#[test]
+fn verify_compares_as_bytchk_asks() {
+    let unit = unit();
+    good(&unit, Plan::Write { range: range(0, 4), durable: false }, &[5; 2048]);
+    let verify = |compare| Plan::Verify { range: range(0, 4), compare };
+    good(&unit, verify(Compare::Medium), &[]);
+    good(&unit, verify(Compare::Bytes), &[5; 2048]);
+    good(&unit, verify(Compare::OneBlock), &[5; 512]);
+    let mut wrong = [5; 2048];
+    wrong[2047] = 0;
+    assert_eq!(sense_of(&unit, verify(Compare::Bytes), &wrong).information, Some(2047));
+    let mut wrong = [5; 512];
+    wrong[9] = 0;
+    assert_eq!(sense_of(&unit, verify(Compare::OneBlock), &wrong).information, Some(9));
+    let plan = Plan::WriteAndVerify { range: range(1, 1), compare: Compare::Bytes };
+    good(&unit, plan, &[6; 512]);
+    assert_eq!(content(&unit, 1, 1), [6; 512].as_slice());
+}
+
+/// Long runs of one pattern, with and without deallocation, and unmap.
+#[test]
+fn write_same_and_unmap() {
+    let unit = unit();
+    let same = |pattern, may_unmap| Plan::WriteSame {
+        range: range(1, BLOCKS - 2),
+        pattern,
+        may_unmap,
+        durable: true,
+    };
+    let block: Vec<u8> = (0..512).map(|at| at as u8).collect();
+    good(&unit, same(Pattern::DataOut, false), &block);
+    assert_eq!(content(&unit, 1, 1), block);
+    assert_eq!(content(&unit, BLOCKS - 2, 1), block);
+    assert_eq!(content(&unit, BLOCKS - 1, 1), [0; 512].as_slice());
+    good(&unit, same(Pattern::Zeroes, true), &[]);
+    assert_eq!(content(&unit, 1, 8), [0; 4096].as_slice());
+    good(&unit, same(Pattern::DataOut, true), &block);
+    let ranges = vec![range(8, 8), range(0, 0), range(32, 16)];
+    good(&unit, Plan::Unmap { ranges, durable: true }, &[]);
+    assert_eq!(content(&unit, 8, 8), [0; 4096].as_slice());
+    assert_eq!(content(&unit, 16, 1), block);
+    assert_eq!(content(&unit, 40, 1), [0; 512].as_slice());
+}
+
+/// Goal: increments by COMPARE AND WRITE from many tasks at once are never lost.
+/// Method: each task reads, tries to put its successor, and begins again on MISCOMPARE.
+#[test]
+fn concurrent_compare_and_write_loses_nothing() {
+    const TASKS: usize = 8;
+    const ROUNDS: u64 = 50;
+    let unit = unit();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let unit = Arc::clone(&unit);
+            runtime.spawn(async move {
+                for _ in 0..ROUNDS {
+                    while !increment(&unit).await {}
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let counter = u64::from_be_bytes(content(&unit, 0, 1)[..8].try_into().unwrap());
+    assert_eq!(counter, TASKS as u64 * ROUNDS);
+}
+
+async fn increment(unit: &Arc<LogicalUnit>) -> bool {
+    let read = Plan::Read { range: range(0, 1), from_medium: false };
+    let Ending::Good(old) = execute(Arc::clone(unit), read, Bytes::new()).await else {
+        panic!("the read failed");
+    };
+    let mut new = old.to_vec();
+    let counter = u64::from_be_bytes(new[..8].try_into().unwrap());
+    new[..8].copy_from_slice(&(counter + 1).to_be_bytes());
+    let both = Bytes::from([old.to_vec(), new].concat());
+    tokio::task::yield_now().await;
+    let plan = Plan::CompareAndWrite { range: range(0, 1), durable: false };
+    matches!(execute(Arc::clone(unit), plan, both).await, Ending::Good(_))
+}

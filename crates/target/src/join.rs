@@ -1,0 +1,133 @@
+//! Making, finding and replacing sessions at the end of a login. RFC 7143 §6.3.
+
+use crate::access::{self, Path};
+use crate::server::Shared;
+use crate::session::{Mailbox, Session, SessionKey, SessionParts};
+use iscsi::login::{Join, Joined, SessionType};
+use iscsi::pdu::LoginStatus;
+use iscsi::session::target::{SessionLimits, TargetSession};
+use scsi::unit::TargetPort;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a login waits for the session or connection it replaces to be quiet.
+const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
+
+/// Gives the login its session: a new one, or one more connection of an old one.
+pub(crate) async fn join(
+    shared: Arc<Shared>,
+    join: Join,
+    path: Path,
+    mailbox: Mailbox,
+) -> Result<(Joined, Arc<Session>), LoginStatus> {
+    let key = SessionKey {
+        initiator_name: join.claim.initiator_name.to_ascii_lowercase(),
+        isid: join.claim.isid,
+        target_name: match join.claim.session_type {
+            SessionType::Normal => join.claim.target_name.as_ref().map(|n| n.to_ascii_lowercase()),
+            SessionType::Discovery => None,
+        },
+        portal_group_tag: join.portal_group_tag,
+    };
+    let session = match join.claim.tsih {
+        0 => create(&shared, &join, key, path).await?,
+        tsih => find(&shared, &join, &key, tsih).await?,
+    };
+    session.join(&shared, join.claim.cid, mailbox);
+    let (exp_cmd_sn, max_cmd_sn) = session.window();
+    Ok((Joined { tsih: session.tsih, exp_cmd_sn, max_cmd_sn }, session))
+}
+
+async fn create(
+    shared: &Arc<Shared>,
+    join: &Join,
+    key: SessionKey,
+    path: Path,
+) -> Result<Arc<Session>, LoginStatus> {
+    if key.target_name.is_some() {
+        replace_sessions(shared, &key).await?;
+    }
+    let (luns, port) = match key.target_name.as_deref().map(|name| shared.target(name)) {
+        None => (BTreeMap::new(), TargetPort { name: String::new(), ..discovery_port() }),
+        Some(None) => return Err(LoginStatus::TARGET_REMOVED),
+        Some(Some(target)) => (
+            access::visible_luns(target, &key.initiator_name),
+            TargetPort {
+                name: target.name.clone(),
+                portal_group_tag: target.portal_group,
+                relative_id: u16::try_from(path.portal + 1).unwrap_or(u16::MAX),
+            },
+        ),
+    };
+    let limits = SessionLimits { window_commands: shared.options.limits.window_commands };
+    let mut sessions = shared.sessions();
+    let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+    let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
+    let max_connections = join.session.max_connections;
+    let nexus = scsi::plan::NexusId(shared.next_id());
+    let session =
+        Session::new(SessionParts { key, tsih, nexus, luns, max_connections, port, machine });
+    sessions.insert(Arc::clone(&session));
+    tracing::info!(
+        initiator = session.key.initiator_name,
+        target = session.key.target_name,
+        peer = %path.peer,
+        tsih,
+        "session begins"
+    );
+    Ok(session)
+}
+
+fn discovery_port() -> TargetPort {
+    TargetPort { name: String::new(), portal_group_tag: 1, relative_id: 1 }
+}
+
+/// Session reinstatement: the old one ends first, with all its tasks.
+async fn replace_sessions(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
+    let same: Vec<_> = {
+        let sessions = shared.sessions();
+        sessions.all().into_iter().filter(|session| session.key == *key).collect()
+    };
+    for old in same {
+        old.end(shared);
+        if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
+            tracing::warn!(
+                initiator = key.initiator_name,
+                "the session to be replaced does not end"
+            );
+            return Err(LoginStatus::OUT_OF_RESOURCES);
+        }
+    }
+    Ok(())
+}
+
+async fn find(
+    shared: &Arc<Shared>,
+    join: &Join,
+    key: &SessionKey,
+    tsih: u16,
+) -> Result<Arc<Session>, LoginStatus> {
+    let session = shared.sessions().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+    if session.key != *key || key.target_name.is_none() {
+        return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
+    }
+    if session.has_connection(join.claim.cid) {
+        // Connection reinstatement: the old connection closes first.
+        session.close_connection(join.claim.cid);
+        let gone = async {
+            while session.has_connection(join.claim.cid) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        if tokio::time::timeout(REPLACE_SECONDS_MAX, gone).await.is_err() {
+            return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
+        }
+        if shared.sessions().get(tsih).is_none() {
+            return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
+        }
+    } else if session.connections() >= usize::from(session.max_connections) {
+        return Err(LoginStatus::TOO_MANY_CONNECTIONS);
+    }
+    Ok(session)
+}

@@ -1,0 +1,117 @@
+//! Task management across sessions: what a function does beyond the session that asked.
+//! RFC 7143 §4.2.3, §11.5; SAM-5 §7.
+
+use crate::server::Shared;
+use crate::session::Session;
+use crate::unit::LogicalUnit;
+use iscsi::pdu::{ManagementFunction, ManagementResponse};
+use scsi::plan::NexusId;
+use std::sync::Arc;
+use wire::Lun;
+
+/// COMMANDS CLEARED BY ANOTHER INITIATOR.
+const COMMANDS_CLEARED: u16 = 0x2f00;
+
+/// Runs the rest of a function on this core, then tells the session.
+pub(crate) fn spawn(
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    id: u64,
+    function: ManagementFunction,
+    lun: Lun,
+) {
+    tokio::task::spawn_local(async move {
+        let response = run(&shared, &session, function, lun).await;
+        session.managed(&shared, id, response);
+        if function == ManagementFunction::TARGET_COLD_RESET {
+            end_all(&shared, &session);
+        }
+    });
+}
+
+async fn run(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    function: ManagementFunction,
+    lun: Lun,
+) -> ManagementResponse {
+    match function {
+        ManagementFunction::TARGET_WARM_RESET | ManagementFunction::TARGET_COLD_RESET => {
+            for unit in session.units() {
+                reset(shared, session, unit).await;
+            }
+        }
+        _ => {
+            let Some(unit) = session.unit(lun) else {
+                return ManagementResponse::LUN_DOES_NOT_EXIST;
+            };
+            match function {
+                // This session's own tasks are quiet already; nothing else is meant.
+                ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_ACA => {}
+                ManagementFunction::CLEAR_TASK_SET => clear(shared, session, unit).await,
+                ManagementFunction::LOGICAL_UNIT_RESET => reset(shared, session, unit).await,
+                _ => return ManagementResponse::FUNCTION_NOT_SUPPORTED,
+            }
+        }
+    }
+    ManagementResponse::FUNCTION_COMPLETE
+}
+
+/// Aborts everybody else's tasks; those who lost some are told.
+async fn clear(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
+    for other in others(shared, by, unit) {
+        if abort(shared, &other, unit).await > 0 {
+            unit.scsi().raise_for(COMMANDS_CLEARED, other.nexus);
+        }
+    }
+}
+
+async fn reset(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
+    for other in others(shared, by, unit) {
+        abort(shared, &other, unit).await;
+    }
+    unit.scsi().reset(Some(by.nexus));
+}
+
+/// PREEMPT AND ABORT: the tasks of these nexuses on this unit. Those of the nexus that asks are
+/// left alone: the command itself is one of them.
+pub(crate) async fn abort_tasks_of(
+    shared: &Arc<Shared>,
+    by: &Arc<Session>,
+    unit: &Arc<LogicalUnit>,
+    nexuses: &[NexusId],
+) {
+    let sessions = shared.sessions().all();
+    for session in sessions {
+        if session.nexus != by.nexus && nexuses.contains(&session.nexus) {
+            abort(shared, &session, unit).await;
+        }
+    }
+}
+
+async fn abort(shared: &Arc<Shared>, session: &Arc<Session>, unit: &Arc<LogicalUnit>) -> u32 {
+    let mut tasks: u32 = 0;
+    for lun in session.luns_of(unit) {
+        tasks = tasks.saturating_add(session.abort_for_other(shared, Some(lun)).await);
+    }
+    tasks
+}
+
+fn others(
+    shared: &Arc<Shared>,
+    by: &Arc<Session>,
+    unit: &Arc<LogicalUnit>,
+) -> impl Iterator<Item = Arc<Session>> {
+    let all = shared.sessions().all();
+    all.into_iter().filter(move |other| !Arc::ptr_eq(other, by) && !other.luns_of(unit).is_empty())
+}
+
+/// TARGET COLD RESET ends every session of the target, RFC 7143 §11.5.1.
+fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
+    let sessions = shared.sessions().all();
+    for session in sessions {
+        if session.key.target_name == by.key.target_name {
+            session.end(shared);
+        }
+    }
+}

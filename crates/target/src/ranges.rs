@@ -1,0 +1,182 @@
+//! Range locks: COMPARE AND WRITE and ORWRITE see no foreign write between their read and theirs.
+//!
+//! Writes share; the read-modify-write commands exclude every overlapping write. Grants are in
+//! order of arrival among those that overlap, so nobody starves.
+
+use scsi::plan::LbaRange;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// The locks of one unit.
+#[derive(Debug, Default)]
+pub(crate) struct RangeLocks {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_id: u64,
+    /// Held or waiting; while there is none, sharers need not look at each other.
+    exclusive_claims: usize,
+    held: Vec<Claim>,
+    waiting: VecDeque<(Claim, oneshot::Sender<()>)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    id: u64,
+    range: LbaRange,
+    exclusive: bool,
+}
+
+/// A held range; dropping it lets the next in.
+#[derive(Debug)]
+pub(crate) struct RangeGuard {
+    locks: Arc<RangeLocks>,
+    id: u64,
+}
+
+/// A place in the queue, taken when asked for; held once granted.
+#[derive(Debug)]
+pub(crate) struct RangeQueued {
+    guard: RangeGuard,
+    wait: Option<oneshot::Receiver<()>>,
+}
+
+impl Claim {
+    fn excludes(&self, other: &Self) -> bool {
+        (self.exclusive || other.exclusive) && overlap(self.range, other.range)
+    }
+}
+
+fn overlap(a: LbaRange, b: LbaRange) -> bool {
+    let (a_end, b_end) = (a.lba.saturating_add(a.count), b.lba.saturating_add(b.count));
+    a.count > 0 && b.count > 0 && a.lba < b_end && b.lba < a_end
+}
+
+impl RangeLocks {
+    /// Holds `range`, shared with other writers, or alone.
+    pub(crate) async fn lock(self: &Arc<Self>, range: LbaRange, exclusive: bool) -> RangeGuard {
+        self.queue(range, exclusive).granted().await
+    }
+
+    /// Takes a place in the queue now; it may be waited for later.
+    pub(crate) fn queue(self: &Arc<Self>, range: LbaRange, exclusive: bool) -> RangeQueued {
+        let mut state = self.state();
+        let claim = Claim { id: state.next_id, range, exclusive };
+        state.next_id += 1;
+        let blocked = (exclusive || state.exclusive_claims > 0)
+            && (state.held.iter().any(|held| held.excludes(&claim))
+                || state.waiting.iter().any(|(waiting, _)| waiting.excludes(&claim)));
+        state.exclusive_claims += usize::from(exclusive);
+        let wait = if blocked {
+            let (grant, granted) = oneshot::channel();
+            state.waiting.push_back((claim, grant));
+            Some(granted)
+        } else {
+            state.held.push(claim);
+            None
+        };
+        RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RangeQueued {
+    /// Waits until the range is held.
+    pub(crate) async fn granted(self) -> RangeGuard {
+        if let Some(granted) = self.wait {
+            let _ = granted.await; // the sender is dropped by its grant only
+        }
+        self.guard
+    }
+}
+
+impl State {
+    fn remove(&mut self, id: u64) {
+        let held = self.held.iter().position(|held| held.id == id);
+        let claim = match held {
+            Some(at) => Some(self.held.swap_remove(at)),
+            None => {
+                let at = self.waiting.iter().position(|(waiting, _)| waiting.id == id);
+                at.and_then(|at| self.waiting.remove(at)).map(|(claim, _)| claim)
+            }
+        };
+        self.exclusive_claims -= usize::from(claim.is_some_and(|claim| claim.exclusive));
+    }
+
+    fn grant_next(&mut self) {
+        let mut still_waiting: VecDeque<(Claim, _)> = VecDeque::with_capacity(self.waiting.len());
+        while let Some((claim, grant)) = self.waiting.pop_front() {
+            let blocked = self.held.iter().any(|held| held.excludes(&claim))
+                || still_waiting.iter().any(|(earlier, _)| earlier.excludes(&claim));
+            if blocked {
+                still_waiting.push_back((claim, grant));
+                continue;
+            }
+            // A waiter that is gone removes its claim itself when its guard is dropped.
+            self.held.push(claim);
+            let _ = grant.send(());
+        }
+        self.waiting = still_waiting;
+    }
+}
+
+impl Drop for RangeGuard {
+    fn drop(&mut self) {
+        let mut state = self.locks.state();
+        state.remove(self.id);
+        if !state.waiting.is_empty() {
+            state.grant_next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn range(lba: u64, count: u64) -> LbaRange {
+        LbaRange { lba, count }
+    }
+
+    #[test]
+    fn writers_share_and_the_exclusive_waits_for_them_all() {
+        let locks = Arc::new(RangeLocks::default());
+        let first = locks.lock(range(0, 8), false).now_or_never().unwrap();
+        let second = locks.lock(range(4, 8), false).now_or_never().unwrap();
+        let mut alone = Box::pin(locks.lock(range(7, 1), true));
+        assert!((&mut alone).now_or_never().is_none());
+        let mut late = Box::pin(locks.lock(range(7, 1), false));
+        assert!((&mut late).now_or_never().is_none(), "behind the one that waits");
+        assert!(locks.lock(range(100, 1), true).now_or_never().is_some(), "elsewhere is free");
+        drop(first);
+        assert!((&mut alone).now_or_never().is_none());
+        drop(second);
+        let alone = alone.now_or_never().unwrap();
+        assert!((&mut late).now_or_never().is_none());
+        drop(alone);
+        drop(late.now_or_never().unwrap());
+        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
+    }
+
+    /// A waiter that is dropped before or after its grant leaves nothing behind.
+    #[test]
+    fn dropped_waiters_leave_nothing() {
+        let locks = Arc::new(RangeLocks::default());
+        let held = locks.lock(range(0, 1), true).now_or_never().unwrap();
+        let mut waiter = Box::pin(locks.lock(range(0, 1), true));
+        assert!((&mut waiter).now_or_never().is_none());
+        drop(waiter);
+        let mut granted = Box::pin(locks.lock(range(0, 1), true));
+        assert!((&mut granted).now_or_never().is_none());
+        drop(held);
+        drop(granted);
+        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
+    }
+}

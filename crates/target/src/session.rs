@@ -1,0 +1,267 @@
+//! A session and those who may touch it: its connections, on any core, and task management.
+//!
+//! The protocol's session is a value behind one lock, held for one step and never across an
+//! await: a connection on another core gets its answer without waking the first one up.
+
+use crate::manage;
+use crate::server::Shared;
+use crate::unit::LogicalUnit;
+use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
+use scsi::plan::NexusId;
+use scsi::unit::{Context, InitiatorPort, TargetPort};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{oneshot, watch};
+use wire::{Lun, LunForm};
+
+/// What reaches a connection from outside its socket.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// From its session.
+    Session(ToConnection),
+    /// The server stops: ask the initiator to log out.
+    Shutdown {
+        /// Seconds it is given.
+        within_seconds: u16,
+    },
+    /// Time is up: close at once.
+    Cut,
+}
+
+/// Sends to a connection. Unbounded in type only: a session sends at most a few values for each
+/// command in its window.
+pub(crate) type Mailbox = UnboundedSender<Mail>;
+
+/// What makes two sessions the same for session reinstatement, RFC 7143 §6.3.5.
+#[derive(Clone, Debug, Eq, PartialEq, Hash)]
+pub(crate) struct SessionKey {
+    pub(crate) initiator_name: String,
+    pub(crate) isid: [u8; 6],
+    /// `None`: a discovery session.
+    pub(crate) target_name: Option<String>,
+    pub(crate) portal_group_tag: u16,
+}
+
+/// One session of this server.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) key: SessionKey,
+    pub(crate) tsih: u16,
+    pub(crate) nexus: NexusId,
+    pub(crate) luns: BTreeMap<u16, Arc<LogicalUnit>>,
+    pub(crate) max_connections: u16,
+    lun_list: Vec<Lun>,
+    port: TargetPort,
+    machine: Mutex<TargetSession>,
+    mailboxes: Mutex<HashMap<u16, Mailbox>>,
+    aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
+    ended: watch::Sender<bool>,
+}
+
+/// What a new session is made of.
+pub(crate) struct SessionParts {
+    pub(crate) key: SessionKey,
+    pub(crate) tsih: u16,
+    pub(crate) nexus: NexusId,
+    pub(crate) luns: BTreeMap<u16, Arc<LogicalUnit>>,
+    pub(crate) max_connections: u16,
+    pub(crate) port: TargetPort,
+    pub(crate) machine: TargetSession,
+}
+
+impl Session {
+    /// Makes the session and tells its units of the new nexus.
+    pub(crate) fn new(parts: SessionParts) -> Arc<Self> {
+        let session = Self {
+            lun_list: parts.luns.keys().map(|id| Lun::new(*id)).collect(),
+            key: parts.key,
+            tsih: parts.tsih,
+            nexus: parts.nexus,
+            luns: parts.luns,
+            max_connections: parts.max_connections,
+            port: parts.port,
+            machine: Mutex::new(parts.machine),
+            mailboxes: Mutex::default(),
+            aborts: Mutex::default(),
+            ended: watch::Sender::new(false),
+        };
+        let initiator =
+            InitiatorPort { name: session.key.initiator_name.clone(), isid: session.key.isid };
+        for unit in session.units() {
+            unit.scsi().attach(session.nexus, initiator.clone(), session.port.clone());
+        }
+        Arc::new(session)
+    }
+
+    /// Each unit once, however many numbers it has here.
+    pub(crate) fn units(&self) -> impl Iterator<Item = &Arc<LogicalUnit>> {
+        let luns: Vec<_> = self.luns.values().collect();
+        self.luns.values().enumerate().filter_map(move |(at, unit)| {
+            let first = luns.iter().position(|other| Arc::ptr_eq(other, unit));
+            (first == Some(at)).then_some(unit)
+        })
+    }
+
+    /// The unit a LUN field names, if this initiator sees it.
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
+        match lun.form() {
+            LunForm::Unit(id) => self.luns.get(&id),
+            _ => None,
+        }
+    }
+
+    /// The numbers under which `unit` is seen here.
+    pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
+        let same = self.luns.iter().filter(|(_, other)| Arc::ptr_eq(other, unit));
+        same.map(|(id, _)| Lun::new(*id)).collect()
+    }
+
+    /// What the planner may know.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context { luns: &self.lun_list, port: &self.port }
+    }
+
+    /// Command window, for a Login Response.
+    pub(crate) fn window(&self) -> (wire::SerialNumber, wire::SerialNumber) {
+        self.machine().window()
+    }
+
+    /// How many connections it has.
+    pub(crate) fn connections(&self) -> usize {
+        self.mailboxes().len()
+    }
+
+    /// Whether it has a connection of this CID.
+    pub(crate) fn has_connection(&self, cid: u16) -> bool {
+        self.mailboxes().contains_key(&cid)
+    }
+
+    /// Takes a connection in.
+    pub(crate) fn join(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16, mailbox: Mailbox) {
+        self.mailboxes().insert(cid, mailbox);
+        self.step(shared, Input::Join(cid), None);
+    }
+
+    /// A connection speaks; returns what is for itself.
+    pub(crate) fn hear(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        cid: u16,
+        message: ToSession,
+    ) -> Vec<ToConnection> {
+        let closed = message == ToSession::ConnectionClosed;
+        let own = self.step(shared, Input::Connection(cid, message), Some(cid));
+        if closed {
+            self.mailboxes().remove(&cid);
+        }
+        own
+    }
+
+    /// Ends the session: its connections close, its tasks are aborted.
+    pub(crate) fn end(self: &Arc<Self>, shared: &Arc<Shared>) {
+        self.step(shared, Input::End, None);
+    }
+
+    /// Closes one connection, to be replaced.
+    pub(crate) fn close_connection(&self, cid: u16) {
+        if let Some(mailbox) = self.mailboxes().get(&cid) {
+            let _ = mailbox.send(Mail::Cut);
+        }
+    }
+
+    /// Waits until the session is over.
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.ended.subscribe();
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
+    /// Aborts this session's tasks on `lun` for another nexus; returns how many there were, once
+    /// they are quiet.
+    pub(crate) async fn abort_for_other(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        lun: Option<Lun>,
+    ) -> u32 {
+        let id = shared.next_id();
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.aborts).insert(id, sender);
+        self.step(shared, Input::AbortedByOther { id, lun }, None);
+        receiver.await.unwrap_or(0)
+    }
+
+    /// Task management is through.
+    pub(crate) fn managed(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        id: u64,
+        response: iscsi::pdu::ManagementResponse,
+    ) {
+        self.step(shared, Input::Managed { id, response }, None);
+    }
+
+    fn machine(&self) -> MutexGuard<'_, TargetSession> {
+        lock(&self.machine)
+    }
+
+    fn mailboxes(&self) -> MutexGuard<'_, HashMap<u16, Mailbox>> {
+        lock(&self.mailboxes)
+    }
+
+    /// One step of the machine. Values for other connections are put into their mailboxes under the
+    /// lock, so that they arrive in the order of the steps.
+    fn step(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        input: Input,
+        own_cid: Option<u16>,
+    ) -> Vec<ToConnection> {
+        let mut own = Vec::new();
+        let mut ended = false;
+        let mut machine = self.machine();
+        machine.handle(shared.clock.now(), input);
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::ToConnection(cid, value) if Some(cid) == own_cid => own.push(value),
+                Output::ToConnection(cid, value) => {
+                    if let Some(mailbox) = self.mailboxes().get(&cid) {
+                        let _ = mailbox.send(Mail::Session(value)); // it may be closing
+                    }
+                }
+                Output::Manage { id, function, lun } => {
+                    manage::spawn(Arc::clone(shared), Arc::clone(self), id, function, lun);
+                }
+                Output::OthersAborted { id, tasks } => {
+                    if let Some(waiting) = lock(&self.aborts).remove(&id) {
+                        let _ = waiting.send(tasks); // whoever asked may be gone
+                    }
+                }
+                Output::Ended => ended = true,
+            }
+        }
+        drop(machine);
+        if ended {
+            self.over(shared);
+        }
+        own
+    }
+
+    fn over(self: &Arc<Self>, shared: &Arc<Shared>) {
+        for unit in self.units() {
+            unit.scsi().detach(self.nexus);
+        }
+        lock(&self.aborts).clear();
+        shared.sessions().remove(self.tsih);
+        self.ended.send_replace(true);
+        tracing::info!(
+            initiator = self.key.initiator_name,
+            target = self.key.target_name,
+            tsih = self.tsih,
+            "session ended"
+        );
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,376 @@
+//! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
+
+use crate::execute::{Ending, execute, internal_failure};
+use crate::manage;
+use crate::options::Limits;
+use crate::ranges::RangeQueued;
+use crate::server::Shared;
+use crate::session::Session;
+use crate::unit::{BUFFERS, LogicalUnit};
+use block::Buffer;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, Stream};
+use iscsi::connection::target::{Input, Outcome, Task};
+use iscsi::framing::TaskId;
+use iscsi::pdu::TaskAttribute;
+use scsi::plan::{LbaRange, Plan, Refusal};
+use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The task set is one range for ordering's sake.
+const TASK_SET: LbaRange = LbaRange { lba: 0, count: 1 };
+
+/// A task that ended.
+pub(crate) struct Finished {
+    pub(crate) task: TaskId,
+    pub(crate) outcome: Outcome,
+}
+
+/// All tasks of one connection.
+pub(crate) struct Tasks {
+    limits: Limits,
+    /// Data-out, from its first byte until the task runs.
+    buffers: HashMap<TaskId, Collected>,
+    buffer_bytes: usize,
+    waiting: HashMap<TaskId, Planned>,
+    running: FuturesUnordered<LocalBoxFuture<'static, Ran>>,
+    /// Running, with the read data each may hold.
+    running_reads: HashMap<TaskId, usize>,
+    read_bytes: usize,
+    /// Reads that wait until earlier ones are sent.
+    deferred: VecDeque<(TaskId, Planned)>,
+    aborted: HashSet<TaskId>,
+}
+
+enum Collected {
+    Buffer(Buffer),
+    /// There was no room for its data: it will get TASK SET FULL.
+    Refused,
+}
+
+/// A task whose plan is made.
+struct Planned {
+    unit: Option<Arc<LogicalUnit>>,
+    plan: Plan,
+    wants_bytes: usize,
+    order: Option<RangeQueued>,
+}
+
+struct Ran {
+    task: TaskId,
+    ending: Ending,
+    unit: Option<Arc<LogicalUnit>>,
+    wants_bytes: usize,
+}
+
+impl Tasks {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            limits: limits.clone(),
+            buffers: HashMap::new(),
+            buffer_bytes: 0,
+            waiting: HashMap::new(),
+            running: FuturesUnordered::new(),
+            running_reads: HashMap::new(),
+            read_bytes: 0,
+            deferred: VecDeque::new(),
+            aborted: HashSet::new(),
+        }
+    }
+
+    /// Nothing runs that could still have an effect.
+    pub(crate) fn are_quiet(&self) -> bool {
+        self.running_reads.is_empty()
+    }
+
+    /// Makes sure that `task` has a buffer for data-out of `bytes` in all.
+    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) {
+        if self.buffers.contains_key(&task) {
+            return;
+        }
+        // COMPARE AND WRITE sends twice its blocks. What a peer announces beyond any command we
+        // would run is not kept: the plan will say that it was too much.
+        let bytes = (bytes as usize).min(2 * self.limits.transfer_bytes as usize);
+        let collected = if self.buffer_bytes + bytes > self.limits.data_out_bytes {
+            Collected::Refused
+        } else {
+            self.buffer_bytes += bytes;
+            Collected::Buffer(BUFFERS.take(bytes))
+        };
+        self.buffers.insert(task, collected);
+    }
+
+    /// The bytes `at..end` of a task's buffer, as far as it has them.
+    pub(crate) fn room(&mut self, task: TaskId, at: usize, end: usize) -> &mut [u8] {
+        match self.buffers.get_mut(&task) {
+            Some(Collected::Buffer(buffer)) => {
+                let end = end.min(buffer.len());
+                buffer.get_mut(at.min(end)..end).unwrap_or_default()
+            }
+            _ => &mut [],
+        }
+    }
+
+    fn take_buffer(&mut self, task: TaskId) -> Option<Collected> {
+        let collected = self.buffers.remove(&task);
+        if let Some(Collected::Buffer(buffer)) = &collected {
+            self.buffer_bytes -= buffer.len();
+        }
+        collected
+    }
+
+    /// Plans a task: it wants data, it runs, or it is done.
+    pub(crate) fn start(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: Task,
+        outbox_bytes: usize,
+    ) -> Option<Input> {
+        let unit = session.unit(task.lun).cloned();
+        let context = session.context();
+        let planned = match &unit {
+            Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
+            None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
+        };
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(refusal) => return Some(self.refuse(task.id, unit.as_ref(), refusal)),
+        };
+        let block_bytes = unit.as_ref().map_or(0, |unit| unit.device().geometry().block_bytes);
+        let wants = plan.data_out_bytes(block_bytes);
+        let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
+        if wants > expected {
+            return Some(self.refuse(task.id, unit.as_ref(), too_little_data().into()));
+        }
+        let wants_bytes = wants as usize; // at most `expected`, a u32
+        let order = unit.as_ref().and_then(|unit| place_in_task_set(unit, task.attribute));
+        let planned = Planned { unit, plan, wants_bytes, order };
+        if wants_bytes == 0 {
+            drop(self.take_buffer(task.id));
+            return self.start_reading(shared, session, task.id, planned, outbox_bytes);
+        }
+        self.reserve(task.id, task.expected_bytes);
+        if matches!(self.buffers.get(&task.id), Some(Collected::Refused)) {
+            drop(self.take_buffer(task.id));
+            let outcome = Outcome { status: Status::TASK_SET_FULL.0, ..Outcome::default() };
+            return Some(Input::Done { task: task.id, outcome });
+        }
+        self.waiting.insert(task.id, planned);
+        Some(Input::Wants { task: task.id, data_out_bytes: wants as u32 })
+    }
+
+    fn start_reading(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: TaskId,
+        planned: Planned,
+        outbox_bytes: usize,
+    ) -> Option<Input> {
+        let busy = self.read_bytes + outbox_bytes;
+        if !self.deferred.is_empty()
+            || (busy > 0 && busy + read_bytes(&planned) > self.limits.data_in_bytes)
+        {
+            self.deferred.push_back((task, planned));
+            return None;
+        }
+        self.launch(shared, session, task, planned, Bytes::new())
+    }
+
+    /// Starts reads that had to wait, as far as there is room now.
+    pub(crate) fn start_deferred(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        outbox_bytes: usize,
+    ) -> Vec<Input> {
+        let mut done = Vec::new();
+        while let Some((_, planned)) = self.deferred.front() {
+            let busy = self.read_bytes + outbox_bytes;
+            if busy > 0 && busy + read_bytes(planned) > self.limits.data_in_bytes {
+                break;
+            }
+            if let Some((task, planned)) = self.deferred.pop_front() {
+                done.extend(self.launch(shared, session, task, planned, Bytes::new()));
+            }
+        }
+        done
+    }
+
+    /// Its data-out lies ready.
+    pub(crate) fn run(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: TaskId,
+    ) -> Option<Input> {
+        let planned = self.waiting.remove(&task)?;
+        let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
+            return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
+        };
+        buffer.truncate(planned.wants_bytes);
+        self.launch(shared, session, task, planned, buffer.freeze())
+    }
+
+    /// Runs as far as it goes without waiting; most cached reads are done then.
+    fn launch(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: TaskId,
+        planned: Planned,
+        data: Bytes,
+    ) -> Option<Input> {
+        let bytes = read_bytes(&planned);
+        let mut future =
+            perform(Arc::clone(shared), Arc::clone(session), task, planned, data).boxed_local();
+        if let Some(ran) = (&mut future).now_or_never() {
+            return Some(Input::Done { task, outcome: outcome(ran) });
+        }
+        self.running_reads.insert(task, bytes);
+        self.read_bytes += bytes;
+        self.running.push(future);
+        None
+    }
+
+    /// Aborts a task: at once if it does not run, else when it ends by itself (a write that the
+    /// system has begun cannot be called back).
+    pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
+        drop(self.take_buffer(task));
+        self.waiting.remove(&task);
+        self.deferred.retain(|(deferred, _)| *deferred != task);
+        if self.running_reads.contains_key(&task) {
+            self.aborted.insert(task);
+            return None;
+        }
+        Some(Input::Done { task, outcome: Outcome::default() })
+    }
+
+    /// The next running task that has ended.
+    pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Finished> {
+        if self.running.is_empty() {
+            return None;
+        }
+        let Poll::Ready(Some(ran)) = Pin::new(&mut self.running).poll_next(context) else {
+            return None;
+        };
+        let task = ran.task;
+        self.read_bytes -= self.running_reads.remove(&task).unwrap_or(0);
+        let outcome = if self.aborted.remove(&task) { Outcome::default() } else { outcome(ran) };
+        Some(Finished { task, outcome })
+    }
+
+    fn refuse(&mut self, task: TaskId, unit: Option<&Arc<LogicalUnit>>, refusal: Refusal) -> Input {
+        drop(self.take_buffer(task));
+        let outcome = match refusal {
+            Refusal::Check(sense) => check_condition(unit, &sense),
+            Refusal::ReservationConflict => {
+                Outcome { status: Status::RESERVATION_CONFLICT.0, ..Outcome::default() }
+            }
+            Refusal::Busy => Outcome { status: Status::BUSY.0, ..Outcome::default() },
+        };
+        Input::Done { task, outcome }
+    }
+}
+
+/// Data a plan will hold in memory until it is sent.
+fn read_bytes(planned: &Planned) -> usize {
+    match (&planned.plan, &planned.unit) {
+        (Plan::Read { range, .. }, Some(unit)) => {
+            let bytes = range.count * u64::from(unit.device().geometry().block_bytes);
+            usize::try_from(bytes).unwrap_or(usize::MAX)
+        }
+        _ => 0,
+    }
+}
+
+fn place_in_task_set(unit: &Arc<LogicalUnit>, attribute: TaskAttribute) -> Option<RangeQueued> {
+    match attribute {
+        TaskAttribute::HEAD_OF_QUEUE => None,
+        TaskAttribute::ORDERED => Some(unit.order.queue(TASK_SET, true)),
+        _ => Some(unit.order.queue(TASK_SET, false)),
+    }
+}
+
+async fn perform(
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    task: TaskId,
+    planned: Planned,
+    data: Bytes,
+) -> Ran {
+    let Planned { unit, plan, wants_bytes, order } = planned;
+    let _in_order = match order {
+        Some(order) => Some(order.granted().await),
+        None => None,
+    };
+    let ending = match &unit {
+        Some(unit) => on_unit(&shared, &session, unit, plan, data).await,
+        None => match plan {
+            Plan::Reply(reply) => Ending::Good(reply.into()),
+            _ => Ending::Check(internal_failure()),
+        },
+    };
+    Ran { task, ending, unit, wants_bytes }
+}
+
+async fn on_unit(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    unit: &Arc<LogicalUnit>,
+    mut plan: Plan,
+    mut data: Bytes,
+) -> Ending {
+    if let Plan::Parameters { parked, .. } = plan {
+        let resumed = unit.scsi().resume(session.nexus, &session.context(), parked, &data);
+        plan = match resumed {
+            Ok(plan) => plan,
+            Err(Refusal::Check(sense)) => return Ending::Check(sense),
+            Err(Refusal::ReservationConflict) => return Ending::Conflict,
+            Err(Refusal::Busy) => return Ending::Busy,
+        };
+        data = Bytes::new();
+    }
+    if let Plan::AbortTasksOf { nexuses, save } = plan {
+        manage::abort_tasks_of(shared, session, unit, &nexuses).await;
+        plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
+    }
+    execute(Arc::clone(unit), plan, data).await
+}
+
+fn outcome(ran: Ran) -> Outcome {
+    let status = |status: Status| Outcome {
+        status: status.0,
+        data_out_bytes: ran.wants_bytes as u32,
+        ..Outcome::default()
+    };
+    match ran.ending {
+        Ending::Good(data_in) => Outcome { data_in, ..status(Status::GOOD) },
+        Ending::Conflict => status(Status::RESERVATION_CONFLICT),
+        Ending::Busy => status(Status::BUSY),
+        Ending::Check(sense) => Outcome {
+            data_out_bytes: ran.wants_bytes as u32,
+            ..check_condition(ran.unit.as_ref(), &sense)
+        },
+    }
+}
+
+fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
+    let bytes = match unit {
+        Some(unit) => unit.scsi().encode_sense(sense),
+        None => sense.encode(SenseFormat::Fixed),
+    };
+    Outcome { status: Status::CHECK_CONDITION.0, sense: bytes.into(), ..Outcome::default() }
+}
+
+/// INVALID FIELD IN COMMAND INFORMATION UNIT: less data was announced than the CDB asks for.
+/// Writing a part of it would be neither the old nor the new content.
+fn too_little_data() -> Sense {
+    Sense { key: SenseKey::ILLEGAL_REQUEST, code: 0x0e03, information: None, field: None }
+}
