@@ -36,7 +36,8 @@ pub(crate) async fn join(
     };
     session.join(&shared, join.claim.cid, mailbox);
     let (exp_cmd_sn, max_cmd_sn) = session.window();
-    Ok((Joined { tsih: session.tsih, exp_cmd_sn, max_cmd_sn }, session))
+    let parameters = session.parameters();
+    Ok((Joined { tsih: session.tsih, session: parameters, exp_cmd_sn, max_cmd_sn }, session))
 }
 
 async fn create(

@@ -122,6 +122,11 @@ impl Session {
         Context { luns: &self.lun_list, port: &self.port }
     }
 
+    /// What its leading connection negotiated; holds for all of them.
+    pub(crate) fn parameters(&self) -> iscsi::text::SessionParameters {
+        self.machine().parameters()
+    }
+
     /// Command window, for a Login Response.
     pub(crate) fn window(&self) -> (wire::SerialNumber, wire::SerialNumber) {
         self.machine().window()
