@@ -219,7 +219,8 @@ impl BlockUnit {
         sense.encode(self.modes.sense_format())
     }
 
-    /// LOGICAL UNIT RESET, or a reset of the target around it, by a nexus if one asked for it.
+    /// LOGICAL UNIT RESET, or a reset of the target around it. All nexuses are told but the one
+    /// that asked for it, if one did: it knows.
     pub fn reset(&mut self, by: Option<NexusId>) {
         for nexus in self.nexuses.values_mut() {
             nexus.prevents_removal = false;

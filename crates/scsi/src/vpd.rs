@@ -12,8 +12,9 @@ use alloc::vec::Vec;
 pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
 pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// MAXIMUM WRITE SAME LENGTH, in bytes: what a slow disk writes within a usual command timeout.
-pub const WRITE_SAME_BYTES_MAX: u32 = 256 << 20;
+/// MAXIMUM WRITE SAME LENGTH, in blocks: as many as WRITE SAME (10) can name, and what a slow disk
+/// writes within a usual command timeout.
+pub const WRITE_SAME_BLOCKS_MAX: u32 = 0xffff;
 /// MAXIMUM COMPARE AND WRITE LENGTH, where transfers of this many blocks are allowed.
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
 /// WSNZ: WRITE SAME of zero blocks is refused; it would mean "to the end of the unit".
@@ -79,13 +80,12 @@ impl BlockLimits {
     pub fn of(options: &UnitOptions) -> Self {
         let thin = is_thin(options);
         let compare = options.transfer_blocks_max.min(u32::from(COMPARE_AND_WRITE_BLOCKS_MAX));
-        let write_same = WRITE_SAME_BYTES_MAX.checked_div(options.block_bytes).unwrap_or(1);
         Self {
             transfer_blocks_max: options.transfer_blocks_max,
             compare_and_write_blocks_max: compare as u8,
             unmap_blocks_max: if thin { UNMAP_BLOCKS_MAX } else { 0 },
             unmap_descriptors_max: if thin { UNMAP_DESCRIPTORS_MAX } else { 0 },
-            write_same_blocks_max: write_same.max(1),
+            write_same_blocks_max: WRITE_SAME_BLOCKS_MAX,
         }
     }
 }
@@ -421,7 +421,7 @@ pub(crate) mod tests {
         assert_eq!(data[8..20], [0, 0, 0x40, 0, 0, 0, 8, 0, 0, 0, 0, 0]);
         assert_eq!(data[20..28], [0, 0x10, 0, 0, 0, 0, 1, 0]);
         assert_eq!(data[28..36], [0, 0, 0, 8, 0x80, 0, 0, 0]);
-        assert_eq!(data[36..44], [0, 0, 0, 0, 0, 8, 0, 0]);
+        assert_eq!(data[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);
         assert_eq!(data[44..], [0; 20]);
         let data = page(&thick(), &port(), 0xb0).unwrap();
         assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");

@@ -10,6 +10,9 @@ use crate::unit::BlockUnit;
 use crate::vpd::BlockLimits;
 
 /// COMPARE AND WRITE. SBC-3 §5.2: two buffers of `count` blocks are sent.
+///
+/// A count of 0 is refused, although SBC-3 lets it do nothing: it is what 256 blocks look like in
+/// eight bits, and GOOD would tell such an initiator that it holds the lock it asked for.
 pub(crate) fn compare_and_write(
     unit: &mut BlockUnit,
     request: &Request<'_>,
@@ -19,7 +22,7 @@ pub(crate) fn compare_and_write(
     if raw.flags >> 5 != 0 {
         return Err(Sense::invalid_field_in_cdb(1, Some(7)).into());
     }
-    if raw.count > BlockLimits::of(unit.options()).compare_and_write_blocks_max {
+    if raw.count == 0 || raw.count > BlockLimits::of(unit.options()).compare_and_write_blocks_max {
         return Err(Sense::invalid_field_in_cdb(13, None).into());
     }
     let range = within(unit, raw.lba, raw.count.into())?;

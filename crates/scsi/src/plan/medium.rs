@@ -33,24 +33,18 @@ impl MediumState {
     }
 }
 
-wire::wire_enum! {
-    /// POWER CONDITION of START STOP UNIT. SBC-3 §5.25.
-    pub struct PowerCondition(u8) {
-        START_VALID = 0x0, ACTIVE = 0x1, IDLE = 0x2, STANDBY = 0x3, LU_CONTROL = 0x7,
-        FORCE_IDLE_0 = 0xa, FORCE_STANDBY_0 = 0xb,
-    }
-}
-
 /// START STOP UNIT. SBC-3 §5.25.
 pub(crate) fn start_stop(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const IMMED: u8 = 0x01;
+    const POWER_CONDITION: u8 = 0xf0;
     const NO_FLUSH: u8 = 0x04;
     const LOAD_EJECT: u8 = 0x02;
     const START: u8 = 0x01;
     let raw = StartStop::decode(&first(request.cdb));
-    let condition = PowerCondition(raw.condition >> 4);
-    if condition != PowerCondition::START_VALID {
-        return power_condition(condition);
+    // A unit without a motor is as ready in each power condition, and enters it at once. START
+    // and LOEJ are ignored then.
+    if raw.condition & POWER_CONDITION != 0 {
+        return Ok(Plan::Reply(Vec::new()));
     }
     let start = raw.condition & START != 0;
     if raw.condition & LOAD_EJECT != 0 {
@@ -66,18 +60,13 @@ pub(crate) fn start_stop(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     Ok(Plan::Flush { immediate: raw.flags & IMMED != 0 })
 }
 
-/// A unit without a motor is as ready in each of its power conditions: it enters and leaves them
-/// at once. START and LOEJ are ignored then.
-fn power_condition(condition: PowerCondition) -> Result<Plan, Refusal> {
-    match condition.name() {
-        Some(_) => Ok(Plan::Reply(Vec::new())),
-        None => Err(Sense::invalid_field_in_cdb(4, Some(7)).into()),
-    }
-}
-
+/// Neither way while a nexus prevents it: PREVENT keeps the door shut.
 fn load_or_eject(unit: &mut BlockUnit, request: &Request<'_>, load: bool) -> Result<(), Refusal> {
     if !unit.options().removable {
         return Err(Sense::invalid_field_in_cdb(4, Some(1)).into());
+    }
+    if unit.is_removal_prevented() {
+        return Err(Sense::MEDIUM_REMOVAL_PREVENTED.into());
     }
     if load {
         if unit.medium() == MediumState::Ejected {
@@ -86,9 +75,6 @@ fn load_or_eject(unit: &mut BlockUnit, request: &Request<'_>, load: bool) -> Res
         }
         unit.set_medium(MediumState::Ready);
     } else {
-        if unit.is_removal_prevented() {
-            return Err(Sense::MEDIUM_REMOVAL_PREVENTED.into());
-        }
         unit.set_medium(MediumState::Ejected);
     }
     Ok(())

@@ -155,7 +155,9 @@ fn compare_and_write(flags: u8, lba: u64, count: u8) -> Vec<u8> {
 #[test]
 fn compare_and_write_takes_two_buffers() {
     let mut bench = Bench::thin();
-    for count in [0, 1, 255] {
+    let sense = bench.sense(&compare_and_write(0, 5, 0));
+    assert_eq!(sense, Sense::invalid_field_in_cdb(13, None), "256, cut to eight bits");
+    for count in [1, 255] {
         let plan = bench.plan(&compare_and_write(0, 5, count));
         let range = range(5, count.into());
         assert_eq!(plan, Plan::CompareAndWrite { range, durable: false });

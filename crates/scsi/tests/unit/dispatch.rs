@@ -52,8 +52,9 @@ fn a_reset_is_told_to_the_others() {
     bench.reply(&READY);
     assert_eq!(bench.refusal(B, &READY), Sense::RESET_BY_FUNCTION);
     bench.unit.reset(None);
-    assert_eq!(bench.sense(&READY), Sense::RESET_BY_FUNCTION);
-    assert_eq!(bench.refusal(B, &READY), Sense::RESET_BY_FUNCTION);
+    for nexus in [A, B] {
+        assert_eq!(bench.refusal(nexus, &READY), Sense::RESET_BY_FUNCTION);
+    }
 }
 
 #[test]

@@ -43,15 +43,11 @@ fn stopping_flushes_as_asked() {
 #[test]
 fn power_conditions_are_entered_at_once() {
     let mut bench = Bench::removable();
-    for condition in [1, 2, 3, 7, 10, 11] {
+    for condition in 1..16 {
         for low in 0..4 {
             assert_eq!(bench.reply(&[0x1b, 0, 0, 0, (condition << 4) | low, 0]), []);
             bench.reply(&READY);
         }
-    }
-    for condition in [4, 5, 6, 8, 9, 12, 13, 14, 15] {
-        let sense = bench.sense(&[0x1b, 0, 0, 0, condition << 4, 0]);
-        assert_eq!(sense, Sense::invalid_field_in_cdb(4, Some(7)));
     }
 }
 
@@ -99,6 +95,9 @@ fn any_nexus_can_prevent_ejection() {
     assert_eq!(bench.sense(&EJECT), Sense::MEDIUM_REMOVAL_PREVENTED, "B prevents it still");
     bench.unit.detach(B);
     assert_eq!(bench.plan(&EJECT), FLUSH);
+    bench.reply(&PREVENT);
+    assert_eq!(bench.sense(&LOAD), Sense::MEDIUM_REMOVAL_PREVENTED, "the door stays shut");
+    bench.reply(&ALLOW);
     bench.plan(&LOAD);
     bench.reply(&PREVENT);
     bench.unit.reset(Some(A));

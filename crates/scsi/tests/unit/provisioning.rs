@@ -129,7 +129,7 @@ fn write_same_has_limits() {
         let sense = bench.sense(&blocks(opcode, 0x04, 0, 1));
         assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(2)), "PBDATA");
     }
-    let longest = (256 << 20) / 512;
+    let longest = 0xffff;
     bench.plan(&blocks(0x93, 0, 0, longest));
     let sense = bench.sense(&blocks(0x93, 0, 0, longest + 1));
     assert_eq!(sense, Sense::invalid_field_in_cdb(10, None));
