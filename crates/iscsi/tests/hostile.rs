@@ -1,6 +1,10 @@
 //! What the fuzzer does, over its committed corpora and over seeded changes of them.
 #![allow(clippy::unwrap_used)] // a test fails that way
 
+#[path = "hostile/framing.rs"]
+mod framing;
+#[path = "hostile/full_feature.rs"]
+mod full_feature;
 #[path = "hostile/login.rs"]
 mod login;
 #[path = "hostile/text.rs"]
@@ -21,6 +25,18 @@ fn texts() {
 #[test]
 fn logins() {
     over("login", login::run);
+}
+
+/// As [`texts`], for streams of bytes.
+#[test]
+fn streams() {
+    over("framing", framing::run);
+}
+
+/// As [`texts`], for sessions in full feature phase.
+#[test]
+fn sessions() {
+    over("full_feature", full_feature::run);
 }
 
 fn over(target: &str, run: fn(&[u8])) {

@@ -1,0 +1,48 @@
+//! What the fuzzer does, over its committed corpus and over seeded changes of it.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails that way
+
+#[path = "hostile/cdb.rs"]
+mod cdb;
+
+use std::path::Path;
+
+const ROUNDS_EACH: u64 = 2000;
+
+/// Goal: no command and no parameter list leads outside the unit or breaks anything.
+/// Method: each file of the fuzzer's corpus as it is, then with a few bytes changed, by seed.
+#[test]
+fn commands() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/cdb");
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 5, "a corpus in {}", folder.display());
+    for file in files {
+        let input = std::fs::read(&file).unwrap();
+        cdb::run(&input);
+        for seed in 0..ROUNDS_EACH {
+            println!("{} seed {seed}", file.display());
+            cdb::run(&changed(&input, seed));
+        }
+    }
+}
+
+/// `input` with one to four bytes changed.
+fn changed(input: &[u8], seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut bytes = input.to_vec();
+    for _ in 0..=next(&mut state) % 4 {
+        let at = usize::try_from(next(&mut state) % input.len() as u64).unwrap();
+        let [new, ..] = next(&mut state).to_be_bytes();
+        bytes[at] = if new & 1 == 0 { new } else { bytes[at] ^ (new & 0x0f) };
+    }
+    bytes
+}
+
+/// splitmix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

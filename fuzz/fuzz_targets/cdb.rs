@@ -1,0 +1,8 @@
+//! Hostile input for commands and parameter lists: the entry that `crates/scsi/tests/hostile.rs` runs too.
+#![no_main]
+#![allow(clippy::unwrap_used)] // a finding is a panic
+
+#[path = "../../crates/scsi/tests/hostile/cdb.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::run(input));

@@ -1,0 +1,8 @@
+//! Hostile input for a session in full feature phase: the entry that `crates/iscsi/tests/hostile.rs` runs too.
+#![no_main]
+#![allow(clippy::unwrap_used)] // a finding is a panic
+
+#[path = "../../crates/iscsi/tests/hostile/full_feature.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::run(input));
