@@ -3,7 +3,6 @@
 pub mod check;
 pub mod discover;
 pub mod info;
-mod pipes;
 pub mod read;
 pub mod serve;
 mod session;

@@ -266,6 +266,8 @@ impl FullFeature {
         let was_waiting = entry.phase == Phase::Waiting;
         entry.phase = Phase::Aborting { executing, drain_until };
         if was_waiting {
+            // Its turn will not come.
+            self.requests.retain(|_, request| !request.is_command(task));
             self.free_buffer(task, out);
         }
         self.advance(task, out);

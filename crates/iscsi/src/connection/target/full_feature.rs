@@ -46,6 +46,12 @@ pub(super) struct Request {
     pub(super) body: Body,
 }
 
+impl Request {
+    pub(super) fn is_command(&self, task: TaskId) -> bool {
+        matches!(self.body, Body::Command(other) if other == task)
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Body {
     Command(TaskId),

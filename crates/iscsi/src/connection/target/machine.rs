@@ -123,6 +123,14 @@ impl TargetConnection {
             State::Login(_) | State::Over => 0,
         }
     }
+
+    /// How many requests wait for their turn or for the session's answer.
+    pub fn requests(&self) -> usize {
+        match &self.state {
+            State::FullFeature(phase) => phase.requests.len(),
+            State::Login(_) | State::Over => 0,
+        }
+    }
 }
 
 impl Login {

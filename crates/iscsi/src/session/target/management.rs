@@ -306,21 +306,20 @@ impl TargetSession {
         request.immediate && expected.before(request.cmd_sn) && !request.cmd_sn.after(max.next())
     }
 
-    /// RFC 7143 §4.2.3.2, this session's part.
+    /// RFC 7143 §4.2.3.2, this session's part. Resets may hit commands with a higher CmdSN as well
+    /// (§11.5.1), but the initiator could not know which: they come after the reset.
     fn affected(&self, request: &Request) -> BTreeSet<Key> {
         let before = |known: &Known| match known.immediate {
             true => !known.cmd_sn.after(request.cmd_sn),
             false => known.cmd_sn.before(request.cmd_sn),
         };
         let hit = |known: &Known| match request.function {
-            ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_TASK_SET => {
+            ManagementFunction::ABORT_TASK_SET
+            | ManagementFunction::CLEAR_TASK_SET
+            | ManagementFunction::LOGICAL_UNIT_RESET => {
                 is_same_unit(known.lun, request.lun) && before(known)
             }
-            ManagementFunction::LOGICAL_UNIT_RESET => {
-                is_same_unit(known.lun, request.lun) && (known.delivered || before(known))
-            }
-            function if is_target_reset(function) => known.delivered || before(known),
-            _ => false,
+            function => is_target_reset(function) && before(known),
         };
         self.tasks.iter().filter(|(_, known)| hit(known)).map(|(key, _)| *key).collect()
     }

@@ -2,6 +2,7 @@
 
 mod basics;
 mod data_out;
+mod hostile;
 mod management;
 mod ordering;
 mod requests;

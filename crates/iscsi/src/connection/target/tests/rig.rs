@@ -235,6 +235,7 @@ impl Rig {
         assert_eq!(self.session.as_ref().map_or(0, TargetSession::tasks), 0);
         for (cid, link) in &mut self.links {
             assert_eq!(link.machine.tasks(), 0, "tasks of connection {cid}");
+            assert_eq!(link.machine.requests(), 0, "requests of connection {cid}");
             assert!(link.buffers.is_empty(), "buffers of connection {cid}");
         }
     }
