@@ -215,14 +215,15 @@ fn a_file_that_qemu_uses_is_not_served() -> Result<()> {
     let disk = scratch.path("disk.img");
     must("qemu-img", &["create", "-f", "raw", &disk, "8M"], TOOL_MAX)?;
     let hold = format!("driver=file,node-name=disk,filename={disk}");
-    let socket = format!("type=unix,path={}", scratch.path("nbd.sock"));
+    let socket = scratch.path("nbd.sock");
+    let server = format!("addr.type=unix,addr.path={socket}");
     let export = "type=nbd,id=one,node-name=disk,writable=on";
     let mut qemu = interop::process::Server::start(
         "qemu-storage-daemon",
-        &["--blockdev", &hold, "--nbd-server", &format!("addr.{socket}"), "--export", export],
+        &["--blockdev", &hold, "--nbd-server", &server, "--export", export],
     )?;
     let until = std::time::Instant::now() + Duration::from_secs(10);
-    while !std::path::Path::new(&scratch.path("nbd.sock")).exists() {
+    while !std::path::Path::new(&socket).exists() {
         let waiting = std::time::Instant::now() < until && qemu.is_running()?;
         ensure!(waiting, "qemu-storage-daemon does not serve: {}", qemu.log());
         std::thread::sleep(Duration::from_millis(20));

@@ -169,6 +169,10 @@ impl Inbound {
                 self.stalled = used < bytes.len();
                 break;
             }
+            // Before the next PDU: they may have been set while no bytes came.
+            if let Some(digests) = out.take_receive_digests() {
+                self.deframer.set_digests(digests);
+            }
             let (consumed, event) = self.deframer.push(&bytes[used..]);
             let piece = &bytes[used..used + consumed];
             used += consumed;
@@ -179,9 +183,6 @@ impl Inbound {
                 Some(Event::PayloadEnd { digest_ok }) => role.payload_end(now, digest_ok, out),
                 None if consumed == 0 => break,
                 None => {}
-            }
-            if let Some(digests) = out.take_receive_digests() {
-                self.deframer.set_digests(digests);
             }
         }
         used
