@@ -43,6 +43,9 @@ impl InitiatorConnection {
         if function == ManagementFunction::TASK_REASSIGN {
             return self.outputs.push_back(refused("it needs ErrorRecoveryLevel 2"));
         }
+        if meets_several(function) {
+            self.outputs.push_back(Output::ToSession(ToSession::Hold));
+        }
         if function != ManagementFunction::ABORT_TASK {
             return self.ask(Asked::Management(management));
         }
@@ -144,6 +147,19 @@ impl InitiatorConnection {
         }
     }
 
+    /// A task management function is over, or never got under way.
+    pub(super) fn managed(
+        &mut self,
+        id: TaskId,
+        function: ManagementFunction,
+        result: Result<ManagementResponse, Failure>,
+    ) {
+        self.outputs.push_back(Output::Managed { id, result });
+        if meets_several(function) {
+            self.outputs.push_back(Output::ToSession(ToSession::Release));
+        }
+    }
+
     pub(super) fn ask_if(&mut self, allowed: Result<(), Failure>, asked: Asked) {
         match allowed {
             Ok(()) => self.ask(asked),
@@ -168,4 +184,9 @@ impl InitiatorConnection {
         };
         Err(Failure::Refused(why))
     }
+}
+
+/// The function ends several tasks.
+fn meets_several(function: ManagementFunction) -> bool {
+    ![ManagementFunction::ABORT_TASK, ManagementFunction::CLEAR_ACA].contains(&function)
 }

@@ -25,7 +25,6 @@ impl InitiatorConnection {
     }
 
     pub(super) fn fail_asked(&mut self, asked: Asked, failure: Failure) {
-        let result = Err(failure);
         match asked {
             Asked::Command { command, aborts } => {
                 let id = command.id;
@@ -35,8 +34,8 @@ impl InitiatorConnection {
                     self.outputs.push_back(Output::Managed { id: abort.id, result });
                 }
             }
-            Asked::Management(Management { id, .. }) => {
-                self.outputs.push_back(Output::Managed { id, result });
+            Asked::Management(Management { id, function, .. }) => {
+                self.managed(id, function, Err(failure));
             }
             Asked::Ping { purpose, .. } => self.fail_ping(purpose, failure),
             Asked::Text { purpose, .. } => self.fail_text(purpose, failure),
@@ -49,8 +48,8 @@ impl InitiatorConnection {
 
     pub(super) fn fail_request(&mut self, request: Request, failure: Failure) {
         match request {
-            Request::Management { id, .. } => {
-                self.outputs.push_back(Output::Managed { id, result: Err(failure) });
+            Request::Management { id, function, .. } => {
+                self.managed(id, function, Err(failure));
             }
             Request::Ping { purpose, .. } => self.fail_ping(purpose, failure),
             Request::Text { purpose, .. } => self.fail_text(purpose, failure),

@@ -91,7 +91,7 @@ impl InitiatorConnection {
                 _ => {}
             }
         }
-        self.outputs.push_back(Output::Managed { id, result: Ok(answer.response) });
+        self.managed(id, function, Ok(answer.response));
         Ok(())
     }
 

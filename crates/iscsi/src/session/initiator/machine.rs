@@ -28,6 +28,8 @@ pub struct InitiatorSession {
     /// Requests that wait for the window, oldest first.
     waiting: VecDeque<Waiting>,
     queue_requests_max: u32,
+    /// Connections with a function under way that holds numbers back, once for each.
+    holds: Vec<u16>,
     /// Initiator Task Tags in use, and by which connection.
     tags: BTreeMap<u32, u16>,
     next_tag: u32,
@@ -65,6 +67,7 @@ impl InitiatorSession {
             connections: BTreeMap::new(),
             waiting: VecDeque::new(),
             queue_requests_max: options.queue_requests_max,
+            holds: Vec::new(),
             tags: BTreeMap::new(),
             next_tag: 1,
             ending: None,
@@ -94,7 +97,7 @@ impl InitiatorSession {
 
     /// Nothing waits and no tag is in use.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.tags.is_empty()
+        self.waiting.is_empty() && self.tags.is_empty() && self.holds.is_empty()
     }
 
     /// So that tests see the counter wrap.
@@ -138,6 +141,12 @@ impl InitiatorSession {
                 self.tags.remove(&tag);
             }
             ToSession::Window { exp_cmd_sn, max_cmd_sn } => self.window(exp_cmd_sn, max_cmd_sn),
+            ToSession::Hold => self.holds.push(cid),
+            ToSession::Release => {
+                if let Some(at) = self.holds.iter().position(|holder| *holder == cid) {
+                    self.holds.swap_remove(at);
+                }
+            }
             ToSession::TasksEnded { lun, before } => {
                 self.tell_others(cid, ToConnection::TasksEnded { lun, before });
             }
@@ -181,7 +190,7 @@ impl InitiatorSession {
     }
 
     fn window_is_open(&self) -> bool {
-        self.cmd_sn.within(self.exp_cmd_sn, self.max_cmd_sn)
+        self.holds.is_empty() && self.cmd_sn.within(self.exp_cmd_sn, self.max_cmd_sn)
     }
 
     fn grant_waiting(&mut self) {
@@ -237,6 +246,7 @@ impl InitiatorSession {
         let member = self.connections.remove(&cid).unwrap_or_default();
         self.waiting.retain(|request| request.cid != cid);
         self.tags.retain(|_, user| *user != cid);
+        self.holds.retain(|holder| *holder != cid);
         let session_goes = match ending {
             Ending::SessionLogout | Ending::Violation => true,
             Ending::ConnectionLogout | Ending::NotJoined => false,

@@ -69,6 +69,12 @@ pub enum ToSession {
         /// MaxCmdSN.
         max_cmd_sn: SerialNumber,
     },
+    /// A task management function on several tasks is about to be asked for: no connection gets a
+    /// new CmdSN before `Release`, so that there is no command of which nobody can tell whether
+    /// the function met it. RFC 7143 §11.5.1 lets resets end newer commands as well.
+    Hold,
+    /// That function is over.
+    Release,
     /// A task management function on several tasks was completed: those that other connections
     /// hold are over as well. RFC 7143 §4.2.3.3.
     TasksEnded {

@@ -75,6 +75,27 @@ fn one_window_for_all_connections() {
     assert!(session.is_idle());
 }
 
+/// Goal: while a function on several tasks is under way no connection gets a number; a holder that
+/// goes lets go.
+#[test]
+fn functions_hold_numbers_back() {
+    let mut session = session(8);
+    say(&mut session, 1, ToSession::Hold);
+    say(&mut session, 2, ToSession::Hold);
+    ask(&mut session, 2, 0);
+    say(&mut session, 1, ToSession::Release);
+    assert_eq!(outputs(&mut session), []);
+    say(&mut session, 2, ToSession::Release);
+    assert_eq!(grants(&mut session), [(2, 0, 0)]);
+    say(&mut session, 1, ToSession::Hold);
+    let (exp_cmd_sn, max_cmd_sn) = (CMD_SN.next(), CMD_SN.plus(9));
+    say(&mut session, 2, ToSession::Window { exp_cmd_sn, max_cmd_sn });
+    ask(&mut session, 2, 1);
+    assert_eq!(outputs(&mut session), []);
+    say(&mut session, 1, ToSession::Closed { ending: Ending::Lost });
+    assert_eq!(grants(&mut session), [(2, 1, 1)]);
+}
+
 /// Goal: tags are unique while in use and never the reserved one, over the wrap of their counter.
 #[test]
 fn tags_are_unique() {

@@ -121,7 +121,8 @@ fn a_reset_ends_the_older_tasks_of_its_unit() {
     bench.manage(3, ManagementFunction::LOGICAL_UNIT_RESET, None);
     bench.execute(4, &[], 0);
     let (_, other) = (bench.sent_command(), bench.sent_command());
-    let (reset, later) = (bench.sent_management(), bench.sent_command());
+    let reset = bench.sent_management();
+    assert!(bench.sent.is_empty(), "a newer command waits until the reset is over");
     assert_eq!(reset.referenced_task_tag, TAG_RESERVED);
     let answer = bench.management(reset.initiator_task_tag, ManagementResponse::FUNCTION_COMPLETE);
     bench.target(answer, &[]);
@@ -136,6 +137,7 @@ fn a_reset_ends_the_older_tasks_of_its_unit() {
         ),
         "{told:?}"
     );
+    let later = bench.sent_command();
     for tag in [other.initiator_task_tag, later.initiator_task_tag] {
         let response = bench.response(tag);
         bench.target(response.encode(), &[]);
