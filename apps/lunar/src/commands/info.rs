@@ -226,7 +226,7 @@ fn human(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<18}{value}");
+        let _ = writeln!(text, "{name:<20}{value}");
     };
     let yes = |is: bool| if is { "yes" } else { "no" };
     line("url", &report.url);

@@ -1,0 +1,122 @@
+//! `lunar target --config`: what a configuration says is what clients meet.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod common;
+
+use common::{Scratch, Server, assert_exit, json, lunar, run, run_with_input, said};
+
+const ALICE: &str = "iqn.2026-11.org.example:alice";
+const BOB: &str = "iqn.2026-11.org.example:bob";
+
+fn start(scratch: &Scratch, text: &str) -> Server {
+    let config = scratch.file("lunar.toml", text.as_bytes());
+    assert_exit(&run(&["check", &config]), 0);
+    Server::start_command(lunar(&["target", "--config", &config]))
+}
+
+/// Goal: a LUN map shows each initiator its own, two LUNs over one file are one disk, and targets
+/// that do not let an initiator in are not shown to it.
+#[test]
+fn initiators_see_what_is_theirs() {
+    let scratch = Scratch::new("lun-map");
+    scratch.file("shared.img", &[0; 1 << 20]);
+    let server = start(
+        &scratch,
+        &format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+             name = \"iqn.2026-11.org.example:one\"\nalias = \"the first\"\n\
+             [[target.lun]]\nid = 0\ndevice = \"shared.img\"\n\
+             [[target.lun]]\nid = 300\ndevice = \"mem:2M\"\ninitiators = [\"{ALICE}\"]\n\
+             [[target]]\nname = \"iqn.2026-11.org.example:two\"\ninitiators = [\"{BOB}\"]\n\
+             [[target.lun]]\nid = 7\ndevice = \"./shared.img\"\n"
+        ),
+    );
+    let names = |who: &str| {
+        let found = run(&["discover", &server.portal(), "--initiator-name", who, "--json"]);
+        assert_exit(&found, 0);
+        json(&found)["targets"].as_array().unwrap().len()
+    };
+    assert_eq!((names(ALICE), names(BOB)), (1, 2));
+    let info = |url: &str, who: &str| run(&["info", url, "--initiator-name", who, "--json"]);
+    let alices = info(&server.lun(300), ALICE);
+    assert_exit(&alices, 0);
+    assert_eq!(json(&alices)["size_bytes"], 2 << 20);
+    assert_eq!(json(&alices)["session"]["target_alias"], "the first");
+    assert_exit(&info(&server.lun(300), BOB), 1);
+    let two = format!("{}/iqn.2026-11.org.example:two/7", server.portal());
+    assert_exit(&info(&two, ALICE), 1);
+    let (one, other) = (json(&info(&server.lun(0), BOB)), json(&info(&two, BOB)));
+    assert_eq!(one["unit"]["serial_number"], other["unit"]["serial_number"]);
+    let write = ["write", &two, "--offset", "5000", "--initiator-name", BOB];
+    assert_exit(&run_with_input(&write, b"through the other name"), 0);
+    let read = run(&["read", &server.lun(0), "--offset", "5000", "--length", "22"]);
+    assert_eq!(read.stdout, b"through the other name");
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: each initiator has its own credential, and discovery another one.
+#[test]
+fn credentials_belong_to_initiators() {
+    let scratch = Scratch::new("credentials");
+    let [alice, bob, find] = ["alice", "bob", "find"]
+        .map(|name| scratch.file(name, format!("hunter2 of {name}\n").as_bytes()));
+    let server = start(
+        &scratch,
+        &format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n\
+             [discovery]\nchap = {{ user = \"find\", secret_file = \"find\" }}\n[[target]]\n\
+             name = \"iqn.2026-11.org.example:one\"\n\
+             chap = [{{ initiator = \"{ALICE}\", user = \"alice\", secret_file = \"alice\" }},\n\
+             {{ user = \"bob\", secret_file = \"bob\", algorithms = [\"sha-256\"] }}]\n\
+             [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n"
+        ),
+    );
+    let status = |command: &str, who: &str, user: &str, file: &str| {
+        let url = if command == "info" { server.lun(0) } else { server.portal() };
+        let who = ["--initiator-name", who, "--chap-user", user, "--chap-secret-file", file];
+        let output = run(&[&[command, url.as_str()], &who[..]].concat());
+        assert!(!said(&output).contains("hunter2"));
+        output.status.code()
+    };
+    assert_eq!(status("info", ALICE, "alice", &alice), Some(0));
+    assert_eq!(status("info", BOB, "bob", &bob), Some(0));
+    assert_eq!(status("info", ALICE, "bob", &bob), Some(1), "hers alone counts for her");
+    assert_eq!(status("info", BOB, "alice", &alice), Some(1), "hers is not for others");
+    assert_eq!(status("discover", ALICE, "find", &find), Some(0));
+    assert_eq!(status("discover", ALICE, "alice", &alice), Some(1));
+    assert_exit(&run(&["discover", &server.portal()]), 1);
+}
+
+/// Goal: a login that is sent elsewhere arrives there; one that goes in circles ends.
+#[test]
+fn redirects_are_followed_to_an_end() {
+    let scratch = Scratch::new("redirect");
+    let name = "iqn.2026-11.org.example:moved";
+    let there = Server::start(&["mem:3M", "--name", name]);
+    let address = there.portal();
+    let address = address.trim_start_matches("iscsi://");
+    let here = start(
+        &scratch,
+        &format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{name}\"\n\
+             redirect = \"{address}\"\n"
+        ),
+    );
+    let moved = format!("{}/{name}/0", here.portal());
+    let info = run(&["info", &moved, "--json"]);
+    assert_exit(&info, 0);
+    assert_eq!(json(&info)["size_bytes"], 3 << 20);
+    assert_eq!(json(&info)["session"]["portal"], address);
+    // Its own address, so that it sends everybody to itself.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let circle = start(
+        &scratch,
+        &format!(
+            "[listen]\nportals = [\"127.0.0.1:{port}\"]\n[[target]]\nname = \"{name}\"\n\
+             redirect = \"127.0.0.1:{port}\"\n"
+        ),
+    );
+    let lost = run(&["info", &format!("{}/{name}/0", circle.portal())]);
+    assert_exit(&lost, 1);
+    assert!(said(&lost).contains("elsewhere too often"), "{}", said(&lost));
+}
