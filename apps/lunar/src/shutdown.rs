@@ -60,9 +60,11 @@ pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<
             Ok(report) => judge(&report),
             Err(_) => Err(Failure::new("the server's end failed: data may not be on the disks")),
         },
-        () = signals.next() => Err(Failure::new(
-            "GIVEN UP at the second signal: acknowledged writes of write-back units may be lost",
-        )),
+        () = signals.next() => {
+            say("GIVEN UP at the second signal");
+            Err(Failure::new("stopped before the end: acknowledged writes may be lost")
+                .hint("send one signal, and wait for the final sync"))
+        }
     }
 }
 

@@ -231,8 +231,14 @@ impl Unit {
         let raw: [u8; BYTES] = data[..].try_into().map_err(|_| short("READ CAPACITY (16)"))?;
         let told = Capacity16::decode(&raw);
         let block_bytes = checked_block(told.block_bytes)?;
+        // Sizes are counted in bytes: what does not fit is no size.
+        let block_count = told
+            .last_lba
+            .checked_add(1)
+            .filter(|count| count.checked_mul(block_bytes.into()).is_some())
+            .ok_or_else(|| short("READ CAPACITY (16)"))?;
         Ok(Capacity {
-            block_count: told.last_lba.checked_add(1).ok_or_else(|| short("READ CAPACITY (16)"))?,
+            block_count,
             block_bytes,
             physical_block_bytes: block_bytes << (told.exponents & 0x0f),
             thin: told.provisioning & 0x8000 != 0,
@@ -412,13 +418,13 @@ fn short(command: &str) -> Error {
     Error::new(ErrorKind::Protocol, format!("the answer to {command} makes no sense"))
 }
 
-/// Anything but a power of two from 512 to 64 KiB is no disk this crate can use.
+/// What a `BlockDevice` can have.
 fn checked_block(block_bytes: u32) -> Result<u32, Error> {
-    if block_bytes.is_power_of_two() && (512..=65_536).contains(&block_bytes) {
+    if block_bytes.is_power_of_two() && (512..=4096).contains(&block_bytes) {
         return Ok(block_bytes);
     }
     let what = format!("the unit has blocks of {block_bytes} bytes");
-    Err(Error::new(ErrorKind::Protocol, what).hint("only powers of two from 512 are supported"))
+    Err(Error::new(ErrorKind::Protocol, what).hint("only 512, 1024, 2048 and 4096 are supported"))
 }
 
 /// ASCII, padded with spaces or zeroes.
@@ -472,7 +478,7 @@ mod tests {
 
     #[test]
     fn impossible_blocks_are_refused() {
-        for block in [0, 1, 520, 131_072, u32::MAX] {
+        for block in [0, 1, 520, 8192, u32::MAX] {
             assert!(checked_block(block).is_err(), "{block}");
         }
         assert_eq!(checked_block(4096).unwrap(), 4096);

@@ -84,7 +84,7 @@ impl RemoteDisk {
         let granularity = limits.map_or(0, |limits| limits.unmap_granularity_blocks);
         let optimal =
             limits.map_or(0, |l| l.optimal_transfer_blocks).checked_mul(capacity.block_bytes);
-        let physical = capacity.physical_block_bytes;
+        let physical = capacity.physical_block_bytes.min(block::PHYSICAL_BLOCK_BYTES_MAX);
         // LBPWS of the provisioning page, SBC-3 §6.5.4.
         let write_same_unmaps = provisioning.get(1).is_some_and(|flags| flags & 0x40 != 0);
         Ok(Self {
@@ -135,23 +135,28 @@ impl RemoteDisk {
         self.unit.initiator().log_out().await
     }
 
+    /// Whether `range` lies on the disk and `bytes` fit it: exactly, or at least.
     fn check(&self, range: BlockRange, bytes: usize, exact: bool) -> Result<(), block::Error> {
-        let kind = match range.lba.checked_add(range.count) {
-            Some(end) if end <= self.geometry.block_count => {
-                let wanted = range.count * u64::from(self.geometry.block_bytes);
-                let fits = if exact { bytes as u64 == wanted } else { bytes as u64 >= wanted };
-                if fits {
-                    return Ok(());
-                }
-                block::ErrorKind::Unaligned
+        self.check_range(range)?;
+        let wanted = range.count * u64::from(self.geometry.block_bytes);
+        let too_long = exact && bytes as u64 > wanted;
+        if bytes as u64 >= wanted && !too_long {
+            return Ok(());
+        }
+        let what = "the buffer does not fit the blocks";
+        Err(block::Error::new(block::ErrorKind::Unaligned, Arc::clone(&self.name), what).at(range))
+    }
+
+    /// Before anything is calculated with it.
+    fn check_range(&self, range: BlockRange) -> Result<(), block::Error> {
+        match range.lba.checked_add(range.count) {
+            Some(end) if end <= self.geometry.block_count => Ok(()),
+            _ => {
+                let kind = block::ErrorKind::OutOfRange;
+                Err(block::Error::new(kind, Arc::clone(&self.name), "blocks past the end")
+                    .at(range))
             }
-            _ => block::ErrorKind::OutOfRange,
-        };
-        let what = match kind {
-            block::ErrorKind::OutOfRange => "blocks past the end",
-            _ => "the buffer does not fit the blocks",
-        };
-        Err(block::Error::new(kind, Arc::clone(&self.name), what).at(range))
+        }
     }
 
     fn failed(&self, range: Option<BlockRange>, error: Error) -> block::Error {
@@ -272,7 +277,7 @@ impl RemoteDisk {
         may_unmap: bool,
         durable: bool,
     ) -> Result<(), block::Error> {
-        self.check(range, self.bytes_of(range.count), true)?;
+        self.check_range(range)?;
         let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
         let block = Bytes::from(vec![0; self.geometry.block_bytes as usize]);
         for piece in Self::pieces(range, self.write_same_blocks) {
@@ -288,7 +293,7 @@ impl RemoteDisk {
         range: BlockRange,
         extents_max: usize,
     ) -> Result<Vec<Extent>, block::Error> {
-        self.check(range, self.bytes_of(range.count), true)?;
+        self.check_range(range)?;
         let extents_max = extents_max.min(EXTENTS_MAX);
         if range.count == 0 || extents_max == 0 {
             return Ok(Vec::new());

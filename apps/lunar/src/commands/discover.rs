@@ -10,7 +10,7 @@ use initiator::{TargetRecord, Url};
     lunar discover iscsi://127.0.0.1\n  \
     lunar discover iscsi://[2001:db8::1]:3260 --json")]
 pub struct Discover {
-    /// The portal: iscsi://HOST[:PORT]
+    /// The portal: iscsi://HOST or iscsi://HOST:PORT
     #[arg(value_name = "URL")]
     url: String,
     #[command(flatten)]

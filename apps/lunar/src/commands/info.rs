@@ -15,7 +15,7 @@ use std::fmt::Write;
     lunar info iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0\n  \
     lunar info disk.img --json")]
 pub struct Info {
-    /// The disk: iscsi://HOST[:PORT]/TARGET/LUN, a path, file:PATH, or mem:SIZE
+    /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path, file:PATH, or mem:SIZE
     #[arg(value_name = "URL")]
     url: String,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod discover;
 pub mod info;
+mod pipes;
 pub mod read;
 pub mod serve;
 mod session;

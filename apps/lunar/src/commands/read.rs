@@ -1,12 +1,12 @@
 //! `lunar read`: bytes of a disk to stdout.
 
+use super::pipes::Output;
 use super::session::{SessionArgs, runtime};
 use super::transfer::{Span, span};
 use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::output::{Failure, Format};
 use crate::units::parse_size;
 use block::{BlockDevice, BufferPool};
-use std::io::Write;
 
 /// Copy bytes of a disk to stdout
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,7 @@ use std::io::Write;
     > block\n\n\
     Stdout carries the data; --json concerns errors only.")]
 pub struct Read {
-    /// The disk: iscsi://HOST[:PORT]/TARGET/LUN, a path or file:PATH
+    /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]
     url: String,
     /// First byte
@@ -47,17 +47,17 @@ pub fn run(args: &Read, _format: Format) -> Result<(), Failure> {
 
 async fn copy(device: &dyn BlockDevice, span: Span) -> Result<(), Failure> {
     let pool = BufferPool::default();
-    let mut stdout = std::io::stdout().lock();
+    let output = Output::open()?;
     let block_bytes = u64::from(device.geometry().block_bytes);
     for piece in span.pieces() {
         let range = piece.blocks(block_bytes);
         let buffer = pool.take((range.count * block_bytes) as usize);
         let buffer = device.read(range, buffer).await?;
         let skip = (piece.start - range.lba * block_bytes) as usize;
-        let data = &buffer[skip..skip + (piece.end - piece.start) as usize];
-        stdout
-            .write_all(data)
-            .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))?;
+        let bytes = (piece.end - piece.start) as usize;
+        if !output.put(buffer.freeze().slice(skip..skip + bytes)).await {
+            break;
+        }
     }
-    stdout.flush().map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))
+    output.close().await
 }

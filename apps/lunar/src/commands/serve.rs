@@ -33,7 +33,7 @@ pub struct Serve {
     /// --listen, in the same order
     #[arg(long, value_name = "ADDRESS:PORT")]
     advertise: Vec<String>,
-    /// The target's iSCSI name [default: iqn.2026-11.org.lunarsan:<name of the first device>]
+    /// The target's iSCSI name [default: iqn.2026-11.org.lunarsan:NAME OF THE FIRST DEVICE]
     #[arg(long, value_name = "IQN")]
     name: Option<String>,
     /// When a write is acknowledged: on stable storage, or once accepted

@@ -30,7 +30,7 @@ pub struct SessionArgs {
     /// tgt 1.0.85 takes the number of SHA-256 for SHA-1: for it, say md5.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_algorithm)]
     chap_algorithm: Vec<ChapAlgorithm>,
-    /// Our iSCSI name [default: iqn.2026-11.org.lunarsan:<name of this host>]
+    /// Our iSCSI name [default: iqn.2026-11.org.lunarsan:NAME OF THIS HOST]
     #[arg(long, value_name = "IQN")]
     initiator_name: Option<String>,
     /// Our part of the session identifier, 12 hexadecimal digits [default: random]

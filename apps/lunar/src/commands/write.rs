@@ -1,12 +1,12 @@
 //! `lunar write`: stdin to a disk.
 
+use super::pipes::Input;
 use super::session::{SessionArgs, runtime};
 use super::transfer::{Span, span};
 use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::output::{self, Failure, Format};
 use crate::units::parse_size;
 use block::{BlockDevice, BufferPool};
-use std::io::{ErrorKind, Read};
 
 /// Copy stdin to a disk, and make it durable
 #[derive(Debug, clap::Args)]
@@ -14,7 +14,7 @@ use std::io::{ErrorKind, Read};
     lunar write iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M < block\n\n\
     Bytes around a start or end within a block are read and written back.")]
 pub struct Write {
-    /// The disk: iscsi://HOST[:PORT]/TARGET/LUN, a path or file:PATH
+    /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]
     url: String,
     /// First byte
@@ -55,23 +55,17 @@ pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
 /// Returns how many bytes were written.
 async fn copy(device: &dyn BlockDevice, span: Span, exact: bool) -> Result<u64, Failure> {
     let pool = BufferPool::default();
-    let mut stdin = std::io::stdin().lock();
+    let mut input = Input::open(span, pool.clone())?;
     let mut end = span.start;
-    for piece in span.pieces() {
-        let mut buffer = pool.take((piece.end - piece.start) as usize);
-        let read = fill(&mut stdin, &mut buffer)?;
-        buffer.truncate(read);
-        end = piece.start + read as u64;
-        put(device, Span { start: piece.start, end }, buffer, &pool).await?;
-        if end < piece.end {
-            break;
-        }
+    while let Some(piece) = input.next().await? {
+        end = piece.span.end;
+        put(device, piece.span, piece.data, &pool).await?;
     }
     if exact && end < span.end {
         return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start))
             .hint("what came was written; give the --length that stdin has"));
     }
-    if !exact && end == span.end && fill(&mut stdin, &mut [0])? > 0 {
+    if !exact && end == span.end && input.goes_on().await? {
         let size = output::size(device.geometry().size_bytes());
         return Err(Failure::new(format!("stdin goes on, but {} ends at {size}", device.name()))
             .hint("what fits was written; use --length to write only so much"));
@@ -99,18 +93,4 @@ async fn put(
     let skip = (span.start - range.lba * block_bytes) as usize;
     whole[skip..skip + data.len()].copy_from_slice(&data);
     Ok(device.write(range, whole.freeze(), false).await?)
-}
-
-/// Reads until `buffer` is full or the input ends; returns how many bytes came.
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, Failure> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(bytes) => filled += bytes,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::new(format!("cannot read stdin: {error}"))),
-        }
-    }
-    Ok(filled)
 }
