@@ -6,6 +6,8 @@ use crate::plan::{cache, capacity, exclusive, inform, medium, parameters, provis
 use crate::plan::{read_write, report, reserve, verify};
 use crate::reservations::Access;
 use crate::unit::{BlockUnit, Context, UnitOptions};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// How a command stands to what another nexus has reserved. SPC-4 §5.12.1, SBC-3 §4.15.
@@ -72,6 +74,16 @@ pub enum Offered {
     Thin,
     /// Those with a removable medium.
     Removable,
+}
+
+impl core::fmt::Display for Offered {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Always => "all",
+            Self::Thin => "thin",
+            Self::Removable => "removable",
+        })
+    }
 }
 
 /// One command.
@@ -340,6 +352,28 @@ const fn command(
         usage,
         plan,
     }
+}
+
+/// The table as Markdown, for CONFORMANCE.md: one row a command.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "| Code | Command | Standard | Reservations | Units | CDB usage | Timeout |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for command in COMMANDS {
+        let action = command.service_action.map_or_else(String::new, |at| format!("/{at:02x}"));
+        let usage = command.usage_bitmap().iter().fold(String::new(), |mut usage, byte| {
+            usage.push_str(if usage.is_empty() { "" } else { " " });
+            usage.push_str(&format!("{byte:02x}"));
+            usage
+        });
+        let Command { opcode, name, standard, reservation, offered, timeout_seconds, .. } = command;
+        text.push_str(&format!(
+            "| {opcode:02x}{action} | {name} | {standard} | {reservation} | {offered} \
+             | `{usage}` | {timeout_seconds} s |\n"
+        ));
+    }
+    text
 }
 
 /// What looking a CDB up gives.

@@ -141,6 +141,16 @@ fn the_table_is_in_order() {
 }
 
 #[test]
+fn the_table_as_text() {
+    let text = scsi::commands::markdown();
+    assert_eq!(text.lines().count(), COMMANDS.len() + 2);
+    assert!(text.lines().all(|line| line.matches('|').count() == 8), "{text}");
+    let unmap = "| 42 | UNMAP | SBC-3 §5.28 | as a write | thin \
+                 | `42 01 00 00 00 00 00 ff ff 04` | 60 s |";
+    assert!(text.lines().any(|line| line == unmap), "{text}");
+}
+
+#[test]
 fn usage_of_what_the_suite_looks_at() {
     let usage = |opcode| {
         COMMANDS.iter().find(|command| command.opcode == opcode).unwrap().usage_bitmap()[1]
