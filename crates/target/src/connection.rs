@@ -94,7 +94,8 @@ impl Connection {
             session: None,
             tasks,
             receiving: Receiving::Nowhere,
-            deadline: None,
+            // At once: the machine then starts the time of the login, though nothing arrives.
+            deadline: Some(Time::default()),
             over: None,
         }
     }
