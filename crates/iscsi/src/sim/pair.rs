@@ -468,6 +468,7 @@ impl Pair {
             assert!(initiator.machine.is_idle(), "link {number}: {:?}", initiator.machine);
             assert!(initiator.buffers.is_empty(), "link {number}: data-in buffers");
             assert_eq!(target.machine.tasks(), 0, "link {number}: {:?}", target.machine);
+            assert_eq!(target.machine.requests(), 0, "link {number}: {:?}", target.machine);
             let quiet = link.frozen || link.up.is_empty() && link.down.is_empty();
             assert!(quiet, "link {number}: bytes on the way");
             assert!(initiator.to_session.is_empty() && initiator.from_session.is_empty());

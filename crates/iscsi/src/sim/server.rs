@@ -212,6 +212,8 @@ impl TargetEnd {
 
     pub(super) fn done(&mut self, task: TaskId, outcome: Outcome, context: &mut Context<'_>) {
         context.up.log.source(&outcome.data_in);
+        // Refused before its data was there: what is on the way has no place any more.
+        self.intake.forget(task);
         self.handle(Input::Done { task, outcome }, context);
     }
 

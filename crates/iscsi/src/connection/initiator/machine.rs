@@ -329,6 +329,8 @@ impl InitiatorConnection {
             ToConnection::TasksEnded { lun, before } => self.end_tasks(lun, before),
             ToConnection::LoggingOut if self.is_open() => self.state = State::Draining,
             ToConnection::LoggingOut => {}
+            // The answer to a logout is worth its short wait: the target has closed the others.
+            ToConnection::Close if self.is_logging_out() => {}
             ToConnection::Close => self.shut(CloseReason::Dropped, Ending::Lost, Failure::Lost),
         }
     }

@@ -175,7 +175,7 @@ impl InitiatorConnection {
     }
 
     /// A Logout Request for this connection or the session was sent.
-    fn is_logging_out(&self) -> bool {
+    pub(super) fn is_logging_out(&self) -> bool {
         self.requests.values().any(|request| match request {
             Request::Logout { reason, cid, .. } => {
                 *reason == LogoutReason::CLOSE_SESSION || *cid == self.cid

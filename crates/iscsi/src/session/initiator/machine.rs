@@ -33,6 +33,8 @@ pub struct InitiatorSession {
     /// Initiator Task Tags in use, and by which connection.
     tags: BTreeMap<u32, u16>,
     next_tag: u32,
+    /// The connection that logs the session out.
+    logging_out: Option<u16>,
     /// Why the session is going, once it is.
     ending: Option<Ending>,
     ended: bool,
@@ -70,6 +72,7 @@ impl InitiatorSession {
             holds: Vec::new(),
             tags: BTreeMap::new(),
             next_tag: 1,
+            logging_out: None,
             ending: None,
             ended: false,
             outputs: VecDeque::new(),
@@ -152,6 +155,7 @@ impl InitiatorSession {
             }
             ToSession::LoggingOut => {
                 self.ending = Some(Ending::SessionLogout);
+                self.logging_out = Some(cid);
                 self.refuse_waiting();
                 self.tell_others(cid, ToConnection::LoggingOut);
             }
@@ -250,6 +254,8 @@ impl InitiatorSession {
         let session_goes = match ending {
             Ending::SessionLogout | Ending::Violation => true,
             Ending::ConnectionLogout | Ending::NotJoined => false,
+            // The target closes the others first; the answer to the logout is still to come.
+            Ending::Lost if self.logging_out.is_some() => self.logging_out == Some(cid),
             Ending::Lost => self.leaves_gap(member),
         };
         if session_goes || self.connections.is_empty() {

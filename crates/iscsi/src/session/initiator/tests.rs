@@ -161,6 +161,25 @@ fn a_session_logout_stops_all() {
     assert_eq!(outputs(&mut session), [Output::Ended(Ending::SessionLogout)]);
 }
 
+/// Goal: when the target closes the other connections of a session first, the one that asked for
+/// the logout still gets its answer; when it is lost itself, the others close.
+#[test]
+fn a_session_logout_may_be_answered_last() {
+    for asker_is_lost in [false, true] {
+        let mut session = session(8);
+        ask(&mut session, 2, 0);
+        outputs(&mut session);
+        say(&mut session, 1, ToSession::LoggingOut);
+        outputs(&mut session);
+        let (gone, left) = if asker_is_lost { (1, 2) } else { (2, 1) };
+        say(&mut session, gone, ToSession::Closed { ending: Ending::Lost });
+        let close = Output::ToConnection(left, ToConnection::Close);
+        assert_eq!(outputs(&mut session), if asker_is_lost { vec![close] } else { vec![] });
+        say(&mut session, left, ToSession::Closed { ending: Ending::SessionLogout });
+        assert_eq!(outputs(&mut session), [Output::Ended(Ending::SessionLogout)]);
+    }
+}
+
 /// Goal: the ISID rule: never two sessions of one ISID with one target; freed ones come again.
 #[test]
 fn isids_are_never_shared_with_one_target() {
