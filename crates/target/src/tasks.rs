@@ -15,8 +15,8 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use iscsi::connection::target::{Input, Outcome, Task};
 use iscsi::framing::TaskId;
 use iscsi::pdu::TaskAttribute;
-use scsi::plan::{LbaRange, Plan, Refusal};
-use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
+use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
+use scsi::sense::{Sense, SenseFormat, Status};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ use std::task::{Context, Poll};
 
 /// The task set is one range for ordering's sake.
 const TASK_SET: LbaRange = LbaRange { lba: 0, count: 1 };
+
+/// COMPARE AND WRITE sends its few blocks twice: up to 255 of 4096 bytes, beyond any transfer limit.
+const TRANSFER_SLACK: usize = 2 << 20;
 
 /// A task that ended.
 pub(crate) struct Finished {
@@ -57,7 +60,10 @@ enum Collected {
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
     plan: Plan,
-    wants_bytes: usize,
+    /// What the CDB asks for, for the residual.
+    wants_bytes: u32,
+    /// What is collected and used: less, if the initiator announced less.
+    collect_bytes: usize,
     order: Option<RangeQueued>,
 }
 
@@ -65,7 +71,7 @@ struct Ran {
     task: TaskId,
     ending: Ending,
     unit: Option<Arc<LogicalUnit>>,
-    wants_bytes: usize,
+    wants_bytes: u32,
 }
 
 impl Tasks {
@@ -93,9 +99,9 @@ impl Tasks {
         if self.buffers.contains_key(&task) {
             return;
         }
-        // COMPARE AND WRITE sends twice its blocks. What a peer announces beyond any command we
-        // would run is not kept: the plan will say that it was too much.
-        let bytes = (bytes as usize).min(2 * self.limits.transfer_bytes as usize);
+        // What a peer announces beyond any command we would run is not kept: the plan will say
+        // that it was too much.
+        let bytes = (bytes as usize).min(self.limits.transfer_bytes as usize + TRANSFER_SLACK);
         let collected = if self.buffer_bytes + bytes > self.limits.data_out_bytes {
             Collected::Refused
         } else {
@@ -143,15 +149,20 @@ impl Tasks {
             Err(refusal) => return Some(self.refuse(task.id, unit.as_ref(), refusal)),
         };
         let block_bytes = unit.as_ref().map_or(0, |unit| unit.device().geometry().block_bytes);
-        let wants = plan.data_out_bytes(block_bytes);
         let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
-        if wants > expected {
-            return Some(self.refuse(task.id, unit.as_ref(), too_little_data().into()));
-        }
-        let wants_bytes = wants as usize; // at most `expected`, a u32
+        let wants = plan.data_out_bytes(block_bytes);
+        let plan = match fit_data_out(plan, block_bytes, wants, expected) {
+            Ok(plan) => plan,
+            Err(sense) => {
+                let refused = self.refuse(task.id, unit.as_ref(), sense.into());
+                return Some(with_data_out(refused, wants));
+            }
+        };
+        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
+        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order = unit.as_ref().and_then(|unit| place_in_task_set(unit, task.attribute));
-        let planned = Planned { unit, plan, wants_bytes, order };
-        if wants_bytes == 0 {
+        let planned = Planned { unit, plan, wants_bytes, collect_bytes, order };
+        if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
             return self.start_reading(shared, session, task.id, planned, outbox_bytes);
         }
@@ -162,7 +173,7 @@ impl Tasks {
             return Some(Input::Done { task: task.id, outcome });
         }
         self.waiting.insert(task.id, planned);
-        Some(Input::Wants { task: task.id, data_out_bytes: wants as u32 })
+        Some(Input::Wants { task: task.id, data_out_bytes: collect_bytes as u32 })
     }
 
     fn start_reading(
@@ -214,7 +225,7 @@ impl Tasks {
         let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
-        buffer.truncate(planned.wants_bytes);
+        buffer.truncate(planned.collect_bytes);
         self.launch(shared, session, task, planned, buffer.freeze())
     }
 
@@ -305,7 +316,7 @@ async fn perform(
     planned: Planned,
     data: Bytes,
 ) -> Ran {
-    let Planned { unit, plan, wants_bytes, order } = planned;
+    let Planned { unit, plan, wants_bytes, order, .. } = planned;
     let _in_order = match order {
         Some(order) => Some(order.granted().await),
         None => None,
@@ -347,7 +358,7 @@ async fn on_unit(
 fn outcome(ran: Ran) -> Outcome {
     let status = |status: Status| Outcome {
         status: status.0,
-        data_out_bytes: ran.wants_bytes as u32,
+        data_out_bytes: ran.wants_bytes,
         ..Outcome::default()
     };
     match ran.ending {
@@ -355,7 +366,7 @@ fn outcome(ran: Ran) -> Outcome {
         Ending::Conflict => status(Status::RESERVATION_CONFLICT),
         Ending::Busy => status(Status::BUSY),
         Ending::Check(sense) => Outcome {
-            data_out_bytes: ran.wants_bytes as u32,
+            data_out_bytes: ran.wants_bytes,
             ..check_condition(ran.unit.as_ref(), &sense)
         },
     }
@@ -369,8 +380,42 @@ fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
     Outcome { status: Status::CHECK_CONDITION.0, sense: bytes.into(), ..Outcome::default() }
 }
 
-/// INVALID FIELD IN COMMAND INFORMATION UNIT: less data was announced than the CDB asks for.
-/// Writing a part of it would be neither the old nor the new content.
-fn too_little_data() -> Sense {
-    Sense { key: SenseKey::ILLEGAL_REQUEST, code: 0x0e03, information: None, field: None }
+/// Makes the plan and the data-out that the initiator announced fit each other.
+///
+/// Plain writes move what both sides allow, whole blocks of it; the rest is a residual (RFC 7143
+/// §11.4.5.1). Commands whose data has one right length are refused with any other: there a wrong
+/// length means that initiator and target do not speak of the same command.
+fn fit_data_out(plan: Plan, block_bytes: u32, wants: u64, expected: u64) -> Result<Plan, Sense> {
+    let exact = matches!(
+        plan,
+        Plan::CompareAndWrite { .. } | Plan::WriteSame { pattern: Pattern::DataOut, .. }
+    );
+    if wants == expected || (wants < expected && !exact) {
+        return Ok(plan);
+    }
+    let block = u64::from(block_bytes);
+    match plan {
+        Plan::Write { range, durable } if expected.is_multiple_of(block) => {
+            let range = LbaRange { count: expected / block, ..range };
+            Ok(Plan::Write { range, durable })
+        }
+        Plan::WriteAndVerify { range, compare: Compare::Medium | Compare::Bytes }
+            if expected.is_multiple_of(block) =>
+        {
+            let range = LbaRange { count: expected / block, ..range };
+            Ok(Plan::WriteAndVerify { range, compare: Compare::Bytes })
+        }
+        _ => Err(Sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT),
+    }
+}
+
+/// The answer to a refused command counts the data it would have moved.
+fn with_data_out(input: Input, wants: u64) -> Input {
+    match input {
+        Input::Done { task, outcome } => {
+            let data_out_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+            Input::Done { task, outcome: Outcome { data_out_bytes, ..outcome } }
+        }
+        other => other,
+    }
 }

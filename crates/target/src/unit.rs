@@ -41,8 +41,8 @@ pub struct LogicalUnitOptions {
     pub removable: bool,
     /// The longest transfer in bytes.
     pub transfer_bytes: u32,
-    /// A directory of its own for reservations; `None` for a device that is forgotten with the
-    /// process: then its reservations are too.
+    /// A directory of its own for reservations; `None`: they are lost with the process, and
+    /// APTPL is refused.
     pub state: Option<PathBuf>,
 }
 
@@ -66,13 +66,14 @@ impl LogicalUnit {
     pub fn open(options: LogicalUnitOptions) -> Result<Arc<Self>, Error> {
         let mut scsi = BlockUnit::new(unit_options(&options));
         let state = options.state.clone().map(StateFile::new);
-        if let Some(file) = &state
-            && let Some(bytes) = file.load()?
-        {
-            scsi.restore(&bytes).map_err(|error| Error::State {
-                path: file.describe(),
-                what: format!("{error}; to give its reservations up, move the file away"),
-            })?;
+        if let Some(file) = &state {
+            scsi.keep_state();
+            if let Some(bytes) = file.load()? {
+                scsi.restore(&bytes).map_err(|error| Error::State {
+                    path: file.describe(),
+                    what: format!("{error}; to give its reservations up, move the file away"),
+                })?;
+            }
         }
         Ok(Arc::new(Self {
             options,
@@ -130,5 +131,89 @@ fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
         read_only: options.read_only || options.device.is_read_only(),
         removable: options.removable,
         write_back: options.cache == CacheMode::WriteBack,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::MemoryDevice;
+    use scsi::plan::{NexusId, Plan};
+    use scsi::unit::{Context, InitiatorPort, TargetPort};
+
+    fn open(state: Option<PathBuf>) -> Arc<LogicalUnit> {
+        LogicalUnit::open(LogicalUnitOptions {
+            uuid: uuid::Uuid::from_u128(7),
+            device: Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()),
+            cache: CacheMode::WriteThrough,
+            thin: true,
+            read_only: false,
+            removable: false,
+            transfer_bytes: 8 << 20,
+            state,
+        })
+        .unwrap()
+    }
+
+    /// PERSISTENT RESERVE OUT REGISTER of `key` with APTPL; whether the state is to be saved.
+    fn register(unit: &Arc<LogicalUnit>, key: u64) -> bool {
+        let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
+        let context = Context { luns: &[], port: &port };
+        let initiator = InitiatorPort { name: "iqn.i".into(), isid: [0; 6] };
+        let mut scsi = unit.scsi();
+        scsi.attach(NexusId(1), initiator, port.clone());
+        let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+        let parked = loop {
+            // The first answer is the unit attention of a new nexus.
+            match scsi.plan(NexusId(1), &context, &cdb) {
+                Ok(Plan::Parameters { parked, .. }) => break parked,
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => {}
+            }
+        };
+        let mut list = [0; 24];
+        list[8..16].copy_from_slice(&key.to_be_bytes());
+        list[20] = 1; // APTPL
+        scsi.resume(NexusId(1), &context, parked, &list) == Ok(Plan::SaveState)
+    }
+
+    fn keys(unit: &Arc<LogicalUnit>) -> Vec<u8> {
+        let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
+        let context = Context { luns: &[], port: &port };
+        let initiator = InitiatorPort { name: "iqn.other".into(), isid: [1; 6] };
+        let mut scsi = unit.scsi();
+        scsi.attach(NexusId(2), initiator, port.clone());
+        loop {
+            let cdb = [0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0];
+            if let Ok(Plan::Reply(reply)) = scsi.plan(NexusId(2), &context, &cdb) {
+                return reply[8..].to_vec();
+            }
+        }
+    }
+
+    /// Goal: a registration with APTPL is there again when the unit is opened anew; without a
+    /// place to keep it, APTPL is refused.
+    #[test]
+    fn registrations_with_aptpl_survive() {
+        let directory = std::env::temp_dir().join(format!("lunar-state-{}", std::process::id()));
+        let unit = open(Some(directory.clone()));
+        assert!(register(&unit, 0xabcd));
+        unit.save_state().unwrap();
+        drop(unit);
+        assert_eq!(keys(&open(Some(directory.clone()))), 0xabcd_u64.to_be_bytes());
+        std::fs::write(directory.join("scsi-state"), b"not ours").unwrap();
+        let failed = LogicalUnit::open(LogicalUnitOptions {
+            device: Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()),
+            state: Some(directory.clone()),
+            uuid: uuid::Uuid::from_u128(7),
+            cache: CacheMode::WriteThrough,
+            thin: true,
+            read_only: false,
+            removable: false,
+            transfer_bytes: 8 << 20,
+        });
+        assert!(failed.unwrap_err().to_string().contains("move the file away"));
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(!register(&open(None), 1));
     }
 }
