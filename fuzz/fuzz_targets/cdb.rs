@@ -1,4 +1,5 @@
-//! Hostile input for commands and parameter lists: the entry that `crates/scsi/tests/hostile.rs` runs too.
+//! Hostile input for commands and parameter lists.
+//! The same entry is run by `crates/scsi/tests/hostile.rs`.
 #![no_main]
 #![allow(clippy::unwrap_used)] // a finding is a panic
 

@@ -1,4 +1,5 @@
-//! Hostile input for the framing of a stream: the entry that `crates/iscsi/tests/hostile.rs` runs too.
+//! Hostile input for the framing of a stream.
+//! The same entry is run by `crates/iscsi/tests/hostile.rs`.
 #![no_main]
 #![allow(clippy::unwrap_used)] // a finding is a panic
 

@@ -37,7 +37,8 @@ const THREADS_MAX: usize = 16;
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
 ///   poisoned until it is opened again: writes and flushes give `Poisoned`, reads go on.
 /// * It is locked exclusively, in a way QEMU respects. The lock lasts until the device and the
-///   transfers begun on it are gone; dropping the device waits for those, for a second at most. Read-only, it is shared with other readers.
+///   transfers begun on it are gone; dropping the device waits for those, for a second at most.
+///   Read-only, it is shared with other readers.
 /// * Neither a write nor a read of a block is torn by another transfer.
 #[derive(Debug)]
 pub struct FileDevice {

@@ -22,8 +22,8 @@ thread_local! {
 static COPIED: AtomicU64 = AtomicU64::new(0);
 static DIRECT: AtomicU64 = AtomicU64::new(0);
 
-/// How payload bytes reached their place since the process started: proof that none is copied twice.
-/// Counted in builds with debug assertions only.
+/// How payload bytes reached their place since the process started: proof that none is copied
+/// twice. Counted in builds with debug assertions only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CopyCount {
     /// Copied once, from the core's chunk.

@@ -2,8 +2,8 @@
 //! protocol machine of either role.
 //!
 //! A connection is a [`Role`] (a machine and what it stands on) driven by [`drive`] on one of the
-//! [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves with
-//! one system call. Large payloads are received straight into the buffer the role names.
+//! [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves
+//! with one system call. Large payloads are received straight into the buffer the role names.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

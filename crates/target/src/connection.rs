@@ -227,7 +227,8 @@ impl Connection {
     fn log_end(&self) {
         match &self.over {
             Some(CloseReason::Violation(what)) => {
-                tracing::warn!(peer = %self.path.peer, "connection closed: the peer broke the protocol: {what}");
+                let peer = self.path.peer;
+                tracing::warn!(%peer, "connection closed: the peer broke the protocol: {what}");
             }
             Some(CloseReason::LoginRefused(status)) => {
                 tracing::warn!(peer = %self.path.peer, ?status, "login refused");

@@ -11,7 +11,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 /// PRODUCT IDENTIFICATION of every block unit.
 const PRODUCT: &str = "VIRTUAL-DISK";
 
-/// Buffers of all units and connections: one pool, so that idle memory is of use to whoever comes next.
+/// Buffers of all units and connections: one pool, so that idle memory is of use to whoever comes
+/// next.
 pub(crate) static BUFFERS: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
 
 /// How a unit treats acknowledged writes.

@@ -70,6 +70,13 @@ fn response_trick(change: impl Fn(&mut ScsiResponse) + 'static, data: &'static [
 }
 
 fn tricks() -> Vec<(&'static str, Trick)> {
+    let mut tricks = data_in_tricks();
+    tricks.extend(r2t_tricks());
+    tricks.extend(response_tricks());
+    tricks
+}
+
+fn data_in_tricks() -> Vec<(&'static str, Trick)> {
     std::vec![
         ("Data-In beyond the expected length", data_in_trick(|_| {}, 1001)),
         ("Data-In at an offset that overflows", {
@@ -108,6 +115,11 @@ fn tricks() -> Vec<(&'static str, Trick)> {
                 bench.handle(Input::Header(Header::new(data_in.encode())));
             })
         }),
+    ]
+}
+
+fn r2t_tricks() -> Vec<(&'static str, Trick)> {
+    std::vec![
         ("R2T for nothing", r2t_trick(|pdu| pdu.desired_length_bytes = 0)),
         ("R2T beyond the data", r2t_trick(|pdu| pdu.desired_length_bytes = 1001)),
         ("R2T beyond MaxBurstLength", r2t_trick(|pdu| pdu.desired_length_bytes = u32::MAX)),
@@ -128,6 +140,12 @@ fn tricks() -> Vec<(&'static str, Trick)> {
             Box::new(|bench, read, _| bench.target(bench.r2t(read, 0, 0, 8).encode(), &[]))
         }),
         ("R2T with a StatSN ahead", r2t_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1))),
+    ]
+}
+
+/// Responses, and PDUs that have no place here.
+fn response_tricks() -> Vec<(&'static str, Trick)> {
+    std::vec![
         ("a StatSN that skips", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1), &[])),
         ("a StatSN that repeats", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.minus(1), &[])),
         ("a response for nothing", response_trick(|pdu| pdu.initiator_task_tag ^= 64, &[])),
