@@ -264,6 +264,7 @@ impl FullFeature {
             }
         };
         let was_waiting = entry.phase == Phase::Waiting;
+        self.draining |= drain_until.is_some();
         entry.phase = Phase::Aborting { executing, drain_until };
         if was_waiting {
             // Its turn will not come.

@@ -122,6 +122,8 @@ pub(super) struct FullFeature {
     pub(super) fences: VecDeque<Fence>,
     /// Responses wait for the end of a fence, in this order.
     pub(super) held: Option<Vec<TaskId>>,
+    /// A task may be waiting for its data although it is aborted.
+    pub(super) draining: bool,
     pub(super) heard: Time,
     pub(super) ping: Option<Ping>,
     pub(super) ending: Ending,
@@ -146,6 +148,7 @@ impl FullFeature {
             text_request: None,
             fences: VecDeque::new(),
             held: None,
+            draining: false,
             heard: now,
             ping: None,
             ending: Ending::Open,
@@ -280,6 +283,9 @@ impl FullFeature {
         if pdu.initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
         }
+        if self.other_logouts.len() >= self.limits.immediate_commands_max.max(1) {
+            return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
+        }
         self.judge_request(header, Place::Discard, Body::Logout(pdu))
     }
 
@@ -311,7 +317,7 @@ impl FullFeature {
         if !immediate && self.numbering.is_past(cmd_sn) {
             return Err(Refusal::Ignore);
         }
-        if immediate && self.immediate() >= self.limits.immediate_commands_max {
+        if immediate && self.is_crowded(&body) {
             return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
         }
         let bytes = header.data_segment_bytes() as usize;
@@ -321,13 +327,20 @@ impl FullFeature {
         Ok(Receiving::Request(Request { header: header.clone(), immediate, cmd_sn, body }, place))
     }
 
-    /// Immediate requests that are known: tasks, and what else waits in the session.
-    fn immediate(&self) -> usize {
-        let others = self
-            .requests
-            .values()
-            .filter(|request| request.immediate && !matches!(request.body, Body::Command(_)));
-        self.tasks.immediate() + others.count()
+    /// No room for one more immediate request of this kind. Task management has room of its own:
+    /// RFC 7143 §4.2.2.1. A logout that ends the connection needs none.
+    fn is_crowded(&self, body: &Body) -> bool {
+        let managing = |body: &Body| matches!(body, Body::Management(_));
+        let alike = self.requests.values().filter(|request| {
+            let task = matches!(request.body, Body::Command(_));
+            request.immediate && !task && managing(&request.body) == managing(body)
+        });
+        let known = match body {
+            Body::Management(_) => alike.count(),
+            Body::Logout(pdu) if self.is_own_logout(pdu) => 0,
+            _ => self.tasks.immediate() + alike.count(),
+        };
+        known >= self.limits.immediate_commands_max.max(1)
     }
 
     /// What requests hold that wait for their turn.

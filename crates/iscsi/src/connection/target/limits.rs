@@ -8,8 +8,9 @@ pub struct ConnectionLimits {
     /// SCSI commands known at once, immediate ones included. The session's command window bounds
     /// the others; what is beyond both is answered TASK SET FULL.
     pub tasks_max: usize,
-    /// Immediate requests known at once; one more is rejected. RFC 7143 §4.2.2.1 asks for one task
-    /// management function and one other request at least.
+    /// Immediate requests known at once, of task management and of all others each; one more is
+    /// rejected. RFC 7143 §4.2.2.1 asks for one of each at least. So many logouts of other
+    /// connections may be under way, too.
     pub immediate_commands_max: usize,
     /// Requests the session has not judged yet; beyond it [`can_receive`] says no.
     ///

@@ -55,7 +55,8 @@ pub enum Input {
         /// At most its ExpectedDataTransferLength; more is asked for as a residual, never sent.
         data_out_bytes: u32,
     },
-    /// The executor is through with a task: started and ended by itself, or told to abort.
+    /// The executor is through with a task: started and ended by itself, or told to abort. Its
+    /// buffer is gone: of a data segment that is on its way there, the rest is discarded.
     Done {
         /// Which.
         task: TaskId,

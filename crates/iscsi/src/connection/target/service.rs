@@ -171,7 +171,6 @@ impl FullFeature {
     /// RFC 7143 §11.14. The session ends the tasks, then says `LogoutDone`.
     pub(super) fn begin_logout(&mut self, pdu: &LogoutRequest, out: &mut Outputs) {
         let initiator_task_tag = pdu.initiator_task_tag;
-        let own = pdu.cid == self.cid;
         let cid = match pdu.reason() {
             LogoutReason::CLOSE_SESSION => None,
             LogoutReason::CLOSE_CONNECTION => Some(pdu.cid),
@@ -180,12 +179,21 @@ impl FullFeature {
                 return self.send_logout_response(initiator_task_tag, result, out);
             }
         };
-        if cid.is_none() || own {
+        if self.is_own_logout(pdu) {
             self.ending = Ending::LoggingOut { initiator_task_tag };
         } else {
             self.other_logouts.push_back(initiator_task_tag);
         }
         out.push_back(Output::ToSession(ToSession::Logout { cid }));
+    }
+
+    /// It ends this connection, perhaps with the session.
+    pub(super) fn is_own_logout(&self, pdu: &LogoutRequest) -> bool {
+        match pdu.reason() {
+            LogoutReason::CLOSE_SESSION => true,
+            LogoutReason::CLOSE_CONNECTION => pdu.cid == self.cid,
+            _ => false,
+        }
     }
 
     pub(super) fn logout_done(&mut self, result: LogoutResult, out: &mut Outputs) {
@@ -271,7 +279,8 @@ impl FullFeature {
         if self.ending == Ending::Closed {
             return None;
         }
-        let drain = self.tasks.next_drain().map(|(until, _)| until);
+        let drains = self.draining.then(|| self.tasks.next_drain()).flatten();
+        let drain = drains.map(|(until, _)| until);
         let asked = match self.ending {
             Ending::LogoutAsked(until) => Some(until),
             _ => None,
@@ -297,6 +306,7 @@ impl FullFeature {
         {
             self.stop_draining(task, out);
         }
+        self.draining = self.tasks.next_drain().is_some();
         if let Ending::LogoutAsked(until) = self.ending
             && until <= now
         {

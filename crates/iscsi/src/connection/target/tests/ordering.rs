@@ -4,7 +4,8 @@ use super::requests::*;
 use super::rig::Rig;
 use crate::framing::Place;
 use crate::pdu::{
-    FirstByte, NopIn, NopOut, Opcode, Reject, RejectReason, ScsiCommand, ScsiResponse, TAG_RESERVED,
+    FirstByte, LogoutReason, ManagementFunction, NopIn, NopOut, Opcode, Reject, RejectReason,
+    ScsiCommand, ScsiResponse, TAG_RESERVED,
 };
 use crate::session::target::SessionLimits;
 use alloc::vec::Vec;
@@ -134,12 +135,20 @@ fn immediate_requests() {
     assert_eq!(Reject::decode(&reject.bhs).reason, RejectReason::IMMEDIATE_COMMAND_REJECT);
     assert_eq!(rig.link(1).receives.last(), Some(&Place::Discard));
     assert_eq!(reject.data.len(), 48, "the whole header");
+    let function = management(1, 10, ManagementFunction::CLEAR_ACA);
+    rig.send(1, function.encode(), &[]);
+    let (id, ..) = rig.managed.pop().expect("task management has room of its own");
+    rig.managed(id);
+    assert_eq!(rig.sent_one(1).opcode(), Opcode::TASK_MANAGEMENT_RESPONSE);
     rig.good(1, first);
     assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).exp_cmd_sn, cmd_sn(1));
     rig.send(1, immediate(read(1, 9, 0)).encode(), &[]);
     let third = rig.started(1).id;
-    rig.good(1, second);
-    rig.good(1, third);
+    rig.send(1, logout(1, 11, LogoutReason::CLOSE_CONNECTION, 1).encode(), &[]);
+    assert_eq!(rig.link(1).aborts.len(), 3, "a logout needs no room");
+    assert_eq!(rig.sent_one(1).opcode(), Opcode::LOGOUT_RESPONSE);
+    assert!(rig.link(1).aborts.contains(&second) && rig.link(1).aborts.contains(&third));
+    rig.assert_nothing_left();
 }
 
 /// Goal: a tag that is in use is refused and the task goes on.
