@@ -83,13 +83,16 @@ fn contract_on_block_devices() {
     if Loop::new(&probe, 512, "contract_on_block_devices").is_none() {
         return;
     }
+    let next = AtomicU32::new(0);
     for (direct, sector_bytes) in [(false, 512), (false, 4096), (true, 512), (true, 4096)] {
         let attached = Mutex::new(None);
         let last = Mutex::new(None);
         let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
-            // The one before goes first: there are not many.
+            // The one before goes first: there are not many. It may be a moment late with its last
+            // writes, so it shares no file with this one.
             *attached.lock().unwrap() = None;
-            let path = scratch.0.join("backing.img");
+            let number = next.fetch_add(1, Relaxed);
+            let path = scratch.0.join(format!("{number}.img"));
             std::fs::File::create(&path).unwrap().set_len(shape.size_bytes()).unwrap();
             let device = Loop::new(&path, sector_bytes, "contract_on_block_devices");
             let device = device.expect("a loop device");
