@@ -111,7 +111,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = run("umount", &[self.0.to_str().unwrap()]);
+        // Lazily: a process that another test has just forked may hold a file of it for a moment.
+        let _ = run("umount", &["-l", self.0.to_str().unwrap()]);
     }
 }
 
