@@ -25,7 +25,8 @@ use std::task::{Context, Poll};
 /// The task set is one range for ordering's sake.
 const TASK_SET: LbaRange = LbaRange { lba: 0, count: 1 };
 
-/// COMPARE AND WRITE sends its few blocks twice: up to 255 of 4096 bytes, beyond any transfer limit.
+/// COMPARE AND WRITE sends its few blocks twice: up to 255 of 4096 bytes, beyond any limit of
+/// transfers.
 const TRANSFER_SLACK: usize = 2 << 20;
 
 /// A task that ended.
