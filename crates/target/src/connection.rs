@@ -293,7 +293,7 @@ impl Role for Connection {
             self.answers.extend(started);
         }
         self.settle(now, out);
-        if any { Poll::Ready(()) } else { Poll::Pending }
+        if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn deadline(&self) -> Option<Time> {

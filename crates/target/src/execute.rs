@@ -1,5 +1,7 @@
 //! Running what SCSI has planned on a unit's device.
 
+use crate::abort::{AbortSignal, Aborted};
+use crate::ranges::RangeGuard;
 use crate::unit::{BUFFERS, LogicalUnit};
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
 use bytes::Bytes;
@@ -22,23 +24,54 @@ pub(crate) enum Ending {
     Busy,
     /// CHECK CONDITION.
     Check(Sense),
+    /// Nobody waits for an answer. What was begun on the medium was finished.
+    Aborted,
 }
 
-type Step<T> = Result<T, Sense>;
+/// Why a plan went no further.
+enum Stop {
+    Check(Sense),
+    Aborted,
+}
+
+impl From<Sense> for Stop {
+    fn from(sense: Sense) -> Self {
+        Self::Check(sense)
+    }
+}
+
+impl From<Aborted> for Stop {
+    fn from(_: Aborted) -> Self {
+        Self::Aborted
+    }
+}
+
+type Step<T> = Result<T, Stop>;
 
 /// Runs `plan`; `data` holds its data-out. Plans that concern the nexus rather than the device
 /// (parameter lists, aborts) are the caller's.
-pub(crate) async fn execute(unit: Arc<LogicalUnit>, plan: Plan, data: Bytes) -> Ending {
-    let run = Run { unit: &unit, block_bytes: u64::from(unit.device().geometry().block_bytes) };
+///
+/// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
+/// is finished, and nothing more is begun.
+pub(crate) async fn execute(
+    unit: Arc<LogicalUnit>,
+    plan: Plan,
+    data: Bytes,
+    abort: AbortSignal,
+) -> Ending {
+    let block_bytes = u64::from(unit.device().geometry().block_bytes);
+    let run = Run { unit: &unit, block_bytes, abort };
     match run.plan(plan, data).await {
         Ok(ending) => ending,
-        Err(sense) => Ending::Check(sense),
+        Err(Stop::Check(sense)) => Ending::Check(sense),
+        Err(Stop::Aborted) => Ending::Aborted,
     }
 }
 
 struct Run<'a> {
     unit: &'a Arc<LogicalUnit>,
     block_bytes: u64,
+    abort: AbortSignal,
 }
 
 impl Run<'_> {
@@ -48,7 +81,7 @@ impl Run<'_> {
             Plan::Read { range, from_medium } => return self.read(range, from_medium).await,
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
             Plan::WriteAndVerify { range, compare } => {
-                let _guard = self.unit.ranges.lock(range, false).await;
+                let _guard = self.lock(range, false).await?;
                 self.put(range, data.clone(), true).await?;
                 self.compare(range, compare, &data).await?;
             }
@@ -72,7 +105,7 @@ impl Run<'_> {
             }
             Plan::SaveState => self.save_state().await?,
             Plan::Parameters { .. } | Plan::AbortTasksOf { .. } => {
-                return Err(internal_failure());
+                return Err(internal_failure().into());
             }
         }
         Ok(Ending::Good(Bytes::new()))
@@ -87,25 +120,32 @@ impl Run<'_> {
     }
 
     async fn get(&self, range: LbaRange) -> Step<Buffer> {
-        let mut buffer = BUFFERS.take(self.bytes(range));
-        buffer = self.device().read(block_range(range), buffer).await.map_err(read_failed)?;
+        let buffer = BUFFERS.take(self.bytes(range));
+        let read = self.device().read(block_range(range), buffer);
+        let mut buffer = self.abort.unless(read).await?.map_err(read_failed)?;
         buffer.truncate(self.bytes(range));
         Ok(buffer)
     }
 
     async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        self.device().write(block_range(range), data, durable).await.map_err(write_failed)
+        self.abort.check()?;
+        let written = self.device().write(block_range(range), data, durable).await;
+        Ok(written.map_err(write_failed)?)
+    }
+
+    async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
+        Ok(self.abort.unless(self.unit.ranges.lock(range, exclusive)).await?)
     }
 
     async fn read(&self, range: LbaRange, from_medium: bool) -> Step<Ending> {
         if from_medium && self.unit.scsi().write_cache_enabled() {
-            self.device().flush().await.map_err(write_failed)?;
+            self.flush(false).await?;
         }
         Ok(Ending::Good(self.get(range).await?.freeze()))
     }
 
     async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        let _guard = self.unit.ranges.lock(range, false).await;
+        let _guard = self.lock(range, false).await?;
         self.put(range, data, durable).await
     }
 
@@ -127,7 +167,7 @@ impl Run<'_> {
                 }),
             };
             if let Some(offset) = difference {
-                return Err(miscompare((at + offset) as u64));
+                return Err(miscompare((at + offset) as u64).into());
             }
             done += count;
         }
@@ -135,17 +175,17 @@ impl Run<'_> {
     }
 
     async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        let _guard = self.unit.ranges.lock(range, true).await;
+        let _guard = self.lock(range, true).await?;
         let half = self.bytes(range);
         let current = self.get(range).await?;
         if let Some(offset) = first_difference(&current, data.get(..half).unwrap_or_default()) {
-            return Err(miscompare(offset as u64));
+            return Err(miscompare(offset as u64).into());
         }
         self.put(range, data.slice(half..), durable).await
     }
 
     async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
-        let _guard = self.unit.ranges.lock(range, true).await;
+        let _guard = self.lock(range, true).await?;
         let mut current = self.get(range).await?;
         current.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
         self.put(range, current.freeze(), durable).await
@@ -159,11 +199,11 @@ impl Run<'_> {
         may_unmap: bool,
         durable: bool,
     ) -> Step<()> {
-        let _guard = self.unit.ranges.lock(range, false).await;
+        let _guard = self.lock(range, false).await?;
         let zeroes = pattern.iter().all(|byte| *byte == 0);
         if zeroes && let Some(sparse) = self.device().sparse() {
-            let range = block_range(range);
-            return sparse.write_zeroes(range, may_unmap, durable).await.map_err(write_failed);
+            let done = sparse.write_zeroes(block_range(range), may_unmap, durable).await;
+            return Ok(done.map_err(write_failed)?);
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
@@ -186,31 +226,26 @@ impl Run<'_> {
 
     async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
         let Some(sparse) = self.device().sparse() else {
-            return Err(internal_failure()); // the table refuses UNMAP on such units
+            return Err(internal_failure().into()); // the table refuses UNMAP on such units
         };
         let (last, first) = match ranges.split_last() {
             Some((last, first)) => (*last, first),
             None => return Ok(()),
         };
         for range in first {
-            let _guard = self.unit.ranges.lock(*range, false).await;
+            let _guard = self.lock(*range, false).await?;
             sparse.unmap(block_range(*range), false).await.map_err(write_failed)?;
         }
-        let _guard = self.unit.ranges.lock(last, false).await;
-        sparse.unmap(block_range(last), durable).await.map_err(write_failed)
+        let _guard = self.lock(last, false).await?;
+        Ok(sparse.unmap(block_range(last), durable).await.map_err(write_failed)?)
     }
 
     async fn flush(&self, immediate: bool) -> Step<()> {
         if immediate {
-            let unit = Arc::clone(self.unit);
-            tokio::task::spawn_local(async move {
-                if let Err(error) = unit.device().flush().await {
-                    tracing::error!(%error, "a sync that was answered at once failed later");
-                }
-            });
+            self.unit.flush_later();
             return Ok(());
         }
-        self.device().flush().await.map_err(write_failed)
+        Ok(self.abort.unless(self.device().flush()).await?.map_err(write_failed)?)
     }
 
     async fn map_status(
@@ -221,7 +256,8 @@ impl Run<'_> {
     ) -> Step<Ending> {
         let extents = match self.device().sparse() {
             Some(sparse) => {
-                sparse.status(block_range(range), extents_max).await.map_err(read_failed)?
+                let status = sparse.status(block_range(range), extents_max);
+                self.abort.unless(status).await?.map_err(read_failed)?
             }
             None => vec![block::Extent { range: block_range(range), state: ExtentState::Mapped }],
         };
@@ -242,9 +278,9 @@ impl Run<'_> {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 tracing::error!(%error, "reservations could not be saved");
-                Err(internal_failure())
+                Err(internal_failure().into())
             }
-            Err(_) => Err(internal_failure()),
+            Err(_) => Err(internal_failure().into()),
         }
     }
 }

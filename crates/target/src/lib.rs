@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod abort;
 mod access;
 mod connection;
 mod error;
@@ -21,4 +22,4 @@ pub use options::{
     Access, ChapEntry, Limits, LunOptions, Network, Portal, ServerOptions, TargetOptions,
 };
 pub use server::{Server, ShutdownReport};
-pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
+pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions, buffer_pool};

@@ -1,5 +1,6 @@
 //! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
 
+use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{Ending, execute, internal_failure};
 use crate::manage;
 use crate::options::Limits;
@@ -17,7 +18,7 @@ use iscsi::framing::TaskId;
 use iscsi::pdu::TaskAttribute;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseFormat, Status};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -42,13 +43,21 @@ pub(crate) struct Tasks {
     buffers: HashMap<TaskId, Collected>,
     buffer_bytes: usize,
     waiting: HashMap<TaskId, Planned>,
-    running: FuturesUnordered<LocalBoxFuture<'static, Ran>>,
-    /// Running, with the read data each may hold.
-    running_reads: HashMap<TaskId, usize>,
+    futures: FuturesUnordered<LocalBoxFuture<'static, Ran>>,
+    running: HashMap<TaskId, Running>,
+    /// Of all that run.
     read_bytes: usize,
+    /// Something began to run that nobody will be woken for yet.
+    unpolled: bool,
     /// Reads that wait until earlier ones are sent.
     deferred: VecDeque<(TaskId, Planned)>,
-    aborted: HashSet<TaskId>,
+}
+
+struct Running {
+    /// The read data it may hold.
+    read_bytes: usize,
+    abort: AbortSignal,
+    aborted: bool,
 }
 
 enum Collected {
@@ -82,17 +91,23 @@ impl Tasks {
             buffers: HashMap::new(),
             buffer_bytes: 0,
             waiting: HashMap::new(),
-            running: FuturesUnordered::new(),
-            running_reads: HashMap::new(),
+            futures: FuturesUnordered::new(),
+            running: HashMap::new(),
             read_bytes: 0,
+            unpolled: false,
             deferred: VecDeque::new(),
-            aborted: HashSet::new(),
         }
     }
 
     /// Nothing runs that could still have an effect.
     pub(crate) fn are_quiet(&self) -> bool {
-        self.running_reads.is_empty()
+        self.running.is_empty()
+    }
+
+    /// Something runs that [`poll_finished`](Self::poll_finished) has not looked at: poll again
+    /// before sleeping.
+    pub(crate) fn is_unpolled(&self) -> bool {
+        self.unpolled
     }
 
     /// Makes sure that `task` has a buffer for data-out of `bytes` in all.
@@ -239,26 +254,29 @@ impl Tasks {
         planned: Planned,
         data: Bytes,
     ) -> Option<Input> {
-        let bytes = read_bytes(&planned);
-        let mut future =
-            perform(Arc::clone(shared), Arc::clone(session), task, planned, data).boxed_local();
+        let read_bytes = read_bytes(&planned);
+        let abort = AbortSignal::default();
+        let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };
+        let mut future = perform(by, abort.clone(), task, planned, data).boxed_local();
         if let Some(ran) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
-        self.running_reads.insert(task, bytes);
-        self.read_bytes += bytes;
-        self.running.push(future);
+        self.running.insert(task, Running { read_bytes, abort, aborted: false });
+        self.read_bytes += read_bytes;
+        self.futures.push(future);
+        self.unpolled = true;
         None
     }
 
-    /// Aborts a task: at once if it does not run, else when it ends by itself (a write that the
-    /// system has begun cannot be called back).
+    /// Aborts a task: at once if it does not run or only waits or reads, else when it ends by
+    /// itself (a write that the system has begun cannot be called back).
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
         drop(self.take_buffer(task));
         self.waiting.remove(&task);
         self.deferred.retain(|(deferred, _)| *deferred != task);
-        if self.running_reads.contains_key(&task) {
-            self.aborted.insert(task);
+        if let Some(running) = self.running.get_mut(&task) {
+            running.aborted = true;
+            running.abort.raise();
             return None;
         }
         Some(Input::Done { task, outcome: Outcome::default() })
@@ -266,15 +284,17 @@ impl Tasks {
 
     /// The next running task that has ended.
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Finished> {
-        if self.running.is_empty() {
+        self.unpolled = false;
+        if self.futures.is_empty() {
             return None;
         }
-        let Poll::Ready(Some(ran)) = Pin::new(&mut self.running).poll_next(context) else {
+        let Poll::Ready(Some(ran)) = Pin::new(&mut self.futures).poll_next(context) else {
             return None;
         };
         let task = ran.task;
-        self.read_bytes -= self.running_reads.remove(&task).unwrap_or(0);
-        let outcome = if self.aborted.remove(&task) { Outcome::default() } else { outcome(ran) };
+        let running = self.running.remove(&task)?;
+        self.read_bytes -= running.read_bytes;
+        let outcome = if running.aborted { Outcome::default() } else { outcome(ran) };
         Some(Finished { task, outcome })
     }
 
@@ -310,21 +330,22 @@ fn place_in_task_set(unit: &Arc<LogicalUnit>, attribute: TaskAttribute) -> Optio
     }
 }
 
-async fn perform(
+/// Who asks.
+struct By {
     shared: Arc<Shared>,
     session: Arc<Session>,
-    task: TaskId,
-    planned: Planned,
-    data: Bytes,
-) -> Ran {
+}
+
+async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, data: Bytes) -> Ran {
     let Planned { unit, plan, wants_bytes, order, .. } = planned;
-    let _in_order = match order {
-        Some(order) => Some(order.granted().await),
-        None => None,
+    let in_order = match order {
+        Some(order) => abort.unless(order.granted()).await.map(Some),
+        None => Ok(None),
     };
-    let ending = match &unit {
-        Some(unit) => on_unit(&shared, &session, unit, plan, data).await,
-        None => match plan {
+    let ending = match (&unit, &in_order) {
+        (_, Err(Aborted)) => Ending::Aborted,
+        (Some(unit), Ok(_)) => on_unit(&by, unit, plan, data, abort).await,
+        (None, Ok(_)) => match plan {
             Plan::Reply(reply) => Ending::Good(reply.into()),
             _ => Ending::Check(internal_failure()),
         },
@@ -333,12 +354,13 @@ async fn perform(
 }
 
 async fn on_unit(
-    shared: &Arc<Shared>,
-    session: &Arc<Session>,
+    by: &By,
     unit: &Arc<LogicalUnit>,
     mut plan: Plan,
     mut data: Bytes,
+    abort: AbortSignal,
 ) -> Ending {
+    let By { shared, session } = by;
     if let Plan::Parameters { parked, .. } = plan {
         let resumed = unit.scsi().resume(session.nexus, &session.context(), parked, &data);
         plan = match resumed {
@@ -353,7 +375,7 @@ async fn on_unit(
         manage::abort_tasks_of(shared, session, unit, &nexuses).await;
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }
-    execute(Arc::clone(unit), plan, data).await
+    execute(Arc::clone(unit), plan, data, abort).await
 }
 
 fn outcome(ran: Ran) -> Outcome {
@@ -366,6 +388,7 @@ fn outcome(ran: Ran) -> Outcome {
         Ending::Good(data_in) => Outcome { data_in, ..status(Status::GOOD) },
         Ending::Conflict => status(Status::RESERVATION_CONFLICT),
         Ending::Busy => status(Status::BUSY),
+        Ending::Aborted => Outcome::default(), // nobody is told
         Ending::Check(sense) => Outcome {
             data_out_bytes: ran.wants_bytes,
             ..check_condition(ran.unit.as_ref(), &sense)

@@ -15,6 +15,11 @@ const PRODUCT: &str = "VIRTUAL-DISK";
 /// next.
 pub(crate) static BUFFERS: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
 
+/// The pool that data of all units passes through, to look at how full it is.
+pub fn buffer_pool() -> &'static BufferPool {
+    &BUFFERS
+}
+
 /// How a unit treats acknowledged writes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CacheMode {
@@ -57,6 +62,17 @@ pub struct LogicalUnit {
     /// The task set: SIMPLE tasks share it, an ORDERED one has it alone. SAM-5 §8.
     pub(crate) order: Arc<RangeLocks>,
     state: Option<StateFile>,
+    later: Mutex<FlushLater>,
+}
+
+/// The sync that nobody waits for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum FlushLater {
+    #[default]
+    Idle,
+    Running,
+    /// It runs, and another one is wanted: what was written meanwhile may not be covered.
+    Again,
 }
 
 impl LogicalUnit {
@@ -82,6 +98,7 @@ impl LogicalUnit {
             ranges: Arc::default(),
             order: Arc::default(),
             state,
+            later: Mutex::default(),
         }))
     }
 
@@ -98,6 +115,36 @@ impl LogicalUnit {
     /// The SCSI state. Held for the time of one judgement, never across I/O.
     pub(crate) fn scsi(&self) -> MutexGuard<'_, BlockUnit> {
         self.scsi.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes what was written so far durable, some time. However often it is asked for, one runs.
+    pub(crate) fn flush_later(self: &Arc<Self>) {
+        {
+            let mut later = self.later();
+            if *later != FlushLater::Idle {
+                *later = FlushLater::Again;
+                return;
+            }
+            *later = FlushLater::Running;
+        }
+        let unit = Arc::clone(self);
+        tokio::task::spawn_local(async move {
+            loop {
+                if let Err(error) = unit.device().flush().await {
+                    tracing::error!(%error, "a sync that was answered at once failed later");
+                }
+                let mut later = unit.later();
+                if *later == FlushLater::Running {
+                    *later = FlushLater::Idle;
+                    return;
+                }
+                *later = FlushLater::Running;
+            }
+        });
+    }
+
+    fn later(&self) -> MutexGuard<'_, FlushLater> {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Saves the state durably; blocks.

@@ -27,7 +27,12 @@ fn range(lba: u64, count: u64) -> LbaRange {
 
 fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Ending {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(execute(Arc::clone(unit), plan, Bytes::copy_from_slice(data)))
+    runtime.block_on(execute(
+        Arc::clone(unit),
+        plan,
+        Bytes::copy_from_slice(data),
+        AbortSignal::default(),
+    ))
 }
 
 fn good(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Bytes {
@@ -156,7 +161,9 @@ fn concurrent_compare_and_write_loses_nothing() {
 
 async fn increment(unit: &Arc<LogicalUnit>) -> bool {
     let read = Plan::Read { range: range(0, 1), from_medium: false };
-    let Ending::Good(old) = execute(Arc::clone(unit), read, Bytes::new()).await else {
+    let Ending::Good(old) =
+        execute(Arc::clone(unit), read, Bytes::new(), AbortSignal::default()).await
+    else {
         panic!("the read failed");
     };
     let mut new = old.to_vec();
@@ -165,5 +172,5 @@ async fn increment(unit: &Arc<LogicalUnit>) -> bool {
     let both = Bytes::from([old.to_vec(), new].concat());
     tokio::task::yield_now().await;
     let plan = Plan::CompareAndWrite { range: range(0, 1), durable: false };
-    matches!(execute(Arc::clone(unit), plan, both).await, Ending::Good(_))
+    matches!(execute(Arc::clone(unit), plan, both, AbortSignal::default()).await, Ending::Good(_))
 }

@@ -1,0 +1,184 @@
+//! A server over a disk that fails on demand, and bare hands on its sockets.
+#![allow(dead_code)] // every test file uses its own part
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+#[path = "../../../../interop/src/raw.rs"]
+pub mod raw;
+
+use block::{FaultDevice, MemoryDevice};
+use raw::{Answer, Pdu, Raw, opcode};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use target::{
+    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
+    ServerOptions, TargetOptions,
+};
+
+pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:life";
+/// Longer than anything here should take, even on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+
+pub const ABORT_TASK: u8 = 1;
+pub const CLEAR_TASK_SET: u8 = 4;
+pub const LOGICAL_UNIT_RESET: u8 = 5;
+pub const TARGET_COLD_RESET: u8 = 7;
+
+/// A server of one target with one LUN of 64 MiB.
+pub struct Rig {
+    server: Option<Server>,
+    pub address: String,
+    pub device: Arc<FaultDevice>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// The pool of buffers is the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// With other options.
+    pub fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
+        let device = FaultDevice::new(Arc::new(memory), 1);
+        let mut options = ServerOptions {
+            portals: vec![Portal { listen: "127.0.0.1:0".parse().unwrap(), advertise: None }],
+            targets: vec![target(TARGET, unit(Arc::clone(&device)))],
+            discovery_chap: None,
+            cores: 2,
+            limits: Limits::default(),
+        };
+        change(&mut options);
+        let server = Server::start(options).unwrap();
+        let address = server.addresses()[0].to_string();
+        Self { server: Some(server), address, device, _alone: alone }
+    }
+
+    /// A session under the initiator name of that number, without its first unit attention.
+    pub fn log_in(&self, number: u32) -> Raw {
+        let mut raw = Raw::log_in_as(&self.address, TARGET, number).unwrap();
+        assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
+        raw
+    }
+
+    /// Waits until `is` holds.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, is: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is(self) {
+            assert!(Instant::now() < until, "waited in vain until {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops the server; nothing may be left.
+    #[track_caller]
+    pub fn ends_well(mut self) {
+        self.device.heal();
+        self.device.release();
+        let began = Instant::now();
+        let report = self.server.take().unwrap().shutdown(Duration::from_secs(3), &mut |_| {});
+        assert!(report.failed_syncs.is_empty(), "{report:?}");
+        assert!(began.elapsed() < Duration::from_secs(6), "took {:?}", began.elapsed());
+        self.wait_for("every buffer is back", |_| target::buffer_pool().in_use_bytes() == 0);
+    }
+}
+
+/// A unit of `device`.
+pub fn unit(device: Arc<FaultDevice>) -> Arc<LogicalUnit> {
+    LogicalUnit::open(LogicalUnitOptions {
+        uuid: uuid::Uuid::from_u128(1),
+        device,
+        cache: CacheMode::WriteThrough,
+        thin: true,
+        read_only: false,
+        removable: false,
+        transfer_bytes: 8 << 20,
+        state: None,
+    })
+    .unwrap()
+}
+
+/// A target open to all that shows `unit` as LUN 0.
+pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
+    TargetOptions {
+        name: name.to_owned(),
+        alias: None,
+        portal_group: 1,
+        access: Access::default(),
+        chap: Vec::new(),
+        offer: iscsi::text::Offer { max_connections: 4, ..iscsi::text::Offer::default() },
+        redirect: None,
+        luns: vec![LunOptions { id: 0, unit, initiators: Vec::new() }],
+    }
+}
+
+/// A CDB of ten bytes with a block address and a count of blocks.
+pub fn ten(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let mut cdb = [operation, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// Sends READ (10) without waiting; returns its tag.
+pub fn send_read(raw: &mut Raw, lba: u32, blocks: u16) -> u32 {
+    let pdu = raw.command(0xc1, &ten(0x28, lba, blocks), u32::from(blocks) * 512);
+    raw.send(&pdu).unwrap();
+    pdu.u32_at(16)
+}
+
+/// Sends WRITE (10) of blocks full of `byte`, all immediate, without waiting; returns its tag.
+pub fn send_write(raw: &mut Raw, lba: u32, blocks: u16, byte: u8) -> u32 {
+    let bytes = usize::from(blocks) * 512;
+    let pdu = raw.command(0xa1, &ten(0x2a, lba, blocks), bytes as u32);
+    raw.send(&pdu.clone().with_data(vec![byte; bytes])).unwrap();
+    pdu.u32_at(16)
+}
+
+/// Sends an immediate task management function; returns its tag.
+pub fn send_function(raw: &mut Raw, function: u8, referenced: u32) -> u32 {
+    let tag = raw.new_tag();
+    let pdu = Pdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
+        .put_u32(16, tag)
+        .put_u32(20, referenced)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&pdu).unwrap();
+    tag
+}
+
+/// The next PDU of this tag; NOP-Ins and Asynchronous Messages are skipped.
+#[track_caller]
+pub fn answer_to(raw: &mut Raw, tag: u32) -> Pdu {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match raw.answer(left).unwrap() {
+            Answer::Pdu(pdu) if pdu.u32_at(16) == tag => {
+                if pdu.u32_at(24) != u32::MAX {
+                    raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
+                }
+                return pdu;
+            }
+            Answer::Pdu(_) => {}
+            other => panic!("{other:?} instead of an answer to {tag}"),
+        }
+    }
+}
+
+/// Logs out; the answer must come, then the end.
+#[track_caller]
+pub fn log_out(mut raw: Raw) {
+    let tag = raw.new_tag();
+    let logout = Pdu::new(0x40 | opcode::LOGOUT, 0x80)
+        .put_u32(16, tag)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&logout).unwrap();
+    assert_eq!(answer_to(&mut raw, tag).opcode(), 0x26, "a Logout Response");
+    raw.wait_until_closed(PATIENCE).unwrap();
+}

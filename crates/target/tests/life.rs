@@ -1,0 +1,215 @@
+//! Commands that wait, hang, or are aborted, on a disk that fails on demand: everything ends, and
+//! nothing is left.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod common;
+
+use block::{Effect, Fault, Operation};
+use common::raw::{Answer, Pdu, Raw, opcode};
+use common::*;
+use std::time::Duration;
+
+/// Goal: reads that had to wait for room are answered, however slow the disk is.
+/// Method: room for one read at a time, and a peer that takes nothing for a while: the last read
+/// begins for no other reason than that the ones before were sent.
+#[test]
+fn reads_that_waited_for_room_are_answered() {
+    let rig = Rig::with(|options| options.limits.data_in_bytes = 1);
+    let mut raw = rig.log_in(1);
+    let slow = Effect::Delay(Duration::from_millis(20));
+    rig.device.inject(Fault::new(slow).on(Operation::Read));
+    let long = [send_read(&mut raw, 0, 16384), send_read(&mut raw, 0, 16384)];
+    let last = send_read(&mut raw, 0, 1);
+    rig.wait_for("two reads began", |rig| rig.device.seen(Operation::Read) == 2);
+    std::thread::sleep(Duration::from_millis(200));
+    for tag in long {
+        while answer_to(&mut raw, tag).header[1] & 0x81 != 0x81 {}
+    }
+    assert_eq!(answer_to(&mut raw, last).opcode(), opcode::DATA_IN);
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: a read that hangs in the disk can be aborted, and so can its session be ended.
+#[test]
+fn a_hanging_read_is_aborted() {
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read));
+    let read = send_read(&mut raw, 0, 1);
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    let abort = send_function(&mut raw, ABORT_TASK, read);
+    let answer = answer_to(&mut raw, abort);
+    assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
+    send_read(&mut raw, 0, 1);
+    rig.wait_for("the next hangs", |rig| rig.device.hanging() == 1);
+    log_out(raw);
+    let mut raw = rig.log_in(1);
+    send_read(&mut raw, 0, 1);
+    rig.wait_for("one more hangs", |rig| rig.device.hanging() == 1);
+    drop(raw);
+    rig.wait_for("it is let go with its connection", |rig| rig.device.hanging() == 0);
+    rig.ends_well();
+}
+
+/// Goal: a command that waits behind a hanging one is aborted before it has any effect.
+/// Method: a write that waits for a COMPARE AND WRITE of the same block.
+#[test]
+fn a_write_aborted_before_its_turn_has_no_effect() {
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    let mut compare = [0; 16];
+    compare[0] = 0x89;
+    compare[13] = 1;
+    let first = raw.command(0xa1, &compare, 1024).with_data(vec![0; 1024]);
+    raw.send(&first).unwrap();
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    let late = send_write(&mut raw, 0, 1, 7);
+    let abort = send_function(&mut raw, ABORT_TASK, late);
+    assert_eq!(answer_to(&mut raw, abort).header[2], 0, "function complete");
+    rig.device.release();
+    assert_eq!(answer_to(&mut raw, first.u32_at(16)).header[3], 0, "GOOD");
+    assert_eq!(raw.read_block(0).unwrap(), vec![0; 512]);
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: an ORDERED command waits for those before it, also across sessions; aborted, it does not.
+#[test]
+fn an_ordered_command_is_aborted_before_its_turn() {
+    let rig = Rig::new();
+    let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+    let first = send_write(&mut one, 0, 1, 1);
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    let ordered = two.command(0xc2, &ten(0x28, 0, 1), 512);
+    two.send(&ordered).unwrap();
+    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    let abort = send_function(&mut two, ABORT_TASK, ordered.u32_at(16));
+    assert_eq!(answer_to(&mut two, abort).header[2], 0, "function complete");
+    rig.device.release();
+    assert_eq!(answer_to(&mut one, first).header[3], 0, "GOOD");
+    log_out(two);
+    log_out(one);
+    rig.ends_well();
+}
+
+/// PERSISTENT RESERVE OUT; its list comes as immediate data or, with `ask`, when it is asked for.
+fn reserve_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2], ask: bool) -> u32 {
+    let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+    let pdu = raw.command(0xa1, &cdb, 24);
+    let list = reserve_list(keys);
+    raw.send(&if ask { pdu.clone() } else { pdu.clone().with_data(list) }).unwrap();
+    pdu.u32_at(16)
+}
+
+fn reserve_list(keys: [u64; 2]) -> Vec<u8> {
+    let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
+    list.resize(24, 0);
+    list
+}
+
+/// Goal: PREEMPT AND ABORT does not wait for a command that waits for it.
+/// Method: the preempted session has an ORDERED command behind the PREEMPT AND ABORT in the task
+/// set, sent while that one's parameter list is still on its way.
+#[test]
+fn preempt_and_abort_of_one_who_waits_behind_it() {
+    let rig = Rig::new();
+    let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
+    for (raw, key) in [(&mut one, 1), (&mut two, 2)] {
+        let tag = reserve_out(raw, 0, 0, [0, key], false);
+        assert_eq!(answer_to(raw, tag).header[3], 0, "registered");
+    }
+    let preempt = reserve_out(&mut one, 5, 5, [1, 2], true);
+    let ready = answer_to(&mut one, preempt);
+    assert_eq!(ready.opcode(), opcode::R2T);
+    let ordered = two.command(0xc2, &ten(0x28, 0, 1), 512);
+    two.send(&ordered).unwrap();
+    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+        .put_u32(16, preempt)
+        .put_u32(20, ready.u32_at(20))
+        .put_u32(28, one.exp_stat_sn)
+        .with_data(reserve_list([1, 2]));
+    one.send(&data).unwrap();
+    let answer = answer_to(&mut one, preempt);
+    assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
+    log_out(two);
+    log_out(one);
+    rig.ends_well();
+}
+
+/// Goal: many syncs that were answered at once (IMMED) cost no more than one or two.
+#[test]
+fn immediate_syncs_are_not_piled_up() {
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush));
+    let mut cdb = ten(0x35, 0, 0);
+    cdb[1] = 2;
+    for _ in 0..50 {
+        assert_eq!(raw.execute(&cdb, 0).unwrap().0, 0);
+    }
+    assert!(rig.device.hanging() <= 2, "{} syncs under way", rig.device.hanging());
+    let before = rig.device.seen(Operation::Flush);
+    rig.device.heal();
+    rig.device.release();
+    rig.wait_for("a sync covers the last one", |rig| rig.device.seen(Operation::Flush) > before);
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: a session cut anywhere leaves nothing: data asked for, reads waiting for room, a payload
+/// half sent, commands in the disk.
+#[test]
+fn cut_anywhere_nothing_is_left() {
+    let rig = Rig::with(|options| options.limits.data_in_bytes = 4096);
+    let slow = Effect::Delay(Duration::from_millis(30));
+    rig.device.inject(Fault::new(slow));
+    for round in 0..12 {
+        let mut raw = rig.log_in(round % 3);
+        for lba in 0..4 {
+            send_read(&mut raw, lba, 16);
+            send_write(&mut raw, lba, 4, 1);
+            let solicited = raw.command(0xa1, &ten(0x2a, lba, 64), 64 * 512);
+            raw.send(&solicited).unwrap();
+        }
+        if round % 2 == 0 {
+            let half = raw.command(0xa1, &ten(0x2a, 9, 8), 4096).with_data(vec![3; 4096]).bytes();
+            raw.send_bytes(&half[..1000 + round as usize]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(u64::from(round) * 5));
+        if round % 3 == 0 {
+            let again = rig.log_in(round % 3); // reinstates the session while its commands run
+            drop(raw);
+            drop(again);
+        }
+    }
+    rig.ends_well();
+}
+
+/// Goal: two sessions that reset the unit at the same time, with commands of both under way, both
+/// get their answers.
+#[test]
+fn two_resets_at_once() {
+    let rig = Rig::new();
+    let slow = Effect::Delay(Duration::from_millis(20));
+    rig.device.inject(Fault::new(slow));
+    let mut sessions = [rig.log_in(1), rig.log_in(2)];
+    for round in 0..10 {
+        for raw in &mut sessions {
+            for lba in 0..8 {
+                send_write(raw, lba, 1, round);
+                send_read(raw, lba, 8);
+            }
+        }
+        let function = [LOGICAL_UNIT_RESET, CLEAR_TASK_SET][usize::from(round % 2)];
+        let tags = sessions.each_mut().map(|raw| send_function(raw, function, u32::MAX));
+        for (raw, tag) in sessions.iter_mut().zip(tags) {
+            assert_eq!(answer_to(raw, tag).header[2], 0, "function complete, round {round}");
+        }
+    }
+    sessions.into_iter().for_each(log_out);
+    rig.ends_well();
+}
