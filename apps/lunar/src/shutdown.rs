@@ -9,6 +9,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How long initiators have to log out.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Signals this soon after the first are the same one: what a terminal sends to a group of processes
+/// `make` and `timeout` send to their child once more.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
+
 /// SIGINT and SIGTERM, caught from now on.
 #[derive(Debug)]
 pub struct Signals {
@@ -37,6 +41,14 @@ impl Signals {
             _ = self.terminate.recv() => {}
         }
     }
+
+    /// The next one that somebody meant as a further one.
+    async fn second(&mut self) {
+        let first = tokio::time::Instant::now();
+        while first.elapsed() < ONE_SIGNAL {
+            self.next().await;
+        }
+    }
 }
 
 /// Serves until a signal comes, then ends in good order.
@@ -60,7 +72,7 @@ pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<
             Ok(report) => judge(&report),
             Err(_) => Err(Failure::new("the server's end failed: data may not be on the disks")),
         },
-        () = signals.next() => {
+        () = signals.second() => {
             say("GIVEN UP at the second signal");
             Err(Failure::new("stopped before the end: acknowledged writes may be lost")
                 .hint("send one signal, and wait for the final sync"))

@@ -296,6 +296,20 @@ fn sigterm_with_a_frozen_initiator() {
     assert!(took < Duration::from_secs(8), "{took:?}: 5 s, on a machine that may be busy");
 }
 
+/// Goal: signals in quick succession are one: what a terminal sends to all its processes, `make`
+/// sends to its child once more, and the final sync must not suffer.
+#[test]
+fn a_signal_that_comes_twice_is_one() {
+    let server = Server::start(&["mem:16M"]);
+    let session = OpenSession::with(&server);
+    session.freeze();
+    common::signal(server.pid(), "TERM");
+    common::signal(server.pid(), "INT");
+    let (last, _) = server.stop();
+    assert_exit(&last, 0);
+    assert!(said(&last).contains("stopped"), "{}", said(&last));
+}
+
 /// Goal: a second signal gives up at once, loudly, with exit status 1.
 #[test]
 fn a_second_signal_gives_up() {
@@ -304,7 +318,7 @@ fn a_second_signal_gives_up() {
     session.freeze();
     let pid = server.pid();
     let second = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(1500));
         common::signal(pid, "INT");
     });
     let (last, took) = server.stop();
