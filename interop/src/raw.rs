@@ -226,6 +226,14 @@ impl Raw {
         Ok(self.tcp.write_all(bytes)?)
     }
 
+    /// Closes the sending half of the connection.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn close_sending(&mut self) -> Result<()> {
+        Ok(self.tcp.shutdown(std::net::Shutdown::Write)?)
+    }
+
     /// The next PDU from the target, for which it has `limit`.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ pub(crate) fn identify(shared: &Shared, claim: &Claim, path: Path) -> Identified
         }
         Err(()) => {
             refused(claim, path, "no CHAP credential of the target is for it");
-            Identified::Refuse(LoginStatus::AUTHORIZATION_FAILURE)
+            Identified::Refuse(LoginStatus::NOT_FOUND)
         }
     }
 }
@@ -105,6 +105,7 @@ pub(crate) fn visible_targets(
     let wanted = |target: &&TargetOptions| {
         only.is_none_or(|name| name.eq_ignore_ascii_case(&target.name))
             && target.access.allows(initiator, path.peer.ip())
+            && chap_demand(target, initiator).is_ok()
     };
     let targets = shared.options.targets.iter().filter(wanted);
     targets

@@ -1,18 +1,20 @@
 //! Making, finding and replacing sessions at the end of a login. RFC 7143 §6.3.
 
 use crate::access::{self, Path};
-use crate::server::Shared;
-use crate::session::{Mailbox, Session, SessionKey, SessionParts};
+use crate::server::{Sessions, Shared};
+use crate::session::{Mailbox, NoPlace, Session, SessionKey, SessionParts};
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
 use scsi::unit::TargetPort;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a login waits for the session or connection it replaces to be quiet.
 const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
+/// How often it looks whether the old connection has gone.
+const REPLACE_POLL: Duration = Duration::from_millis(2);
 
 /// Gives the login its session: a new one, or one more connection of an old one.
 pub(crate) async fn join(
@@ -31,10 +33,9 @@ pub(crate) async fn join(
         portal_group_tag: join.portal_group_tag,
     };
     let session = match join.claim.tsih {
-        0 => create(&shared, &join, key, path).await?,
-        tsih => find(&shared, &join, &key, tsih).await?,
+        0 => create(&shared, &join, key, path, mailbox).await?,
+        tsih => find(&shared, &join, &key, tsih, mailbox).await?,
     };
-    session.join(&shared, join.claim.cid, mailbox);
     let (exp_cmd_sn, max_cmd_sn) = session.window();
     let parameters = session.parameters();
     Ok((Joined { tsih: session.tsih, session: parameters, exp_cmd_sn, max_cmd_sn }, session))
@@ -45,10 +46,33 @@ async fn create(
     join: &Join,
     key: SessionKey,
     path: Path,
+    mailbox: Mailbox,
 ) -> Result<Arc<Session>, LoginStatus> {
-    if key.target_name.is_some() {
+    let session = loop {
         replace_sessions(shared, &key).await?;
-    }
+        let mut sessions = shared.sessions();
+        // Of two logins at once that are the same session, the later one replaces the other.
+        if !is_replaced(&key, &sessions) {
+            break insert(shared, &mut sessions, join, key, path)?;
+        }
+    };
+    // A session is in use once it can be found; nobody else can know this one's TSIH.
+    session.join(shared, join.claim.cid, mailbox).map_err(|_| LoginStatus::TARGET_ERROR)?;
+    Ok(session)
+}
+
+/// Sessions of this key have to end first. Discovery sessions do not replace each other.
+fn is_replaced(key: &SessionKey, sessions: &Sessions) -> bool {
+    key.target_name.is_some() && sessions.all().iter().any(|session| session.key == *key)
+}
+
+fn insert(
+    shared: &Arc<Shared>,
+    sessions: &mut Sessions,
+    join: &Join,
+    key: SessionKey,
+    path: Path,
+) -> Result<Arc<Session>, LoginStatus> {
     let (luns, port) = match key.target_name.as_deref().map(|name| shared.target(name)) {
         None => (BTreeMap::new(), TargetPort { name: String::new(), ..discovery_port() }),
         Some(None) => return Err(LoginStatus::TARGET_REMOVED),
@@ -62,7 +86,6 @@ async fn create(
         ),
     };
     let limits = SessionLimits { window_commands: shared.options.limits.window_commands };
-    let mut sessions = shared.sessions();
     let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
     let max_connections = join.session.max_connections;
@@ -86,6 +109,9 @@ fn discovery_port() -> TargetPort {
 
 /// Session reinstatement: the old one ends first, with all its tasks.
 async fn replace_sessions(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
+    if key.target_name.is_none() {
+        return Ok(());
+    }
     let same: Vec<_> = {
         let sessions = shared.sessions();
         sessions.all().into_iter().filter(|session| session.key == *key).collect()
@@ -108,27 +134,29 @@ async fn find(
     join: &Join,
     key: &SessionKey,
     tsih: u16,
+    mailbox: Mailbox,
 ) -> Result<Arc<Session>, LoginStatus> {
     let session = shared.sessions().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
     if session.key != *key || key.target_name.is_none() {
         return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
     }
-    if session.has_connection(join.claim.cid) {
-        // Connection reinstatement: the old connection closes first.
-        session.close_connection(join.claim.cid);
-        let gone = async {
-            while session.has_connection(join.claim.cid) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        if tokio::time::timeout(REPLACE_SECONDS_MAX, gone).await.is_err() {
-            return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
-        }
-        if shared.sessions().get(tsih).is_none() {
+    let cid = join.claim.cid;
+    let until = Instant::now() + REPLACE_SECONDS_MAX;
+    loop {
+        if session.has_ended() {
             return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
         }
-    } else if session.connections() >= usize::from(session.max_connections) {
-        return Err(LoginStatus::TOO_MANY_CONNECTIONS);
+        match session.join(shared, cid, mailbox.clone()) {
+            Ok(()) => return Ok(session),
+            Err(NoPlace::Full) => return Err(LoginStatus::TOO_MANY_CONNECTIONS),
+            Err(NoPlace::Taken) => {}
+        }
+        // Connection reinstatement: the old connection closes first, with all its tasks.
+        session.replace_connection(shared, cid);
+        if Instant::now() > until {
+            session.end(shared);
+            return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
+        }
+        tokio::time::sleep(REPLACE_POLL).await;
     }
-    Ok(session)
 }

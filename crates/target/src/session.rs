@@ -33,6 +33,15 @@ pub(crate) enum Mail {
 /// command in its window.
 pub(crate) type Mailbox = UnboundedSender<Mail>;
 
+/// Why a connection cannot join.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NoPlace {
+    /// The session has a connection of its CID.
+    Taken,
+    /// It has as many as were negotiated.
+    Full,
+}
+
 /// What makes two sessions the same for session reinstatement, RFC 7143 §6.3.5.
 #[derive(Clone, Debug, Eq, PartialEq, Hash)]
 pub(crate) struct SessionKey {
@@ -132,20 +141,25 @@ impl Session {
         self.machine().window()
     }
 
-    /// How many connections it has.
-    pub(crate) fn connections(&self) -> usize {
-        self.mailboxes().len()
-    }
-
-    /// Whether it has a connection of this CID.
-    pub(crate) fn has_connection(&self, cid: u16) -> bool {
-        self.mailboxes().contains_key(&cid)
-    }
-
-    /// Takes a connection in.
-    pub(crate) fn join(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16, mailbox: Mailbox) {
-        self.mailboxes().insert(cid, mailbox);
+    /// Takes a connection in, if there is room for it and none of its CID.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        cid: u16,
+        mailbox: Mailbox,
+    ) -> Result<(), NoPlace> {
+        {
+            let mut mailboxes = self.mailboxes();
+            if mailboxes.contains_key(&cid) {
+                return Err(NoPlace::Taken);
+            }
+            if mailboxes.len() >= usize::from(self.max_connections.max(1)) {
+                return Err(NoPlace::Full);
+            }
+            mailboxes.insert(cid, mailbox);
+        }
         self.step(shared, Input::Join(cid), None);
+        Ok(())
     }
 
     /// A connection speaks; returns what is for itself.
@@ -168,11 +182,14 @@ impl Session {
         self.step(shared, Input::End, None);
     }
 
-    /// Closes one connection, to be replaced.
-    pub(crate) fn close_connection(&self, cid: u16) {
-        if let Some(mailbox) = self.mailboxes().get(&cid) {
-            let _ = mailbox.send(Mail::Cut);
-        }
+    /// Closes one connection, to be replaced: [`join`](Self::join) or [`end`](Self::end) follows.
+    pub(crate) fn replace_connection(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
+        self.step(shared, Input::Replace(cid), None);
+    }
+
+    /// Whether it is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
     }
 
     /// Waits until the session is over.

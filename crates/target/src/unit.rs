@@ -61,7 +61,7 @@ pub struct LogicalUnit {
     pub(crate) ranges: Arc<RangeLocks>,
     /// The task set: SIMPLE tasks share it, an ORDERED one has it alone. SAM-5 §8.
     pub(crate) order: Arc<RangeLocks>,
-    state: Option<StateFile>,
+    state: Option<Mutex<StateFile>>,
     later: Mutex<FlushLater>,
 }
 
@@ -97,7 +97,7 @@ impl LogicalUnit {
             scsi: Mutex::new(scsi),
             ranges: Arc::default(),
             order: Arc::default(),
-            state,
+            state: state.map(Mutex::new),
             later: Mutex::default(),
         }))
     }
@@ -150,10 +150,12 @@ impl LogicalUnit {
     /// Saves the state durably; blocks.
     pub(crate) fn save_state(&self) -> Result<(), Error> {
         match &self.state {
-            // The lock is held while saving: two savers must not overtake each other.
+            // The file is locked while saving: two savers must not overtake each other. The SCSI
+            // state is not: no command waits for a save but those that ask for one.
             Some(file) => {
-                let scsi = self.scsi();
-                file.save(&scsi.persistent_state())
+                let file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                let state = self.scsi().persistent_state();
+                file.save(&state)
             }
             None => Ok(()),
         }

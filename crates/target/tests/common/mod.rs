@@ -182,3 +182,26 @@ pub fn log_out(mut raw: Raw) {
     assert_eq!(answer_to(&mut raw, tag).opcode(), 0x26, "a Logout Response");
     raw.wait_until_closed(PATIENCE).unwrap();
 }
+
+/// A login to the target under the initiator name of that number, with this TSIH and CID; returns
+/// its status and TSIH.
+pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
+    let text = format!(
+        "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0TargetName={TARGET}\0\
+         MaxConnections=4\0"
+    );
+    let login = raw.login(text.as_bytes()).put(14, &tsih.to_be_bytes()).put(20, &cid.to_be_bytes());
+    raw.send(&login).unwrap();
+    let Answer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
+    raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+    let number = |at: usize| u16::from_be_bytes([answer.header[at], answer.header[at + 1]]);
+    (number(36), number(14))
+}
+
+/// Seconds of CPU that this process has used.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks = |at: usize| fields.split_whitespace().nth(at).unwrap().parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0 // USER_HZ
+}

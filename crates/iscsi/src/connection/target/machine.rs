@@ -87,6 +87,8 @@ impl TargetConnection {
                 Output::Close(reason)
             }
             (Some(output), _) => output,
+            // While the session is awaited only to be told of the end, no time is short.
+            (None, State::Login(login)) if login.closing.is_some() => Output::Wait(None),
             (None, State::Login(login)) => Output::Wait(Some(login.deadline.unwrap_or_default())),
             (None, State::FullFeature(phase)) => Output::Wait(phase.deadline()),
             (None, State::Over) => Output::Wait(None),

@@ -77,6 +77,8 @@ pub struct TargetSession {
 pub(super) struct Link {
     /// It is being logged out or was told to close: its end is no failure.
     leaving: bool,
+    /// Another one takes its place.
+    replaced: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -152,6 +154,7 @@ impl TargetSession {
             // Of a connection that has gone.
             Input::Connection(..) => {}
             Input::Join(cid) => self.join(cid),
+            Input::Replace(cid) => self.replace(cid),
             Input::Managed { id, response } => self.managed(id, response),
             Input::AbortedByOther { id, lun } => self.abort_for_other(id, lun),
             Input::End => self.end(),
@@ -311,6 +314,15 @@ impl TargetSession {
         self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
     }
 
+    fn replace(&mut self, cid: u16) {
+        if let Some(link) = self.connections.get_mut(&cid)
+            && !link.replaced
+        {
+            *link = Link { leaving: true, replaced: true };
+            self.tell(cid, ToConnection::Close);
+        }
+    }
+
     /// A connection is gone; its tasks are quiet.
     fn connection_closed(&mut self, cid: u16) {
         let Some(link) = self.connections.remove(&cid) else { return };
@@ -342,7 +354,8 @@ impl TargetSession {
         // ErrorRecoveryLevel 0: a command that was lost with its connection cannot come again,
         // and those behind it wait for it.
         let lost = !link.leaving && self.window.has_gap();
-        if self.connections.is_empty() || lost {
+        let alone = self.connections.is_empty() && !link.replaced;
+        if alone || lost {
             self.end();
         }
     }

@@ -130,6 +130,9 @@ pub enum Input {
     /// A connection, once its login is through, the leading one as well. The driver has closed an
     /// older one with that CID.
     Join(u16),
+    /// Another login takes the place of connection `cid`, RFC 7143 §6.3.4: it is to close, and the
+    /// session stays, even without connections, for the `Join` that follows. If none will, `End`.
+    Replace(u16),
     /// The executor is through with a management function.
     Managed {
         /// From [`Output::Manage`].

@@ -1,0 +1,182 @@
+//! Sessions and connections that take the place of others, also many at once; and who is let in.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod common;
+
+use block::{Effect, Fault, Operation};
+use common::raw::{Answer, Pdu, Raw, opcode};
+use common::*;
+use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use std::time::{Duration, Instant};
+
+/// How many of these connections are still open once it is quiet.
+fn still_open(connections: &mut [Raw]) -> usize {
+    let is_open = |raw: &mut Raw| loop {
+        match raw.answer(Duration::from_millis(300)).unwrap() {
+            Answer::Closed => return false,
+            Answer::Silence => return true,
+            Answer::Pdu(_) => {}
+        }
+    };
+    connections.iter_mut().map(is_open).filter(|open| *open).count()
+}
+
+/// Goal: many logins at once that are the same session leave one session, the last.
+#[test]
+fn one_session_of_a_name_at_a_time() {
+    let rig = Rig::new();
+    for _ in 0..5 {
+        let address = &rig.address;
+        let log_in = || {
+            let mut raw = Raw::connect(address).unwrap();
+            let status = join(&mut raw, 1, 0, 0).0;
+            assert!([0, 0x0302].contains(&status), "{status:#06x}");
+            raw
+        };
+        let mut all: Vec<Raw> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(log_in)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(still_open(&mut all), 1);
+    }
+    rig.ends_well();
+}
+
+/// Goal: connection reinstatement, RFC 7143 §6.3.4: the old connection closes, the session goes on,
+/// also if it was the only one.
+#[test]
+fn a_connection_takes_the_place_of_another() {
+    let rig = Rig::new();
+    let mut first = Raw::connect(&rig.address).unwrap();
+    let (status, tsih) = join(&mut first, 1, 0, 1);
+    assert_eq!(status, 0);
+    assert_eq!(first.execute(&[0; 6], 0).unwrap().0, 0);
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).times(1));
+    send_read(&mut first, 0, 1);
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    let mut second = Raw::connect(&rig.address).unwrap();
+    second.cmd_sn = first.cmd_sn;
+    assert_eq!(join(&mut second, 1, tsih, 1), (0, tsih));
+    first.wait_until_closed(PATIENCE).unwrap();
+    second.read_block(0).unwrap();
+    let mut third = Raw::connect(&rig.address).unwrap();
+    third.cmd_sn = second.cmd_sn;
+    assert_eq!(join(&mut third, 1, tsih, 2), (0, tsih), "one more connection");
+    third.read_block(0).unwrap();
+    second.cmd_sn = third.cmd_sn;
+    second.read_block(0).unwrap();
+    drop(third);
+    second.read_block(0).unwrap();
+    log_out(second);
+    let mut late = Raw::connect(&rig.address).unwrap();
+    assert_eq!(join(&mut late, 1, tsih, 1).0, 0x020a, "session does not exist");
+    rig.ends_well();
+}
+
+/// Goal: logins at once with the same CID, and more than MaxConnections: never more than allowed.
+#[test]
+fn connections_that_join_at_once() {
+    let rig = Rig::new();
+    let mut leader = Raw::connect(&rig.address).unwrap();
+    let (_, tsih) = join(&mut leader, 1, 0, 0);
+    let address = &rig.address;
+    let log_in = |cid: u16| {
+        let mut raw = Raw::connect(address).unwrap();
+        raw.cmd_sn = 1;
+        let status = join(&mut raw, 1, tsih, cid).0;
+        assert!([0, 0x0206].contains(&status), "{status:#06x}");
+        raw
+    };
+    let mut all: Vec<Raw> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..12).map(|n| scope.spawn(move || log_in(1 + n % 6))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    all.push(leader);
+    assert!((2..=4).contains(&still_open(&mut all)), "MaxConnections is 4");
+    let last = all.pop().unwrap();
+    drop(all);
+    drop(last);
+    assert_eq!(log_in_again(&rig), 0);
+    rig.ends_well();
+}
+
+fn log_in_again(rig: &Rig) -> u16 {
+    let mut raw = Raw::connect(&rig.address).unwrap();
+    join(&mut raw, 1, 0, 0).0
+}
+
+/// Goal: waiting costs no time of the CPU. Method: a login whose time is over while it waits for a
+/// session to end whose write hangs; a peer that does not read; a peer that has closed its half
+/// while its write hangs; all at once, for two seconds.
+#[test]
+fn waiting_is_idle() {
+    let rig = Rig::with(|options| {
+        options.limits.login_seconds = 1;
+        options.limits.data_in_bytes = 1 << 20;
+    });
+    let mut deaf = rig.log_in(1);
+    let (mut stuck, mut half) = (rig.log_in(2), rig.log_in(3));
+    for _ in 0..20 {
+        send_read(&mut deaf, 0, 16384);
+    }
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    send_write(&mut stuck, 0, 1, 1);
+    send_write(&mut half, 1, 1, 1);
+    rig.wait_for("both hang", |rig| rig.device.hanging() == 2);
+    let bytes = half.command(0xc1, &ten(0x28, 0, 1), 512).bytes();
+    half.send_bytes(&bytes[..20]).unwrap();
+    half.close_sending().unwrap();
+    let mut late = Raw::connect(&rig.address).unwrap();
+    let text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-2\0TargetName={TARGET}\0");
+    late.send(&late.login(text.as_bytes())).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let (began, used) = (Instant::now(), cpu_seconds());
+    std::thread::sleep(Duration::from_secs(2));
+    let used = cpu_seconds() - used;
+    assert!(used < 0.4, "{used} s of CPU in {:?}", began.elapsed());
+    drop((deaf, late, stuck, half));
+    rig.ends_well();
+}
+
+/// Goal: who has no credential of a target is not told that it exists, neither by discovery nor at
+/// login.
+#[test]
+fn no_credential_no_target() {
+    let rig = Rig::with(|options| {
+        options.targets[0].chap = vec![target::ChapEntry {
+            initiator: Some("iqn.2026-11.org.lunarsan.test:raw-7".into()),
+            demand: ChapDemand {
+                algorithms: vec![ChapAlgorithm::Md5],
+                initiator: Credential { user: "a".into(), secret: Secret::new("0123456789ab") },
+                target: None,
+            },
+        }];
+    });
+    let mut raw = Raw::connect(&rig.address).unwrap();
+    assert_eq!(join(&mut raw, 1, 0, 0).0, 0x0203, "not found");
+    drop(raw);
+    for (number, seen) in [(1, false), (7, true)] {
+        assert_eq!(discover(&rig, number).contains(TARGET), seen, "initiator {number}");
+    }
+    rig.ends_well();
+}
+
+/// What SendTargets=All shows to the initiator of that number.
+fn discover(rig: &Rig, number: u32) -> String {
+    let mut raw = Raw::connect(&rig.address).unwrap();
+    let text = format!(
+        "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Discovery\0"
+    );
+    raw.send(&raw.login(text.as_bytes())).unwrap();
+    let answer = raw.expect(opcode::LOGIN_RESPONSE).unwrap();
+    assert_eq!(answer.header[36..38], [0, 0]);
+    raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+    let ask = Pdu::new(opcode::TEXT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(20, u32::MAX)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn)
+        .with_data(b"SendTargets=All\0");
+    raw.send(&ask).unwrap();
+    String::from_utf8(raw.expect(opcode::TEXT_RESPONSE).unwrap().data).unwrap()
+}
