@@ -13,9 +13,6 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use wire::Time;
 
-/// Nothing more is received while this much waits to be sent: a peer that does not read is not
-/// served further.
-const OUTBOX_BYTES_MAX: usize = 4 << 20;
 /// How long a closing connection may take to hand its last bytes to the peer.
 const LINGER: Duration = Duration::from_secs(5);
 /// Stands for "no deadline" in the timer.
@@ -45,6 +42,9 @@ pub trait Role {
     fn elapsed(&mut self, now: Time, out: &mut Outbox);
     /// The peer closed its side, or the socket failed: nothing more will be received.
     fn peer_closed(&mut self, now: Time, out: &mut Outbox);
+    /// Of more than the socket can hold, the peer took something: it is there, though it says
+    /// nothing, and what was sent to it may be long on its way.
+    fn peer_takes(&mut self, _now: Time, _out: &mut Outbox) {}
     /// `false` while the machine waits for an answer before it can judge the next PDU.
     fn can_receive(&self) -> bool;
     /// The connection is over: flush and close.
@@ -106,7 +106,7 @@ impl Connection {
             let mut woken = Woken { work, timer, readable: false };
             let mut writable = false;
             if self.open {
-                if role.can_receive() && self.outbox.bytes() < OUTBOX_BYTES_MAX {
+                if role.can_receive() && !self.outbox.is_full() {
                     woken.readable =
                         self.inbound.is_stalled() || tcp.poll_read_ready(context).is_ready();
                 }
@@ -136,10 +136,16 @@ impl Connection {
     fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
         if !self.open {
             self.outbox = Outbox::default();
-        } else if !self.outbox.is_empty()
-            && let Err(error) = self.outbox.write_to(tcp)
-        {
-            self.lost(role, now, Some(&error));
+            return;
+        }
+        let before = self.outbox.bytes();
+        if before == 0 {
+            return;
+        }
+        match self.outbox.write_to(tcp) {
+            Ok(()) if self.outbox.is_empty() || self.outbox.bytes() == before => {}
+            Ok(()) => role.peer_takes(now, &mut self.outbox),
+            Err(error) => self.lost(role, now, Some(&error)),
         }
     }
 

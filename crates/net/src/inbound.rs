@@ -53,9 +53,9 @@ fn count(counter: &AtomicU64, bytes: usize) {
 pub(crate) struct Inbound {
     deframer: Deframer,
     /// Bytes that came but could not be handled yet: the start of a header, or what followed a PDU
-    /// that the role still thinks about.
+    /// that the role still thinks about or whose answers are too many to be sent.
     leftover: Vec<u8>,
-    /// The leftover waits for the role, not for more bytes.
+    /// The leftover waits for the role or the outbox, not for more bytes.
     stalled: bool,
 }
 
@@ -165,7 +165,10 @@ impl Inbound {
         let mut used = 0;
         self.stalled = false;
         loop {
-            if !role.can_receive() {
+            // One chunk may hold thousands of requests whose answers are longer than they are.
+            // A payload goes on: that its end has come may need no further byte.
+            let wait = !role.can_receive() || out.is_full();
+            if wait && !self.deframer.is_in_payload() {
                 self.stalled = used < bytes.len();
                 break;
             }

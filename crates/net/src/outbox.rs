@@ -9,6 +9,10 @@ use tokio::net::TcpStream;
 /// Pieces handed to one system call, at most.
 const PIECES_MAX: usize = 128;
 
+/// No more PDUs are handled while this much waits to be sent: a peer that does not read is not served
+/// further.
+const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
 /// PDUs on their way out of one connection. Data segments are shared, never copied.
 #[derive(Debug, Default)]
 pub struct Outbox {
@@ -46,6 +50,11 @@ impl Outbox {
     /// How many bytes wait.
     pub fn bytes(&self) -> usize {
         self.bytes + self.scratch.len()
+    }
+
+    /// So much waits that nothing more should be done for this peer.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes() >= OUTBOX_BYTES_MAX
     }
 
     /// Nothing waits.

@@ -10,6 +10,7 @@ use iscsi::connection::target::{CloseReason, ConnectionLimits, Input, Output, Ta
 use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::{Join, Joined};
 use iscsi::pdu::LoginStatus;
+use iscsi::session::target::ToSession;
 use net::{Outbox, Role};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -34,10 +35,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, tcp: std::net::TcpStream, path: P
         }
     };
     let (mailbox, mail) = unbounded_channel();
-    let Some(_presence) = shared.enter(&mailbox) else {
-        tracing::warn!(peer = %path.peer, "connection closed: the limit `connections` is reached");
-        return;
-    };
+    let Some(_presence) = shared.enter(&mailbox) else { return };
     let clock = shared.clock;
     let mut connection = Connection::new(shared, path, mailbox, mail);
     net::drive(tcp, &mut connection, clock).await;
@@ -241,6 +239,17 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    /// A connection that panicked did not tell its session that it is gone; without it the session
+    /// would never end, and its initiator never come back.
+    fn drop(&mut self) {
+        if let (Some((session, cid)), None) = (&self.session, &self.over) {
+            session.hear(&self.shared, *cid, ToSession::ConnectionClosed);
+            session.end(&self.shared);
+        }
+    }
+}
+
 impl Role for Connection {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.receiving = Receiving::Nowhere;
@@ -306,6 +315,10 @@ impl Role for Connection {
 
     fn peer_closed(&mut self, now: Time, out: &mut Outbox) {
         self.handle(now, Input::PeerClosed, out);
+    }
+
+    fn peer_takes(&mut self, now: Time, out: &mut Outbox) {
+        self.handle(now, Input::PeerTakes, out);
     }
 
     fn can_receive(&self) -> bool {

@@ -187,10 +187,15 @@ impl Shared {
         lock(&self.connections)
     }
 
-    /// Counts a connection in; `None` when there are too many.
+    /// Counts a connection in; `None` when there are too many, or the server stops.
     pub(crate) fn enter(self: &Arc<Self>, mailbox: &Mailbox) -> Option<Presence> {
         let mut connections = self.connections();
+        // Who comes after all were told to go would not hear of it.
+        if self.is_stopping() {
+            return None;
+        }
         if connections.len() >= self.options.limits.connections {
+            tracing::warn!("connection closed: the limit `connections` is reached");
             return None;
         }
         let id = self.next_id();

@@ -213,3 +213,63 @@ fn two_resets_at_once() {
     sessions.into_iter().for_each(log_out);
     rig.ends_well();
 }
+
+/// Goal: a slow peer that takes what it asked for is not taken for dead: while it reads, no answer
+/// to a ping can be expected of it in time.
+#[test]
+fn a_slow_reader_is_alive() {
+    let rig = Rig::with(|options| {
+        options.limits.ping_after_seconds = 1;
+        options.limits.ping_timeout_seconds = 1;
+    });
+    let mut raw = rig.log_in(1);
+    let tags: Vec<_> = (0..7).map(|_| send_read(&mut raw, 0, 16384)).collect();
+    for tag in tags {
+        std::thread::sleep(Duration::from_millis(700));
+        while answer_to(&mut raw, tag).header[1] & 0x81 != 0x81 {}
+    }
+    raw.read_block(0).unwrap();
+    drop(raw);
+    rig.ends_well();
+}
+
+/// Goal: requests whose answers are longer than they are do not make the server hold them all.
+/// Method: a peer that sends SendTargets on and on and reads nothing; many targets.
+#[test]
+fn long_answers_are_not_piled_up() {
+    let rig = Rig::with(|options| {
+        let first = options.targets[0].clone();
+        options.targets.extend((0..500).map(|n| target::TargetOptions {
+            name: format!("{}-{n}-{}", first.name, "x".repeat(100)),
+            ..first.clone()
+        }));
+    });
+    let mut raw = Raw::connect(&rig.address).unwrap();
+    let text = "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-1\0SessionType=Discovery\0\
+                MaxRecvDataSegmentLength=1048576\0";
+    raw.send(&raw.login(text.as_bytes())).unwrap();
+    let answer = raw.expect(opcode::LOGIN_RESPONSE).unwrap();
+    assert_eq!(answer.header[36..38], [0, 0]);
+    let before = resident_bytes();
+    let mut all = Vec::new();
+    for tag in 1..4000 {
+        let ask = Pdu::new(0x40 | opcode::TEXT, 0x80)
+            .put_u32(16, tag)
+            .put_u32(20, u32::MAX)
+            .put_u32(24, raw.cmd_sn)
+            .put_u32(28, answer.u32_at(24).wrapping_add(1))
+            .with_data(b"SendTargets=All\0");
+        all.extend(ask.bytes());
+    }
+    raw.send_bytes(&all).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let grown = resident_bytes().saturating_sub(before) >> 20;
+    assert!(grown < 64, "grown by {grown} MiB");
+    drop(raw);
+    rig.ends_well();
+}
+
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}

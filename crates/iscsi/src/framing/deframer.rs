@@ -118,6 +118,11 @@ impl Deframer {
         }
     }
 
+    /// The header of a PDU was handed out, and not yet the end of its payload.
+    pub fn is_in_payload(&self) -> bool {
+        matches!(self.state, State::Payload(_))
+    }
+
     /// No PDU is under way: the stream may end here without loss.
     pub fn is_between_pdus(&self) -> bool {
         matches!(self.state, State::Head) && self.head.is_empty()

@@ -174,6 +174,7 @@ impl FullFeature {
             Input::Wants { task, data_out_bytes } => self.on_wants(task, data_out_bytes, out),
             Input::Done { task, outcome } => self.on_done(task, outcome, out),
             Input::Deadline => self.on_deadline(now, out),
+            Input::PeerTakes => self.on_sign_of_life(now),
             Input::PeerClosed => self.close(CloseReason::Ended, out),
             Input::Shutdown { within_seconds } => self.on_shutdown(now, within_seconds, out),
             // Of a login that is over.

@@ -65,6 +65,9 @@ pub enum Input {
     },
     /// The time of [`Output::Wait`] has come.
     Deadline,
+    /// The peer takes what is sent, though there is a lot of it and it says nothing itself: it is
+    /// alive, and a ping may be long on its way.
+    PeerTakes,
     /// The peer closed its side, or the socket failed.
     PeerClosed,
     /// The target is being stopped or the session ended by an operator: ask the initiator to log

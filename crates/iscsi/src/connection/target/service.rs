@@ -41,6 +41,14 @@ impl FullFeature {
         self.ping = Some(Ping { sent: now });
     }
 
+    /// Time begins anew, for the answer to a ping as well.
+    pub(super) fn on_sign_of_life(&mut self, now: Time) {
+        self.heard = now;
+        if let Some(ping) = &mut self.ping {
+            ping.sent = now;
+        }
+    }
+
     /// The window has opened and no PDU is there to tell it, nor a task whose response will.
     /// RFC 7143 §11.4.11.
     pub(super) fn tell_window(&mut self, out: &mut Outputs) {
