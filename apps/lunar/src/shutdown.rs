@@ -9,8 +9,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How long initiators have to log out.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Signals this soon after the first are the same one: what a terminal sends to a group of processes
-/// `make` and `timeout` send to their child once more.
+/// Signals this soon after the first are the same one: what a terminal sends to a group of
+/// processes, `make` and `timeout` send to their child once more.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
 /// SIGINT and SIGTERM, caught from now on.

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 /// Pieces handed to one system call, at most.
 const PIECES_MAX: usize = 128;
 
-/// No more PDUs are handled while this much waits to be sent: a peer that does not read is not served
-/// further.
+/// No more PDUs are handled while this much waits to be sent: a peer that does not read is not
+/// served further.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 /// PDUs on their way out of one connection. Data segments are shared, never copied.
