@@ -5,7 +5,7 @@
 #[path = "../../../../interop/src/raw.rs"]
 pub mod raw;
 
-use block::{FaultDevice, MemoryDevice};
+use block::{BlockDevice, FaultDevice, MemoryDevice};
 use raw::{Answer, Pdu, Raw, opcode};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Rig {
         let device = FaultDevice::new(Arc::new(memory), 1);
         let mut options = ServerOptions {
             portals: vec![Portal { listen: "127.0.0.1:0".parse().unwrap(), advertise: None }],
-            targets: vec![target(TARGET, unit(Arc::clone(&device)))],
+            targets: vec![target(TARGET, unit(Arc::<FaultDevice>::clone(&device)))],
             discovery_chap: None,
             cores: 2,
             limits: Limits::default(),
@@ -77,6 +77,9 @@ impl Rig {
     /// Stops the server; nothing may be left.
     #[track_caller]
     pub fn ends_well(mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         self.device.heal();
         self.device.release();
         let began = Instant::now();
@@ -88,7 +91,7 @@ impl Rig {
 }
 
 /// A unit of `device`.
-pub fn unit(device: Arc<FaultDevice>) -> Arc<LogicalUnit> {
+pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
     LogicalUnit::open(LogicalUnitOptions {
         uuid: uuid::Uuid::from_u128(1),
         device,
