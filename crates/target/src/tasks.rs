@@ -118,7 +118,9 @@ impl Tasks {
         // What a peer announces beyond any command we would run is not kept: the plan will say
         // that it was too much.
         let bytes = (bytes as usize).min(self.limits.transfer_bytes as usize + TRANSFER_SLACK);
-        let collected = if self.buffer_bytes + bytes > self.limits.data_out_bytes {
+        // One alone always has room: it would be refused for ever.
+        let busy = self.buffer_bytes;
+        let collected = if busy > 0 && busy + bytes > self.limits.data_out_bytes {
             Collected::Refused
         } else {
             self.buffer_bytes += bytes;

@@ -273,3 +273,48 @@ fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
+
+/// Goal: a write that is longer than all the room there is for data-out runs when it is alone, and
+/// is told to come again when it is not.
+#[test]
+fn one_write_always_has_room() {
+    let rig = Rig::with(|options| options.limits.data_out_bytes = 1024);
+    let mut raw = rig.log_in(1);
+    let first = raw.command(0xa1, &ten(0x2a, 0, 8), 4096);
+    raw.send(&first).unwrap();
+    let ready = answer_to(&mut raw, first.u32_at(16));
+    assert_eq!(ready.opcode(), opcode::R2T);
+    let second = send_write(&mut raw, 8, 8, 2);
+    assert_eq!(answer_to(&mut raw, second).header[3], 0x28, "TASK SET FULL");
+    let data = Pdu::new(opcode::DATA_OUT, 0x80)
+        .put_u32(16, first.u32_at(16))
+        .put_u32(20, ready.u32_at(20))
+        .put_u32(28, raw.exp_stat_sn)
+        .with_data(vec![1; 4096]);
+    raw.send(&data).unwrap();
+    assert_eq!(answer_to(&mut raw, first.u32_at(16)).header[3], 0, "GOOD");
+    assert_eq!(raw.read_blocks(0, 16).unwrap(), [vec![1; 4096], vec![0; 4096]].concat());
+    log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: a disk in which a write hangs does not keep the server from stopping.
+#[test]
+fn a_hanging_disk_does_not_hold_the_end() {
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    send_write(&mut raw, 0, 1, 1);
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    let device = std::sync::Arc::clone(&rig.device);
+    let began = std::time::Instant::now();
+    assert_eq!(rig.stop(Duration::from_secs(2)), 1);
+    assert!(began.elapsed() < Duration::from_secs(4), "took {:?}", began.elapsed());
+    device.heal();
+    device.release();
+    let until = std::time::Instant::now() + PATIENCE;
+    while target::buffer_pool().in_use_bytes() > 0 {
+        assert!(std::time::Instant::now() < until, "its buffer is still in use");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

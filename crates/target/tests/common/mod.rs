@@ -74,6 +74,13 @@ impl Rig {
         }
     }
 
+    /// Stops the server as it is; returns how many connections had to be cut.
+    pub fn stop(mut self, grace: Duration) -> usize {
+        let report = self.server.take().unwrap().shutdown(grace, &mut |_| {});
+        assert!(report.failed_syncs.is_empty(), "{report:?}");
+        report.connections_cut
+    }
+
     /// Stops the server; nothing may be left.
     #[track_caller]
     pub fn ends_well(mut self) {
