@@ -3,13 +3,13 @@
 //! [`TargetLogin`] checks headers, puts texts together and sends answers; what a complete text
 //! means is decided by the `Expect…` states of `target_states`, each consumed by its `handle`.
 
-use super::target_states::{ExpectFirst, ExpectIdentity, ExpectJoined, Refusal, State};
+use super::target_states::{ExpectFirst, ExpectIdentity, ExpectJoined, Refusal, State, opening};
 use super::{Claim, Identified, Join, Joined};
 use crate::framing::{Header, Pdu};
 use crate::pdu::{
     FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, TAG_RESERVED,
 };
-use crate::text::{Emitter, Key, Reassembler, Seen, TextBuilder, Violation, parse};
+use crate::text::{Emitter, Key, Pair, Reassembler, Seen, TextBuilder, Violation, parse};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -67,6 +67,8 @@ pub struct TargetLogin {
     incoming: Reassembler,
     outgoing: Emitter,
     seen: Seen,
+    /// What the first text declared and may be said once more (decision 030).
+    opening: Vec<(Key, String)>,
     state: State,
     reason: Option<String>,
 }
@@ -83,6 +85,7 @@ impl TargetLogin {
             incoming: Reassembler::default(),
             outgoing: Emitter::default(),
             seen: Seen::NOTHING,
+            opening: Vec::new(),
             state: State::First(ExpectFirst),
             reason: None,
         }
@@ -280,7 +283,8 @@ impl TargetLogin {
             self.send(LoginFlags::stage(self.stage, None), Bytes::new(), steps);
             return Ok(());
         };
-        let pairs = parse(&text)?;
+        let mut pairs = parse(&text)?;
+        pairs.retain(|pair| !self.said_again(pair));
         for pair in &pairs {
             self.seen.note(pair)?;
         }
@@ -288,6 +292,7 @@ impl TargetLogin {
         self.state = match core::mem::take(&mut self.state) {
             State::First(state) => {
                 let next = state.handle(&request, &pairs)?;
+                self.opening = opening(&pairs);
                 steps.push(Step::Identify(next.claim.clone()));
                 self.state = State::Identity(ExpectIdentity { text, ..next });
                 return Ok(());
@@ -296,6 +301,16 @@ impl TargetLogin {
         };
         self.outgoing = Emitter::new(answers.into_bytes());
         self.emit(steps)
+    }
+
+    /// A name or the session type, unchanged: libiscsi opens its second stage as it did its first
+    /// when the target declines the CHAP it offers.
+    fn said_again(&mut self, pair: &Pair<'_>) -> bool {
+        let told = self
+            .opening
+            .iter()
+            .position(|(key, value)| pair.key == Some(*key) && pair.value == value.as_str());
+        told.map(|index| self.opening.swap_remove(index)).is_some()
     }
 
     fn admit(

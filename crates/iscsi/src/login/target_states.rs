@@ -423,6 +423,13 @@ fn is_opening(pair: &Pair<'_>) -> bool {
     pair.key.is_some_and(|key| opening.contains(&key) && key.info().rule == Rule::Declare)
 }
 
+/// The names and the session type, as the first text declares them.
+pub(super) fn opening(pairs: &[Pair<'_>]) -> Vec<(Key, String)> {
+    let keys = [Key::InitiatorName, Key::SessionType, Key::TargetName];
+    let declared = keys.into_iter().filter_map(|key| Some((key, find(pairs, key)?)));
+    declared.map(|(key, value)| (key, value.to_string())).collect()
+}
+
 fn session_type(word: &str) -> Option<SessionType> {
     match word {
         "Normal" => Some(SessionType::Normal),

@@ -111,3 +111,35 @@ fn no_operational_stage() {
     assert_eq!(join.session, crate::text::SessionParameters::default());
     assert_eq!(join.connection, crate::text::ConnectionParameters::default());
 }
+
+/// Goal: libiscsi, given a CHAP user for a target that asks for none, logs in. Method: its texts;
+/// it opens the second stage with its names again, which nothing but the same words may do.
+#[test]
+fn names_said_again() {
+    let names = "InitiatorName=iqn.a;SessionType=Normal;TargetName=iqn.t;";
+    let open = |script: &mut Script| {
+        let answer = script.goes_on(
+            (0, 1, true),
+            &alloc::format!("{names}AuthMethod=CHAP,None;"),
+            (0, 1, true),
+        );
+        assert!(answer.ends_with("AuthMethod=None;"), "{answer}");
+    };
+    let mut script = Script::new(None);
+    open(&mut script);
+    let answer =
+        script.goes_on((1, 3, true), &alloc::format!("{names}HeaderDigest=None;"), (1, 3, true));
+    assert_eq!(answer, "HeaderDigest=None;MaxRecvDataSegmentLength=262144;");
+    let claim = script.ended.unwrap().unwrap().join.claim;
+    assert_eq!((claim.initiator_name.as_str(), claim.tsih), ("iqn.a", 0));
+
+    for changed in ["InitiatorName=iqn.b;", "SessionType=Discovery;", "TargetName=iqn.b;"] {
+        let mut script = Script::new(None);
+        open(&mut script);
+        script.is_refused((1, 3, true), changed, LoginStatus::INITIATOR_ERROR);
+    }
+    let mut script = Script::new(None);
+    open(&mut script);
+    script.goes_on((1, 0, false), names, (1, 0, false));
+    script.is_refused((1, 3, true), names, LoginStatus::INITIATOR_ERROR);
+}
