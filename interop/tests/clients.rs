@@ -68,8 +68,22 @@ fn a_changed_disk_differs() -> Result<()> {
 /// Goal: patterns, discard, write zeroes and flush do what QEMU's disks expect of them.
 #[test]
 fn qemu_io_operations() -> Result<()> {
+    qemu_io_on_a_disk_with(&["--physical-block-size", "4096"])
+}
+
+/// Goal: the same with blocks longer than QEMU's sectors, where it trips over its own map of what
+/// is allocated unless the disk keeps it from making one.
+#[test]
+fn qemu_io_operations_on_long_blocks() -> Result<()> {
+    for block_size in ["1024", "2048", "4096"] {
+        qemu_io_on_a_disk_with(&["--block-size", block_size])?;
+    }
+    Ok(())
+}
+
+fn qemu_io_on_a_disk_with(options: &[&str]) -> Result<()> {
     let scratch = Scratch::new("qemu-io")?;
-    let lunar = serve(&scratch, &["--physical-block-size", "4096"])?;
+    let lunar = serve(&scratch, options)?;
     let url = lunar.url(TARGET, 0);
     let mut arguments = vec!["-f", "raw", "-d", "unmap"];
     for command in [
@@ -189,6 +203,24 @@ fn chap() -> Result<()> {
     let disproof = "?target_user=disk&target_password=not-the-secret-2";
     must_fail("iscsi-inq", &[&url(&format!("user%{secret}@"), disproof)])?;
     must("iscsi-inq", &[&url(&format!("user%{secret}@"), &proof)], TOOL_MAX)?;
+    Ok(())
+}
+
+/// Goal: a client that has a CHAP user gets in where none is asked for: everywhere in discovery,
+/// and at a target without CHAP. libiscsi says its names twice then.
+#[test]
+fn a_chap_user_that_nobody_asks_for() -> Result<()> {
+    let scratch = Scratch::new("chap-unasked")?;
+    let secret_file = scratch.secret("secret", "initiator-secret-1")?;
+    let user = "user%initiator-secret-1@";
+    for chap in [&["--chap-user", "user", "--chap-secret-file", &secret_file][..], &[]] {
+        let lunar = serve(&scratch, chap)?;
+        let portal = format!("iscsi://{user}{}", lunar.address());
+        let listed = must("iscsi-ls", &["-s", &portal], TOOL_MAX)?;
+        ensure!(listed.contains(TARGET) && listed.contains("Lun:0"), "{listed}");
+        must("iscsi-inq", &[&format!("{portal}/{TARGET}/0")], TOOL_MAX)?;
+        must("qemu-img", &["info", &format!("{portal}/{TARGET}/0")], TOOL_MAX)?;
+    }
     Ok(())
 }
 

@@ -237,6 +237,10 @@ wire::wire_struct! {
     }
 }
 
+/// With an OPTIMAL UNMAP GRANULARITY, QEMU's initiator maps what is allocated, and ends at an
+/// assertion (`iscsi_co_block_status`) for blocks longer than its own sectors: decision 040.
+const QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX: u32 = 512;
+
 /// B0h. SBC-3 §6.5.3.
 fn block_limits(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
     /// UGAVALID, and an alignment of 0.
@@ -252,7 +256,11 @@ fn block_limits(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
         prefetch_blocks_max: 0,
         unmap_blocks_max: limits.unmap_blocks_max,
         unmap_descriptors_max: limits.unmap_descriptors_max,
-        unmap_granularity_blocks: options.unmap_granularity_blocks.unwrap_or(0),
+        unmap_granularity_blocks: if options.block_bytes > QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX {
+            0
+        } else {
+            options.unmap_granularity_blocks.unwrap_or(0)
+        },
         unmap_alignment: if is_thin(options) { ALIGNED_TO_0 } else { 0 },
         write_same_blocks_max: u64::from(limits.write_same_blocks_max),
     };
@@ -425,6 +433,9 @@ pub(crate) mod tests {
         assert_eq!(data[44..], [0; 20]);
         let data = page(&thick(), &port(), 0xb0).unwrap();
         assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");
+        let long = UnitOptions { block_bytes: 4096, ..options() };
+        let data = page(&long, &port(), 0xb0).unwrap();
+        assert_eq!(data[24..32], [0, 0, 1, 0, 0, 0, 0, 0], "UNMAP, and no map of QEMU's");
     }
 
     #[test]
