@@ -4,6 +4,7 @@ CARGO ?= cargo
 DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
+SOAK_SEEDS ?= 3000
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check lint unit interop doc soak fuzz conformance interop-kernel
@@ -44,7 +45,7 @@ doc: ## The API documentation, without a warning
 
 soak: ## The long forms of the tests that run by seed
 	@scripts/setup test
-	LUNAR_SOAK=1 PROPTEST_CASES=20000 $(CARGO) test --locked --release --workspace
+	LUNAR_SEEDS=$(SOAK_SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release --workspace
 
 fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60)
 	@scripts/fuzz $(FUZZ_SECONDS)

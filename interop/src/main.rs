@@ -1,6 +1,6 @@
 //! `cargo run -p interop -- conformance | suite URL`.
 use anyhow::{Context, Result, bail};
-use interop::conformance::{ThinDisk, table, with_section};
+use interop::conformance::{COMMANDS, SUITE, ThinDisk, table, with_section};
 use interop::suite::{Subject, run_all};
 
 fn main() -> Result<()> {
@@ -21,7 +21,9 @@ fn conformance() -> Result<()> {
     let document = std::fs::read_to_string(path).with_context(|| path.to_owned())?;
     let table = table(&run_all(&mut ThinDisk::start()?)?);
     print!("{table}");
-    Ok(std::fs::write(path, with_section(&document, &table)?)?)
+    let document = with_section(&document, SUITE, &table)?;
+    let document = with_section(&document, COMMANDS, &scsi::commands::markdown())?;
+    Ok(std::fs::write(path, document)?)
 }
 
 /// A target that somebody else started; it cannot be reset.

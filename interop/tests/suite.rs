@@ -1,7 +1,7 @@
 //! The libiscsi suite against `lunar serve`, compared with the table in CONFORMANCE.md.
 
 use anyhow::{Context, Result, ensure};
-use interop::conformance::{ThinDisk, section, table, totals, unclean, worse_than};
+use interop::conformance::{SUITE, ThinDisk, section, table, totals, unclean, worse_than};
 use interop::suite::{Outcome, run_all};
 
 /// What a run on one thin disk has to reach.
@@ -14,7 +14,7 @@ const PASSED_MIN: usize = 170;
 fn no_worse_than_the_committed_table() -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../CONFORMANCE.md");
     let document = std::fs::read_to_string(path).context("reading CONFORMANCE.md")?;
-    let committed = section(&document)?;
+    let committed = section(&document, SUITE)?;
     let results = run_all(&mut ThinDisk::start()?)?;
     let table = table(&results);
     let worse = worse_than(committed, &results);
