@@ -267,12 +267,14 @@ fn play(seed: u64) {
 }
 
 /// Goal: whatever three initiators do at once, the unit answers afterwards, nothing is left, and
-/// the server stops in time. Method: by seed; `LUNAR_SEED=n` plays that one only.
+/// the server stops in time. Method: by seed; `LUNAR_TEST_SEED` repeats one,
+/// `LUNAR_SEEDS` says how many.
 #[test]
 fn everything_at_once() {
-    match std::env::var("LUNAR_SEED").ok().and_then(|seed| seed.parse().ok()) {
+    let number = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());
+    match number("LUNAR_TEST_SEED") {
         Some(seed) => play(seed),
-        None => (0..4).for_each(play),
+        None => (0..number("LUNAR_SEEDS").unwrap_or(4)).for_each(play),
     }
 }
 
