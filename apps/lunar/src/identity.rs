@@ -143,6 +143,7 @@ fn canonical(file: &Path) -> Result<PathBuf, Failure> {
     });
     resolved.map_err(|error: std::io::Error| {
         Failure::new(format!("cannot find {}: {error}", file.display()))
+            .hint("the directory of a new file must exist: make it with mkdir -p")
     })
 }
 

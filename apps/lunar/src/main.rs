@@ -66,8 +66,11 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
         let text = error.to_string();
-        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        let failure = Failure::usage(what).hint("lunar help lists the commands and their options");
+        // What is missing stands in the lines below the first.
+        let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+        let what = said.collect::<Vec<_>>().join(" ");
+        let failure = Failure::usage(what.trim_start_matches("error: "))
+            .hint("lunar help lists the commands and their options");
         return output::report(Format::Json, &failure);
     }
     // Nobody is left to tell when the output is closed.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Exit status of a command that failed.
@@ -72,13 +72,33 @@ impl fmt::Display for Failure {
 
 impl From<target::Error> for Failure {
     fn from(error: target::Error) -> Self {
-        Self::new(chain(&error))
+        let target::Error::Listen { address, source } = &error else {
+            return Self::new(chain(&error));
+        };
+        Self::new(format!("cannot listen on {address}: {source}")).hint(match source.kind() {
+            io::ErrorKind::AddrNotAvailable => {
+                "name an address of this machine (`ip address` lists them), or 0.0.0.0 for all"
+            }
+            io::ErrorKind::PermissionDenied => "choose a port from 1024 on",
+            _ => "choose another address or port, or stop the server that uses it",
+        })
     }
 }
 
 impl From<block::Error> for Failure {
     fn from(error: block::Error) -> Self {
-        Self::new(chain(&error))
+        let hint = match error.kind {
+            block::ErrorKind::ReadOnly => Some("the disk takes no writes: it is served read-only"),
+            block::ErrorKind::NoSpace => {
+                Some("make room on the file system that holds the disk, then try again")
+            }
+            block::ErrorKind::Disconnected => Some("is the server still running? Try again"),
+            block::ErrorKind::Medium => {
+                Some("lunar info URL shows reservations; the server's log may say more")
+            }
+            _ => None,
+        };
+        Self { hint: hint.map(str::to_owned), ..Self::new(chain(&error)) }
     }
 }
 

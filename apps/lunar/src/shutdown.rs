@@ -13,11 +13,13 @@ const GRACE: Duration = Duration::from_secs(5);
 /// processes, `make` and `timeout` send to their child once more.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// SIGINT and SIGTERM, caught from now on.
+/// SIGINT, SIGTERM, and SIGHUP as a terminal sends it that is closed, caught from now on.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// None where whoever started us has us ignore it (`nohup`).
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -31,12 +33,23 @@ impl Signals {
         };
         let interrupt = catch(SignalKind::interrupt())?;
         let terminate = catch(SignalKind::terminate())?;
-        Ok(Self { interrupt, terminate })
+        let hangup = match ignores_hangup() {
+            true => None,
+            false => Some(catch(SignalKind::hangup())?),
+        };
+        Ok(Self { interrupt, terminate, hangup })
     }
 
     /// The next one.
     async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            _ = hangup => {}
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
@@ -49,6 +62,14 @@ impl Signals {
             self.next().await;
         }
     }
+}
+
+/// Whether SIGHUP is ignored already: the first bit of the mask that the system shows.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 != 0)
 }
 
 /// Serves until a signal comes, then ends in good order.

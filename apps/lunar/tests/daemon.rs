@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Scratch, Server, assert_exit, json, lunar, run, run_with_input, said};
+use std::process::Stdio;
 
 const ALICE: &str = "iqn.2026-11.org.example:alice";
 const BOB: &str = "iqn.2026-11.org.example:bob";
@@ -85,6 +86,24 @@ fn credentials_belong_to_initiators() {
     assert_eq!(status("discover", ALICE, "find", &find), Some(0));
     assert_eq!(status("discover", ALICE, "alice", &alice), Some(1));
     assert_exit(&run(&["discover", &server.portal()]), 1);
+}
+
+/// Goal: a server whose terminal is closed ends in good order; under `nohup` it stays.
+#[test]
+fn a_closed_terminal_stops_a_server_in_good_order() {
+    let scratch = Scratch::new("hangup");
+    let disk = scratch.path().join("disk.img").display().to_string();
+    let (stopped, _) = Server::start(&[&disk, "--size", "1M"]).stop_by("HUP");
+    assert_exit(&stopped, 0);
+    assert!(said(&stopped).contains("syncing"), "{}", said(&stopped));
+    let mut nohup = std::process::Command::new("nohup");
+    nohup.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    nohup.arg(env!("CARGO_BIN_EXE_lunar")).args(["serve", "--listen", "127.0.0.1:0", &disk]);
+    let server = Server::start_command(nohup);
+    common::signal(server.pid(), "HUP");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_exit(&run(&["info", &server.lun(0)]), 0);
+    assert_exit(&server.stop().0, 0);
 }
 
 /// Goal: a login that is sent elsewhere arrives there; one that goes in circles ends.

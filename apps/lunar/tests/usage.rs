@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Scratch, assert_exit, json, lunar, run, said};
+use common::{Scratch, Server, assert_exit, json, lunar, run, said};
 
 const COMMANDS: [&str; 7] = ["serve", "target", "check", "discover", "info", "read", "write"];
 
@@ -72,6 +72,37 @@ fn wrong_usage_exits_2() {
         assert!(document["error"].as_str().is_some_and(|text| !text.is_empty()), "{arguments:?}");
         assert!(document.get("hint").is_some(), "{arguments:?}");
     }
+}
+
+/// Goal: a program that leaves something out is told what.
+#[test]
+fn what_is_missing_is_named() {
+    let document = json(&run(&["serve", "--json"]));
+    assert!(document["error"].as_str().unwrap().contains("<DEVICE>"), "{document}");
+}
+
+/// Goal: what goes wrong on the disk's side is said with advice. Method: a write to a disk that
+/// takes none, an address that is taken, a file in a directory that is not there.
+#[test]
+fn failures_say_what_to_do() {
+    let scratch = Scratch::new("advice");
+    let disk = scratch.file("disk.img", &[0; 4096]);
+    let server = Server::start(&[&disk, "--read-only"]);
+    let written = common::run_with_input(&["write", &server.lun(0)], b"no");
+    assert_exit(&written, 1);
+    assert!(said(&written).contains("served read-only"), "{}", said(&written));
+    let portal = server.portal();
+    let address = portal.trim_start_matches("iscsi://");
+    for arguments in [
+        &["serve", "mem:1M", "--listen", address][..],
+        &["serve", &format!("{disk}.d/disk.img"), "--size", "1M", "--listen", "127.0.0.1:0"],
+        &["check", "/nowhere/lunar.toml"],
+    ] {
+        let failed = run(&[arguments, &["--json"]].concat());
+        assert_exit(&failed, 1);
+        assert!(json(&failed)["hint"].is_string(), "{arguments:?}: {}", said(&failed));
+    }
+    assert_exit(&server.stop().0, 0);
 }
 
 /// Goal: a secret in a URL is refused with advice and never repeated, wherever the URL stands.

@@ -55,7 +55,10 @@ impl Geometry {
             ));
         }
         if size_bytes == 0 {
-            return refuse("it is empty: a disk has at least one block".into());
+            return refuse(
+                "it is empty: a disk has at least one block (truncate -s 1G FILE makes it longer)"
+                    .into(),
+            );
         }
         if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
             return refuse(format!(

@@ -23,7 +23,10 @@ pub use resolve_chap::check_user;
 /// # Errors
 /// That it cannot be read; else one failure that lists all problems.
 pub fn load(path: &Path) -> Result<Configuration, Failure> {
-    let cannot = |why: String| Failure::new(format!("cannot read {}: {why}", path.display()));
+    let cannot = |why: String| {
+        Failure::new(format!("cannot read {}: {why}", path.display()))
+            .hint("name a configuration: a text file in TOML that may be read")
+    };
     let opened = std::fs::File::open(path).map_err(|error| cannot(error.to_string()))?;
     let mut bytes = Vec::new();
     opened

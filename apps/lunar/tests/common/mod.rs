@@ -158,10 +158,15 @@ impl Server {
     }
 
     /// Sends SIGTERM and waits; returns what it said last and how long it took.
-    pub fn stop(mut self) -> (Output, Duration) {
+    pub fn stop(self) -> (Output, Duration) {
+        self.stop_by("TERM")
+    }
+
+    /// The same with another signal.
+    pub fn stop_by(mut self, name: &str) -> (Output, Duration) {
         let child = self.child.take().unwrap();
         let (start, pid) = (Instant::now(), child.id());
-        signal(pid, "TERM");
+        signal(pid, name);
         let (done, output) = mpsc::channel();
         std::thread::spawn(move || {
             let _ = done.send(child.wait_with_output());
@@ -170,7 +175,7 @@ impl Server {
             Ok(output) => (output.unwrap(), start.elapsed()),
             Err(_) => {
                 signal(pid, "KILL");
-                panic!("the server did not end within {PATIENCE:?} of SIGTERM");
+                panic!("the server did not end within {PATIENCE:?} of SIG{name}");
             }
         }
     }
