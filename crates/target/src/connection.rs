@@ -5,14 +5,15 @@ use crate::join;
 use crate::server::Shared;
 use crate::session::{Mail, Mailbox, Session};
 use crate::tasks::{Finished, Tasks};
+use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use iscsi::connection::target::{CloseReason, ConnectionLimits, Input, Output, TargetConnection};
 use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::{Join, Joined};
 use iscsi::pdu::LoginStatus;
-use iscsi::session::target::ToSession;
+use iscsi::session::target::{ToConnection, ToSession};
 use net::{Outbox, Role};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use wire::{SerialNumber, Time};
 
 type Joining = Pin<Box<dyn Future<Output = Result<(Joined, Arc<Session>), LoginStatus>>>>;
+
+/// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
+const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 
 /// Messages taken from the mailbox in one go.
 const MAIL_BATCH: usize = 64;
@@ -53,6 +57,10 @@ struct Connection {
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
     tasks: Tasks,
+    /// Tasks that the session aborts: task management, no event of the protocol.
+    managed: HashSet<TaskId>,
+    /// Units whose tasks this connection took with it.
+    bereft: Vec<Arc<LogicalUnit>>,
     receiving: Receiving,
     deadline: Option<Time>,
     over: Option<CloseReason>,
@@ -91,6 +99,8 @@ impl Connection {
             joining: None,
             session: None,
             tasks,
+            managed: HashSet::new(),
+            bereft: Vec::new(),
             receiving: Receiving::Nowhere,
             // At once: the machine then starts the time of the login, though nothing arrives.
             deadline: Some(Time::default()),
@@ -106,6 +116,15 @@ impl Connection {
     /// Feeds answers and follows outputs until there are neither.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         while let Some(input) = self.answers.pop_front() {
+            match &input {
+                Input::Session(ToConnection::AbortTask { task, .. }) => {
+                    self.managed.insert(*task);
+                }
+                Input::Done { task, .. } => {
+                    self.managed.remove(task);
+                }
+                _ => {}
+            }
             self.machine.handle(now, input);
             loop {
                 match self.machine.poll() {
@@ -135,13 +154,7 @@ impl Connection {
                     access::visible_targets(&self.shared, name, self.path, only.as_deref());
                 self.answers.push_back(Input::Targets(records));
             }
-            Output::ToSession(message) => {
-                if let Some((session, cid)) = &self.session {
-                    let own = session.hear(&self.shared, *cid, message);
-                    self.take_mail(); // sent before: delivered before
-                    self.answers.extend(own.into_iter().map(Input::Session));
-                }
-            }
+            Output::ToSession(message) => self.tell_session(message),
             Output::Start(task) => {
                 if let Some((session, _)) = &self.session {
                     let step = self.tasks.start(&self.shared, session, task, out.bytes());
@@ -153,11 +166,33 @@ impl Connection {
                     self.answers.extend(self.tasks.run(&self.shared, session, task));
                 }
             }
-            Output::Abort(task) => self.answers.extend(self.tasks.abort(task)),
+            Output::Abort(task) => {
+                if let (Some(unit), false) =
+                    (self.tasks.unit_of(task), self.managed.contains(&task))
+                {
+                    self.bereft.push(Arc::clone(unit));
+                }
+                self.answers.extend(self.tasks.abort(task));
+            }
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::Close(reason) => self.over = Some(reason),
             Output::Wait(_) => {}
         }
+    }
+
+    fn tell_session(&mut self, message: ToSession) {
+        let Some((session, cid)) = &self.session else { return };
+        let closed = message == ToSession::ConnectionClosed;
+        let own = session.hear(&self.shared, *cid, message);
+        if closed {
+            // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
+            // nobody is told.
+            for unit in self.bereft.drain(..) {
+                unit.scsi().raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
+            }
+        }
+        self.take_mail(); // sent before: delivered before
+        self.answers.extend(own.into_iter().map(Input::Session));
     }
 
     fn receive(&mut self, place: Place) {

@@ -54,6 +54,7 @@ pub(crate) struct Tasks {
 }
 
 struct Running {
+    unit: Option<Arc<LogicalUnit>>,
     /// The read data it may hold.
     read_bytes: usize,
     abort: AbortSignal,
@@ -256,18 +257,28 @@ impl Tasks {
         planned: Planned,
         data: Bytes,
     ) -> Option<Input> {
-        let read_bytes = read_bytes(&planned);
+        let (unit, read_bytes) = (planned.unit.clone(), read_bytes(&planned));
         let abort = AbortSignal::default();
         let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };
         let mut future = perform(by, abort.clone(), task, planned, data).boxed_local();
         if let Some(ran) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
-        self.running.insert(task, Running { read_bytes, abort, aborted: false });
+        self.running.insert(task, Running { unit, read_bytes, abort, aborted: false });
         self.read_bytes += read_bytes;
         self.futures.push(future);
         self.unpolled = true;
         None
+    }
+
+    /// The unit of a task that was started and is not over.
+    pub(crate) fn unit_of(&self, task: TaskId) -> Option<&Arc<LogicalUnit>> {
+        let deferred =
+            || self.deferred.iter().find(|(id, _)| *id == task).map(|(_, planned)| planned);
+        match self.running.get(&task) {
+            Some(running) => running.unit.as_ref(),
+            None => self.waiting.get(&task).or_else(deferred)?.unit.as_ref(),
+        }
     }
 
     /// Aborts a task: at once if it does not run or only waits or reads, else when it ends by

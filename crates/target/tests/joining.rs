@@ -58,6 +58,14 @@ fn a_connection_takes_the_place_of_another() {
     second.cmd_sn = first.cmd_sn;
     assert_eq!(join(&mut second, 1, tsih, 1), (0, tsih));
     first.wait_until_closed(PATIENCE).unwrap();
+    // RFC 7143 §11.14.5: the read that ended with its connection is told, once.
+    let ready = second.command(0x80, &[0; 6], 0);
+    second.send(&ready).unwrap();
+    let sense = answer_to(&mut second, ready.u32_at(16)).data;
+    assert_eq!((sense[4] & 0x0f, sense[14], sense[15]), (6, 0x47, 0x7f), "{sense:02x?}");
+    let ready = second.command(0x80, &[0; 6], 0);
+    second.send(&ready).unwrap();
+    assert_eq!(answer_to(&mut second, ready.u32_at(16)).header[3], 0, "GOOD");
     second.read_block(0).unwrap();
     let mut third = Raw::connect(&rig.address).unwrap();
     third.cmd_sn = second.cmd_sn;
