@@ -88,7 +88,9 @@ impl From<target::Error> for Failure {
 impl From<block::Error> for Failure {
     fn from(error: block::Error) -> Self {
         let hint = match error.kind {
-            block::ErrorKind::ReadOnly => Some("the disk takes no writes: it is served read-only"),
+            block::ErrorKind::ReadOnly => {
+                Some("it is served read-only, or an initiator has write-protected it (SWP)")
+            }
             block::ErrorKind::NoSpace => {
                 Some("make room on the file system that holds the disk, then try again")
             }

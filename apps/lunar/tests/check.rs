@@ -262,3 +262,16 @@ fn any_text_is_judged() {
         assert_exit(&run(&["check", &file]), 1);
     }
 }
+
+/// Goal: the configuration that the README shows is one.
+#[test]
+fn the_readme_shows_a_valid_configuration() {
+    let readme = include_str!("../../../README.md");
+    let (_, rest) = readme.split_once("```toml\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let scratch = Scratch::new("readme");
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let checked = run(&["check", &file, "--json"]);
+    assert_exit(&checked, 0);
+    assert_eq!((&json(&checked)["targets"], &json(&checked)["luns"]), (&1.into(), &1.into()));
+}
