@@ -89,6 +89,12 @@ pub struct BlockUnit {
     keeps_state: bool,
 }
 
+/// The reservations as they were before a command, in case its outcome cannot be saved.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    reservations: Reservations,
+}
+
 /// What the unit knows of one nexus.
 #[derive(Debug)]
 struct Nexus {
@@ -108,6 +114,20 @@ impl BlockUnit {
             modes: ModePages::default(),
             reservations: Reservations::new(false),
             keeps_state: false,
+        }
+    }
+
+    /// To be taken before a command that may change the reservations.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { reservations: self.reservations.clone() }
+    }
+
+    /// Takes a change back that could not be saved: what was answered with an error must not hold.
+    /// `after` is the [`persistent_state`](Self::persistent_state) the change led to; if somebody
+    /// has changed it since, theirs stands.
+    pub fn roll_back(&mut self, before: Checkpoint, after: &[u8]) {
+        if self.persistent_state() == after {
+            self.reservations = before.reservations;
         }
     }
 

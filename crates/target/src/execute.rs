@@ -8,10 +8,13 @@ use bytes::Bytes;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan};
 use scsi::sense::{Sense, SenseKey};
 use scsi::unit::lba_status_reply;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Long operations go on in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
+/// Between two lines of the log about failing devices.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a plan ended.
 #[derive(Debug)]
@@ -323,6 +326,7 @@ fn write_failed(error: block::Error) -> Sense {
 }
 
 fn device_failed(error: &block::Error, medium_code: u16) -> Sense {
+    complain(error);
     let lba = error.range.map(|range| range.lba);
     match error.kind {
         // LOGICAL BLOCK ADDRESS OUT OF RANGE
@@ -333,11 +337,24 @@ fn device_failed(error: &block::Error, medium_code: u16) -> Sense {
         ErrorKind::NoSpace => sense(SenseKey::DATA_PROTECT, 0x2707, lba),
         // LOGICAL UNIT COMMUNICATION FAILURE
         ErrorKind::Disconnected => sense(SenseKey::HARDWARE_ERROR, 0x0800, None),
-        _ => {
-            tracing::error!(%error, source = ?error.source, "the device failed");
-            sense(SenseKey::MEDIUM_ERROR, medium_code, lba)
-        }
+        _ => sense(SenseKey::MEDIUM_ERROR, medium_code, lba),
     }
+}
+
+/// Says what the device said, in the operator's log; at most one line a second, for on a broken disk
+/// every command fails.
+fn complain(error: &block::Error) {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    if matches!(error.kind, ErrorKind::OutOfRange | ErrorKind::ReadOnly) {
+        return; // the initiator's doing
+    }
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_some_and(|last| last.elapsed() < COMPLAINT_INTERVAL) {
+        return;
+    }
+    *last = Some(Instant::now());
+    let why = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
+    tracing::error!("{error}{why} (the initiator is told; at most one such line a second)");
 }
 
 #[cfg(test)]

@@ -374,8 +374,15 @@ async fn on_unit(
     abort: AbortSignal,
 ) -> Ending {
     let By { shared, session } = by;
+    let mut change = None;
     if let Plan::Parameters { parked, .. } = plan {
-        let resumed = unit.scsi().resume(session.nexus, &session.context(), parked, &data);
+        let resumed = {
+            let mut scsi = unit.scsi();
+            let before = scsi.checkpoint();
+            let resumed = scsi.resume(session.nexus, &session.context(), parked, &data);
+            change = Some((before, scsi.persistent_state()));
+            resumed
+        };
         plan = match resumed {
             Ok(plan) => plan,
             Err(Refusal::Check(sense)) => return Ending::Check(sense),
@@ -388,7 +395,12 @@ async fn on_unit(
         manage::abort_tasks_of(shared, session, unit, &nexuses).await;
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }
-    execute(Arc::clone(unit), plan, data, abort).await
+    let saves = plan == Plan::SaveState;
+    let ending = execute(Arc::clone(unit), plan, data, abort).await;
+    if let (true, Ending::Check(_), Some((before, after))) = (saves, &ending, change) {
+        unit.scsi().roll_back(before, &after);
+    }
+    ending
 }
 
 fn outcome(ran: Ran) -> Outcome {

@@ -266,4 +266,19 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(!register(&open(None), 1));
     }
+
+    /// Goal: a registration that could not be saved does not hold either, unless another change
+    /// came after it.
+    #[test]
+    fn a_change_that_is_not_saved_is_taken_back() {
+        let directory = std::env::temp_dir().join(format!("lunar-undo-{}", std::process::id()));
+        let unit = open(Some(directory));
+        let before = unit.scsi().checkpoint();
+        assert!(register(&unit, 0xabcd));
+        let after = unit.scsi().persistent_state();
+        unit.scsi().roll_back(before.clone(), b"something else");
+        assert_eq!(keys(&unit), 0xabcd_u64.to_be_bytes());
+        unit.scsi().roll_back(before, &after);
+        assert!(keys(&unit).is_empty());
+    }
 }
