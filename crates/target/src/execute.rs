@@ -341,8 +341,8 @@ fn device_failed(error: &block::Error, medium_code: u16) -> Sense {
     }
 }
 
-/// Says what the device said, in the operator's log; at most one line a second, for on a broken disk
-/// every command fails.
+/// Says what the device said, in the operator's log; at most one line a second, for on a broken
+/// disk every command fails.
 fn complain(error: &block::Error) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     if matches!(error.kind, ErrorKind::OutOfRange | ErrorKind::ReadOnly) {
