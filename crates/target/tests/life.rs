@@ -318,3 +318,49 @@ fn a_hanging_disk_does_not_hold_the_end() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Goal: nothing that one initiator wrote shows in what another is told: buffers are used again.
+/// Method: the pool is filled with a mark; then every kind of data-in is asked for, with long
+/// allocation lengths, and blocks that nobody has written are read.
+#[test]
+fn buffers_used_again_show_nothing() {
+    const MARK: u8 = 0xa5;
+    let rig = Rig::new();
+    let mut writer = rig.log_in(1);
+    for round in 0..8 {
+        writer.write_blocks(1000 + round * 64, &[MARK; 64 * 512]).unwrap();
+        assert!(writer.read_blocks(1000, 64).unwrap().iter().all(|byte| *byte == MARK));
+    }
+    let mut other = rig.log_in(2);
+    let mut told = Vec::new();
+    for page in 0..=255 {
+        told.push(other.execute(&[0x12, 1, page, 0xff, 0xff, 0], 0xffff).unwrap().1);
+        told.push(other.execute(&[0x1a, 0, page, 0, 0xff, 0], 0xff).unwrap().1);
+    }
+    let mut report = [0; 12];
+    for operation in [0xa0, 0xa3] {
+        report[0] = operation;
+        report[1] = if operation == 0xa3 { 0x0c } else { 0 };
+        report[8] = 0xff; // an allocation length of 65,280 bytes
+        told.push(other.execute(&report, 0xff00).unwrap().1);
+    }
+    for action in [0x10, 0x12] {
+        let mut service = [0; 16];
+        (service[0], service[1], service[12]) = (0x9e, action, 0xff);
+        told.push(other.execute(&service, 0xff00).unwrap().1);
+    }
+    for keys in 0..4 {
+        told.push(other.execute(&[0x5e, keys, 0, 0, 0, 0, 0, 0xff, 0, 0], 0xff00).unwrap().1);
+    }
+    for blocks in [1, 7, 64, 255] {
+        let blank = other.read_blocks(20_000, blocks).unwrap();
+        assert!(blank.iter().all(|byte| *byte == 0), "{blocks} blocks that nobody wrote");
+    }
+    assert!(told.iter().any(|data| data.len() > 30), "there is something to look at");
+    for data in told {
+        assert!(!data.windows(4).any(|four| four == [MARK; 4]), "{data:02x?}");
+    }
+    log_out(writer);
+    log_out(other);
+    rig.ends_well();
+}
