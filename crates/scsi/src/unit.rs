@@ -46,6 +46,25 @@ pub struct UnitOptions {
     pub write_back: bool,
 }
 
+impl Default for UnitOptions {
+    /// A writable, thick, fixed disk of one block of 512 bytes that writes through.
+    fn default() -> Self {
+        Self {
+            uuid: [0; 16],
+            product: String::new(),
+            block_bytes: 512,
+            block_count: 1,
+            physical_block_bytes: 512,
+            transfer_blocks_max: 16_384,
+            optimal_transfer_blocks: 2048,
+            unmap_granularity_blocks: None,
+            read_only: false,
+            removable: false,
+            write_back: false,
+        }
+    }
+}
+
 /// Who is at the other end of a nexus; persistent reservations name it.
 #[derive(Clone, Debug, Eq, PartialEq, Ord, PartialOrd)]
 pub struct InitiatorPort {
@@ -73,6 +92,20 @@ pub struct Context<'a> {
     pub luns: &'a [Lun],
     /// The port it came through.
     pub port: &'a TargetPort,
+    /// All ports of the target, that one included, ordered by their relative identifiers.
+    pub ports: &'a [TargetPort],
+    /// iSCSIProtocolLevel of the session, RFC 7144 §7.1.1: 1, or 2.
+    pub protocol_level: u16,
+    /// The time of day, in milliseconds since 1970-01-01 00:00 UTC.
+    pub now_milliseconds: u64,
+}
+
+impl<'a> Context<'a> {
+    /// A session of level 1 on a target with one port, at the beginning of time.
+    pub fn new(luns: &'a [Lun], port: &'a TargetPort) -> Self {
+        let ports = core::slice::from_ref(port);
+        Self { luns, port, ports, protocol_level: 1, now_milliseconds: 0 }
+    }
 }
 
 /// Extents as [`MapStatus`](crate::plan::Plan::MapStatus) found them.

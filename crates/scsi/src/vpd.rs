@@ -317,9 +317,7 @@ pub(crate) mod tests {
             transfer_blocks_max: 16_384,
             optimal_transfer_blocks: 2048,
             unmap_granularity_blocks: Some(8),
-            read_only: false,
-            removable: false,
-            write_back: false,
+            ..UnitOptions::default()
         }
     }
 

@@ -75,9 +75,7 @@ impl Bench {
             transfer_blocks_max: 2048,
             optimal_transfer_blocks: 128,
             unmap_granularity_blocks: Some(8),
-            read_only: false,
-            removable: false,
-            write_back: false,
+            ..UnitOptions::default()
         });
         unit.keep_state();
         if !state.is_empty() {
@@ -105,7 +103,7 @@ impl Bench {
     fn run(&mut self, number: u8, cdb: &[u8], data: &[u8]) -> Answer {
         let nexus = self.nexuses[usize::from(number)];
         let port = port();
-        let context = Context { luns: &[], port: &port };
+        let context = Context::new(&[], &port);
         let plan = match self.unit.plan(nexus, &context, cdb)? {
             Plan::Parameters { bytes, parked } => {
                 assert_eq!(bytes as usize, data.len());
@@ -300,7 +298,7 @@ fn preempt_and_abort_names_the_victims() {
             bench.log_out(ONE);
         }
         let port = port();
-        let context = Context { luns: &[], port: &port };
+        let context = Context::new(&[], &port);
         let two = bench.nexuses[2];
         let Ok(Plan::Parameters { parked, .. }) = bench.unit.plan(two, &context, &cdb) else {
             panic!("it wants its parameters");

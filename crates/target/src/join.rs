@@ -90,8 +90,16 @@ fn insert(
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
     let max_connections = join.session.max_connections;
     let nexus = scsi::plan::NexusId(shared.next_id());
-    let session =
-        Session::new(SessionParts { key, tsih, nexus, luns, max_connections, port, machine });
+    let session = Session::new(SessionParts {
+        key,
+        tsih,
+        nexus,
+        luns,
+        max_connections,
+        ports: std::slice::from_ref(&port).to_vec(),
+        port,
+        machine,
+    });
     sessions.insert(Arc::clone(&session));
     tracing::info!(
         initiator = session.key.initiator_name,

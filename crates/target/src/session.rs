@@ -11,6 +11,7 @@ use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 use wire::{Lun, LunForm};
@@ -62,6 +63,7 @@ pub(crate) struct Session {
     pub(crate) max_connections: u16,
     lun_list: Vec<Lun>,
     port: TargetPort,
+    ports: Vec<TargetPort>,
     machine: Mutex<TargetSession>,
     mailboxes: Mutex<HashMap<u16, Mailbox>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
@@ -76,6 +78,8 @@ pub(crate) struct SessionParts {
     pub(crate) luns: BTreeMap<u16, Arc<LogicalUnit>>,
     pub(crate) max_connections: u16,
     pub(crate) port: TargetPort,
+    /// All of the target, that one included.
+    pub(crate) ports: Vec<TargetPort>,
     pub(crate) machine: TargetSession,
 }
 
@@ -90,6 +94,7 @@ impl Session {
             luns: parts.luns,
             max_connections: parts.max_connections,
             port: parts.port,
+            ports: parts.ports,
             machine: Mutex::new(parts.machine),
             mailboxes: Mutex::default(),
             aborts: Mutex::default(),
@@ -128,7 +133,11 @@ impl Session {
 
     /// What the planner may know.
     pub(crate) fn context(&self) -> Context<'_> {
-        Context { luns: &self.lun_list, port: &self.port }
+        Context {
+            ports: &self.ports,
+            now_milliseconds: milliseconds_since_1970(),
+            ..Context::new(&self.lun_list, &self.port)
+        }
     }
 
     /// What its leading connection negotiated; holds for all of them.
@@ -282,6 +291,11 @@ impl Session {
             "session ended"
         );
     }
+}
+
+fn milliseconds_since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -52,6 +52,23 @@ pub struct LogicalUnitOptions {
     pub state: Option<PathBuf>,
 }
 
+impl LogicalUnitOptions {
+    /// A fixed disk that writes through, thin where the device is sparse, whose reservations are
+    /// lost with the process.
+    pub fn new(uuid: uuid::Uuid, device: Arc<dyn BlockDevice>) -> Self {
+        Self {
+            uuid,
+            device,
+            cache: CacheMode::WriteThrough,
+            thin: true,
+            read_only: false,
+            removable: false,
+            transfer_bytes: crate::options::Limits::default().transfer_bytes,
+            state: None,
+        }
+    }
+}
+
 /// A unit that LUNs of one or more targets show.
 #[derive(Debug)]
 pub struct LogicalUnit {
@@ -192,23 +209,18 @@ mod tests {
     use scsi::unit::{Context, InitiatorPort, TargetPort};
 
     fn open(state: Option<PathBuf>) -> Arc<LogicalUnit> {
-        LogicalUnit::open(LogicalUnitOptions {
-            uuid: uuid::Uuid::from_u128(7),
-            device: Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()),
-            cache: CacheMode::WriteThrough,
-            thin: true,
-            read_only: false,
-            removable: false,
-            transfer_bytes: 8 << 20,
-            state,
-        })
-        .unwrap()
+        LogicalUnit::open(LogicalUnitOptions { state, ..seven() }).unwrap()
+    }
+
+    fn seven() -> LogicalUnitOptions {
+        let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device)
     }
 
     /// PERSISTENT RESERVE OUT REGISTER of `key` with APTPL; whether the state is to be saved.
     fn register(unit: &Arc<LogicalUnit>, key: u64) -> bool {
         let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
-        let context = Context { luns: &[], port: &port };
+        let context = Context::new(&[], &port);
         let initiator = InitiatorPort { name: "iqn.i".into(), isid: [0; 6] };
         let mut scsi = unit.scsi();
         scsi.attach(NexusId(1), initiator, port.clone());
@@ -229,7 +241,7 @@ mod tests {
 
     fn keys(unit: &Arc<LogicalUnit>) -> Vec<u8> {
         let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
-        let context = Context { luns: &[], port: &port };
+        let context = Context::new(&[], &port);
         let initiator = InitiatorPort { name: "iqn.other".into(), isid: [1; 6] };
         let mut scsi = unit.scsi();
         scsi.attach(NexusId(2), initiator, port.clone());
@@ -252,16 +264,8 @@ mod tests {
         drop(unit);
         assert_eq!(keys(&open(Some(directory.clone()))), 0xabcd_u64.to_be_bytes());
         std::fs::write(directory.join("scsi-state"), b"not ours").unwrap();
-        let failed = LogicalUnit::open(LogicalUnitOptions {
-            device: Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()),
-            state: Some(directory.clone()),
-            uuid: uuid::Uuid::from_u128(7),
-            cache: CacheMode::WriteThrough,
-            thin: true,
-            read_only: false,
-            removable: false,
-            transfer_bytes: 8 << 20,
-        });
+        let failed =
+            LogicalUnit::open(LogicalUnitOptions { state: Some(directory.clone()), ..seven() });
         assert!(failed.unwrap_err().to_string().contains("move the file away"));
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(!register(&open(None), 1));

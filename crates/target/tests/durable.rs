@@ -87,14 +87,9 @@ fn rig(cache: CacheMode, sparse: bool) -> (Rig, Arc<Volatile>) {
     let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
     let device = Arc::new(Volatile { memory, dirty: AtomicBool::new(false), sparse });
     let unit = LogicalUnit::open(LogicalUnitOptions {
-        uuid: uuid::Uuid::from_u128(1),
-        device: Arc::<Volatile>::clone(&device),
         cache,
         thin: sparse,
-        read_only: false,
-        removable: false,
-        transfer_bytes: 8 << 20,
-        state: None,
+        ..LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Volatile>::clone(&device))
     });
     let rig = Rig::with(|options| options.targets = vec![target(TARGET, unit.unwrap())]);
     (rig, device)

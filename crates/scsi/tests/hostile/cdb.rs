@@ -25,7 +25,7 @@ pub fn run(input: &[u8]) {
         unit.attach(NexusId(u64::from(number)), initiator, port.clone());
     }
     let luns = [Lun::new(0), Lun::new(3)];
-    let context = Context { luns: &luns, port: &port };
+    let context = Context::new(&luns, &port);
     while let Some((command, after)) = rest.split_at_checked(CDB_BYTES + 2) {
         let nexus = NexusId(u64::from(command[0] & 1));
         let cdb = &command[1..=CDB_BYTES];
@@ -56,7 +56,6 @@ fn unit(choice: u8) -> BlockUnit {
     let bit = |number: u8| choice & (1 << number) != 0;
     let mut unit = BlockUnit::new(UnitOptions {
         uuid: [0x5a; 16],
-        product: "DISK".into(),
         block_bytes: BLOCK_BYTES,
         block_count: if bit(6) { 1 } else { BLOCKS },
         physical_block_bytes: if bit(0) { 4096 } else { BLOCK_BYTES },
@@ -66,6 +65,7 @@ fn unit(choice: u8) -> BlockUnit {
         read_only: bit(2),
         removable: bit(3),
         write_back: bit(4),
+        ..UnitOptions::default()
     });
     if bit(5) {
         unit.keep_state();

@@ -8,7 +8,7 @@ use wire::Lun;
 
 fn run(lun: Lun, cdb: &[u8]) -> Result<Plan, Refusal> {
     let port = port();
-    absent_unit_plan(lun, &Context { luns: &[Lun::new(0), Lun::new(2)], port: &port }, cdb)
+    absent_unit_plan(lun, &Context::new(&[Lun::new(0), Lun::new(2)], &port), cdb)
 }
 
 fn reply(lun: Lun, cdb: &[u8]) -> Vec<u8> {

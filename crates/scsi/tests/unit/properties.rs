@@ -103,7 +103,7 @@ proptest! {
             let plan = bench.run(nexus, cdb);
             if let Ok(Plan::Parameters { parked, .. }) = plan {
                 let port = crate::support::port();
-                let context = Context { luns: &bench.luns, port: &port };
+                let context = Context::new(&bench.luns, &port);
                 if let Ok(plan) = bench.unit.resume(nexus, &context, parked, &list) {
                     check(&unit, &plan);
                 }
@@ -123,7 +123,7 @@ proptest! {
     ) {
         let mut bench = Bench::thin();
         let port = crate::support::port();
-        let context = Context { luns: &bench.luns, port: &port };
+        let context = Context::new(&bench.luns, &port);
         if let Ok(plan) = bench.unit.resume(A, &context, Parked { cdb }, &list) {
             check(&options(), &plan);
         }
@@ -133,7 +133,8 @@ proptest! {
     #[test]
     fn any_cdb_is_judged_without_a_unit(cdb in cdbs(), lun in any::<[u8; 8]>()) {
         let port = crate::support::port();
-        let context = Context { luns: &[Lun::new(0)], port: &port };
+        let luns = [Lun::new(0)];
+        let context = Context::new(&luns, &port);
         for lun in [Lun(lun), Lun::REPORT_LUNS] {
             if let Ok(plan) = absent_unit_plan(lun, &context, &cdb) {
                 check(&options(), &plan);

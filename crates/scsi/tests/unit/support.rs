@@ -20,9 +20,8 @@ pub fn options() -> UnitOptions {
         transfer_blocks_max: 4096,
         optimal_transfer_blocks: 256,
         unmap_granularity_blocks: Some(8),
-        read_only: false,
-        removable: false,
         write_back: true,
+        ..UnitOptions::default()
     }
 }
 
@@ -69,7 +68,7 @@ impl Bench {
     }
 
     pub fn run(&mut self, nexus: NexusId, cdb: &[u8]) -> Result<Plan, Refusal> {
-        let context = Context { luns: &self.luns, port: &self.port };
+        let context = Context::new(&self.luns, &self.port);
         self.unit.plan(nexus, &context, cdb)
     }
 
@@ -108,7 +107,7 @@ impl Bench {
         match self.run(nexus, cdb)? {
             Plan::Parameters { bytes, parked } => {
                 assert_eq!(bytes as usize, list.len(), "the list is as long as the CDB says");
-                let context = Context { luns: &self.luns, port: &self.port };
+                let context = Context::new(&self.luns, &self.port);
                 self.unit.resume(nexus, &context, parked, list)
             }
             other => panic!("{cdb:02x?} wants no list: {other:x?}"),

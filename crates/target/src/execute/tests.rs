@@ -1,24 +1,14 @@
 //! Plans run on a disk in memory, against what the standard says they leave behind.
 
 use super::*;
-use crate::unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
+use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use block::MemoryDevice;
 
 const BLOCKS: u64 = 64;
 
 fn unit() -> Arc<LogicalUnit> {
     let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
-    LogicalUnit::open(LogicalUnitOptions {
-        uuid: uuid::Uuid::from_u128(1),
-        device: Arc::new(device),
-        cache: CacheMode::WriteThrough,
-        thin: true,
-        read_only: false,
-        removable: false,
-        transfer_bytes: 8 << 20,
-        state: None,
-    })
-    .unwrap()
+    LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device))).unwrap()
 }
 
 fn range(lba: u64, count: u64) -> LbaRange {

@@ -10,8 +10,8 @@ use raw::{Answer, Pdu, Raw, opcode};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use target::{
-    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
-    ServerOptions, TargetOptions,
+    Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
+    TargetOptions,
 };
 
 pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:life";
@@ -99,17 +99,7 @@ impl Rig {
 
 /// A unit of `device`.
 pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
-    LogicalUnit::open(LogicalUnitOptions {
-        uuid: uuid::Uuid::from_u128(1),
-        device,
-        cache: CacheMode::WriteThrough,
-        thin: true,
-        read_only: false,
-        removable: false,
-        transfer_bytes: 8 << 20,
-        state: None,
-    })
-    .unwrap()
+    LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
 }
 
 /// A target open to all that shows `unit` as LUN 0.
