@@ -7,10 +7,10 @@ FUZZ_SECONDS ?= 60
 SOAK_SEEDS ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit interop doc soak fuzz conformance interop-kernel
+.PHONY: help run test check lint unit interop doc soak fuzz conformance conformance-tables interop-kernel
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 	@scripts/setup build
@@ -35,6 +35,7 @@ lint: ## rustfmt and clippy
 
 unit: ## Unit and property tests, the rules of the house
 	$(CARGO) test --locked --workspace --exclude interop
+	$(CARGO) test --locked -p interop --lib
 
 interop: ## Real peers against the release build: libiscsi, QEMU, tgt
 	$(CARGO) build --release --locked -p lunar
@@ -53,6 +54,9 @@ fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60)
 conformance: ## Run the libiscsi suite and write CONFORMANCE.md
 	@scripts/setup test
 	$(CARGO) run --locked -p interop -- conformance
+
+conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code alone
+	$(CARGO) run --locked -p interop -- conformance-tables
 
 interop-kernel: ## A Debian 6.1 kernel in a QEMU guest logs in, makes a file system, checks it
 	@scripts/setup kernel

@@ -3,18 +3,9 @@
 use crate::lunar::Lunar;
 use crate::scratch::Scratch;
 use crate::suite::{Outcome, Subject, TestResult};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-
-/// The part that a run of the suite writes.
-pub const SUITE: &str = "libiscsi";
-/// The part that the command table writes.
-pub const COMMANDS: &str = "commands";
-
-fn marks(part: &str) -> (String, String) {
-    (format!("<!-- {part}: begin -->"), format!("<!-- {part}: end -->"))
-}
 
 /// Tests that no correct target passes cleanly, with the outcome a correct target gets: suite,
 /// test, outcome. CONFORMANCE.md says why, for each. Everything else has to pass or be skipped.
@@ -163,27 +154,6 @@ pub fn worse_than(committed: &str, results: &[TestResult]) -> Vec<String> {
     worse
 }
 
-/// A part of CONFORMANCE.md that is not written by hand.
-///
-/// # Errors
-/// The marks are not there.
-pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
-    let (begin, end) = marks(part);
-    let from = document.find(&begin).with_context(|| format!("no line {begin}"))? + begin.len();
-    let to = document.find(&end).with_context(|| format!("no line {end}"))?;
-    document.get(from..to).context("the marks are in the wrong order")
-}
-
-/// The document with that part replaced.
-///
-/// # Errors
-/// The marks are not there.
-pub fn with_section(document: &str, part: &str, text: &str) -> Result<String> {
-    let old = section(document, part)?;
-    let at = old.as_ptr() as usize - document.as_ptr() as usize;
-    Ok(format!("{}\n{text}{}", &document[..at], &document[at + old.len()..]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,12 +172,7 @@ mod tests {
             result("Three-X", Outcome::Skipped, "a | b — c"),
             result("Four", Outcome::Failed, "x: y"),
         ];
-        let (begin, end) = marks(SUITE);
-        let document = format!("top\n{begin}\nold\n{end}\nend\n");
-        let document = with_section(&document, SUITE, &table(&results))?;
-        assert!(document.starts_with("top\n") && document.ends_with("end\n"));
-        let committed = section(&document, SUITE)?;
-        assert!(!committed.contains("old"));
+        let committed = &table(&results);
         assert_eq!(worse_than(committed, &results), Vec::<String>::new());
         results[3].outcome = Outcome::Passed;
         assert_eq!(worse_than(committed, &results), Vec::<String>::new());
@@ -218,14 +183,6 @@ mod tests {
             "SCSI.A.Three-X: was skip, now soft: a | b — c",
         ];
         assert_eq!(worse_than(committed, &results), expected);
-        Ok(())
-    }
-
-    /// Goal: CONFORMANCE.md lists the commands as the code has them; `make conformance` writes it.
-    #[test]
-    fn the_command_table_is_the_code_s() -> Result<()> {
-        let document = include_str!("../../CONFORMANCE.md");
-        assert_eq!(section(document, COMMANDS)?.trim(), scsi::commands::markdown().trim());
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! leaves nothing behind.
 
 pub mod conformance;
+pub mod document;
 pub mod lunar;
 pub mod process;
 pub mod raw;

@@ -1,7 +1,8 @@
 //! The libiscsi suite against `lunar serve`, compared with the table in CONFORMANCE.md.
 
-use anyhow::{Context, Result, ensure};
-use interop::conformance::{SUITE, ThinDisk, section, table, totals, unclean, worse_than};
+use anyhow::{Result, ensure};
+use interop::conformance::{ThinDisk, table, totals, unclean, worse_than};
+use interop::document::{SUITE, committed, section};
 use interop::suite::{Outcome, run_all};
 
 /// What a run on one thin disk has to reach.
@@ -12,8 +13,7 @@ const PASSED_MIN: usize = 170;
 /// Method: every suite once, in a process of its own, on one thin 512e LUN.
 #[test]
 fn no_worse_than_the_committed_table() -> Result<()> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../CONFORMANCE.md");
-    let document = std::fs::read_to_string(path).context("reading CONFORMANCE.md")?;
+    let document = committed()?;
     let committed = section(&document, SUITE)?;
     let results = run_all(&mut ThinDisk::start()?)?;
     let table = table(&results);

@@ -65,7 +65,7 @@ pub enum Medium {
     Writable,
 }
 
-/// Which units have the command.
+/// Which units have a command or a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Offered {
     /// All.
@@ -74,6 +74,17 @@ pub enum Offered {
     Thin,
     /// Those with a removable medium.
     Removable,
+}
+
+impl Offered {
+    /// Whether a unit is one of them.
+    pub fn includes(self, options: &UnitOptions) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Thin => options.unmap_granularity_blocks.is_some(),
+            Self::Removable => options.removable,
+        }
+    }
 }
 
 impl core::fmt::Display for Offered {
@@ -144,11 +155,7 @@ impl Command {
 
     /// Whether a unit of these options has it.
     pub fn is_offered(&self, options: &UnitOptions) -> bool {
-        match self.offered {
-            Offered::Always => true,
-            Offered::Thin => options.unmap_granularity_blocks.is_some(),
-            Offered::Removable => options.removable,
-        }
+        self.offered.includes(options)
     }
 
     pub(crate) fn plan(

@@ -6,6 +6,8 @@
 
 use crate::sense::{Sense, SenseFormat};
 use crate::unit::UnitOptions;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -57,10 +59,12 @@ impl SelectRequest {
     }
 }
 
-/// One page: its bytes behind code and length, which of their bits can change, and what it means
-/// to have changed them.
+/// One page: its name and section in the standard, its bytes behind code and length, which of
+/// their bits can change, and what it means to have changed them.
 struct Page {
     code: u8,
+    name: &'static str,
+    standard: &'static str,
     current: fn(&ModePages, &UnitOptions) -> Vec<u8>,
     /// Ones where bits can change; shorter than the page where the rest cannot.
     changeable: &'static [u8],
@@ -69,11 +73,54 @@ struct Page {
 
 /// Every page, in ascending order. None has subpages.
 const PAGES: &[Page] = &[
-    Page { code: 0x01, current: error_recovery, changeable: &[], apply: nothing },
-    Page { code: 0x08, current: caching, changeable: &[], apply: nothing },
-    Page { code: 0x0a, current: control, changeable: &[D_SENSE, 0, SWP], apply: apply_control },
-    Page { code: 0x1c, current: informational_exceptions, changeable: &[], apply: nothing },
+    Page {
+        code: 0x01,
+        name: "Read-Write Error Recovery",
+        standard: "SBC-3 §6.4.7",
+        current: error_recovery,
+        changeable: &[],
+        apply: nothing,
+    },
+    Page {
+        code: 0x08,
+        name: "Caching",
+        standard: "SBC-3 §6.4.5",
+        current: caching,
+        changeable: &[],
+        apply: nothing,
+    },
+    Page {
+        code: 0x0a,
+        name: "Control",
+        standard: "SPC-4 §7.5.8",
+        current: control,
+        changeable: &[D_SENSE, 0, SWP],
+        apply: apply_control,
+    },
+    Page {
+        code: 0x1c,
+        name: "Informational Exceptions Control",
+        standard: "SPC-4 §7.5.13",
+        current: informational_exceptions,
+        changeable: &[],
+        apply: nothing,
+    },
 ];
+
+/// The pages as Markdown, for CONFORMANCE.md: one row a page, with the bits that MODE SELECT
+/// changes.
+pub fn markdown() -> String {
+    let mut text = String::from("| Code | Page | Standard | Changeable |\n|---|---|---|---|\n");
+    for Page { code, name, standard, changeable, .. } in PAGES {
+        let mut bits = String::new();
+        for (at, mask) in changeable.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            let comma = if bits.is_empty() { "" } else { ", " };
+            bits.push_str(&format!("{comma}byte {}: `{mask:02x}`", at + 2));
+        }
+        text.push_str(&format!("| {code:02x} | {name} | {standard} | {bits} |\n"));
+    }
+    text
+}
 
 const ALL_PAGES: u8 = 0x3f;
 const ALL_SUBPAGES: u8 = 0xff;
@@ -356,6 +403,17 @@ mod tests {
 
     fn sense(request: SenseRequest) -> Vec<u8> {
         ModePages::default().sense(&options(), request).unwrap()
+    }
+
+    /// Goal: the list for CONFORMANCE.md has every page, in order, with the bits that can change.
+    #[test]
+    fn the_pages_as_text() {
+        let text = markdown();
+        assert_eq!(text.lines().count(), PAGES.len() + 2);
+        assert!(text.lines().all(|line| line.matches('|').count() == 5), "{text}");
+        assert!(PAGES.is_sorted_by_key(|page| page.code));
+        let control = "| 0a | Control | SPC-4 §7.5.8 | byte 2: `04`, byte 4: `08` |";
+        assert!(text.lines().any(|line| line == control), "{text}");
     }
 
     #[test]

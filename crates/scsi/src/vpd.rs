@@ -1,5 +1,6 @@
 //! Vital product data: who a unit is and what it can do. SPC-4 §7.8, SBC-3 §6.5.
 
+use crate::commands::Offered::{self, Always, Thin};
 use crate::inquiry::VENDOR;
 use crate::sense::Sense;
 use crate::unit::{TargetPort, UnitOptions};
@@ -25,23 +26,53 @@ pub const TARGET_PORT_GROUP: u16 = 1;
 /// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
 const NAME_BYTES_MAX: usize = 223;
 
-/// One page: its code, whether a unit has it, and its bytes behind the four of the header.
+/// One page: its code, its name and section in the standard, the units that have it, and its
+/// bytes behind the four of the header.
 struct Page {
     code: u8,
-    applies: fn(&UnitOptions) -> bool,
+    name: &'static str,
+    standard: &'static str,
+    offered: Offered,
     body: fn(&UnitOptions, &TargetPort) -> Vec<u8>,
 }
 
-/// Every page, in ascending order; page 00h is made from this list.
+impl Page {
+    const fn new(
+        code: u8,
+        name: &'static str,
+        standard: &'static str,
+        offered: Offered,
+        body: fn(&UnitOptions, &TargetPort) -> Vec<u8>,
+    ) -> Self {
+        Self { code, name, standard, offered, body }
+    }
+}
+
+/// Every page, in ascending order; page 00h and CONFORMANCE.md are made from this list.
 const PAGES: &[Page] = &[
-    Page { code: 0x00, applies: always, body: supported_pages },
-    Page { code: 0x80, applies: always, body: unit_serial_number },
-    Page { code: 0x83, applies: always, body: device_identification },
-    Page { code: 0x86, applies: always, body: extended_inquiry },
-    Page { code: 0xb0, applies: always, body: block_limits },
-    Page { code: 0xb1, applies: always, body: block_device_characteristics },
-    Page { code: 0xb2, applies: is_thin, body: logical_block_provisioning },
+    Page::new(0x00, "Supported VPD Pages", "SPC-4 §7.8.13", Always, supported_pages),
+    Page::new(0x80, "Unit Serial Number", "SPC-4 §7.8.15", Always, unit_serial_number),
+    Page::new(0x83, "Device Identification", "SPC-4 §7.8.6", Always, device_identification),
+    Page::new(0x86, "Extended INQUIRY Data", "SPC-4 §7.8.7", Always, extended_inquiry),
+    Page::new(0xb0, "Block Limits", "SBC-3 §6.5.3", Always, block_limits),
+    Page::new(
+        0xb1,
+        "Block Device Characteristics",
+        "SBC-3 §6.5.2",
+        Always,
+        block_device_characteristics,
+    ),
+    Page::new(0xb2, "Logical Block Provisioning", "SBC-3 §6.5.4", Thin, logical_block_provisioning),
 ];
+
+/// The pages as Markdown, for CONFORMANCE.md: one row a page.
+pub fn markdown() -> String {
+    let mut text = String::from("| Code | Page | Standard | Units |\n|---|---|---|---|\n");
+    for Page { code, name, standard, offered, .. } in PAGES {
+        text.push_str(&format!("| {code:02x} | {name} | {standard} | {offered} |\n"));
+    }
+    text
+}
 
 /// A whole page, as INQUIRY with EVPD returns it before it is cut to the allocation length.
 ///
@@ -50,7 +81,7 @@ const PAGES: &[Page] = &[
 pub fn page(options: &UnitOptions, port: &TargetPort, code: u8) -> Result<Vec<u8>, Sense> {
     let page = PAGES
         .iter()
-        .find(|page| page.code == code && (page.applies)(options))
+        .find(|page| page.code == code && page.offered.includes(options))
         .ok_or(Sense::invalid_field_in_cdb(2, None))?;
     let body = (page.body)(options, port);
     // Bodies are short: seven designators of at most 255 bytes are the longest.
@@ -104,17 +135,13 @@ pub fn serial_number(uuid: &[u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(*uuid))
 }
 
-fn always(_: &UnitOptions) -> bool {
-    true
-}
-
 fn is_thin(options: &UnitOptions) -> bool {
     options.unmap_granularity_blocks.is_some()
 }
 
 /// 00h. SPC-4 §7.8.13.
 fn supported_pages(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
-    PAGES.iter().filter(|page| (page.applies)(options)).map(|page| page.code).collect()
+    PAGES.iter().filter(|page| page.offered.includes(options)).map(|page| page.code).collect()
 }
 
 /// 80h. SPC-4 §7.8.15.
@@ -327,6 +354,17 @@ pub(crate) mod tests {
             portal_group_tag: 0x0102,
             relative_id: 3,
         }
+    }
+
+    /// Goal: the list for CONFORMANCE.md has every page, in order, and says who has it.
+    #[test]
+    fn the_pages_as_text() {
+        let text = markdown();
+        assert_eq!(text.lines().count(), PAGES.len() + 2);
+        assert!(text.lines().all(|line| line.matches('|').count() == 5), "{text}");
+        assert!(PAGES.is_sorted_by_key(|page| page.code));
+        let last = "| b2 | Logical Block Provisioning | SBC-3 §6.5.4 | thin |";
+        assert!(text.lines().any(|line| line == last), "{text}");
     }
 
     fn thick() -> UnitOptions {
