@@ -36,7 +36,10 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct TargetReport {
     name: String,
+    /// Its tag at portals that have none of their own.
     portal_group: u16,
+    /// Its tag at each portal, in their order.
+    portal_groups: Vec<u16>,
     redirect: Option<String>,
     luns: Vec<LunReport>,
 }
@@ -60,6 +63,8 @@ struct LunReport {
 struct PortalReport {
     listen: SocketAddr,
     advertise: Option<String>,
+    /// Of every target here; `None`: each target's own.
+    portal_group: Option<u16>,
     /// The portal as a URL for clients on this machine, or as advertised.
     url: String,
 }
@@ -100,12 +105,14 @@ fn describe(options: &ServerOptions) -> Report {
     let targets = options.targets.iter().map(|target| TargetReport {
         name: target.name.clone(),
         portal_group: target.portal_group,
+        portal_groups: options.portals.iter().map(|p| target.portal_group_at(p)).collect(),
         redirect: target.redirect.clone(),
         luns: target.luns.iter().map(describe_lun).collect(),
     });
     let portals = options.portals.iter().map(|portal| PortalReport {
         listen: portal.listen,
         advertise: portal.advertise.clone(),
+        portal_group: portal.portal_group,
         url: String::new(),
     });
     Report { targets: targets.collect(), portals: portals.collect(), clients: Vec::new() }
@@ -195,7 +202,9 @@ fn human(report: &Report) -> String {
     for portal in &report.portals {
         let advertised = portal.advertise.as_ref();
         let advertised = advertised.map_or_else(String::new, |a| format!(", advertised as {a}"));
-        line("portal", &format!("{}{advertised}", portal.listen));
+        let group = portal.portal_group;
+        let group = group.map_or_else(String::new, |tag| format!(", portal group {tag}"));
+        line("portal", &format!("{}{advertised}{group}", portal.listen));
     }
     for (index, client) in report.clients.iter().enumerate() {
         line(if index == 0 { "clients" } else { "" }, client);

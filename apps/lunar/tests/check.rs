@@ -79,6 +79,19 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        text: "[listen]\nportals = [\n{ listen = \"127.0.0.1:1\", portal_group = 0 },\n\
+               { listen = \"127.0.0.1:2\", portal_group = 65536 },\n\
+               { listen = \"127.0.0.1:3\", advertise = \"h:1\", portal_group = 2 },\n\
+               { listen = \"127.0.0.1:4\", advertise = \"h:1\", portal_grup = 2 }]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (3, 42, "`portal_group` is 0", "1 to 65535"),
+            (4, 42, "`portal_group` is 65536", "1 to 65535"),
+            (6, 1, "h:1 is advertised for 127.0.0.1:3 already", "same portal group"),
+            (6, 46, "unknown key `portal_grup`", "did you mean `portal_group`?"),
+        ],
+    },
+    Case {
         text: "[limits]\nconnections = 0\nlogin_seconds = 1.5\ntransfer_bytes = \"100K\"\n\
                [data_path]\ncores = 2000\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                chap = { user = \"u\", secret_file = \"missing\", mutual_user = \"t\" }\n\
@@ -142,7 +155,8 @@ fn every_key_is_known() {
     let text = r#"
 state = "state"
 [listen]
-portals = [{ listen = "0.0.0.0:3260", advertise = "192.0.2.7:3260" }, "[::1]:3260"]
+portals = [{ listen = "0.0.0.0:3260", advertise = "192.0.2.7:3260", portal_group = 2 },
+           "[::1]:3260"]
 [discovery]
 chap = { user = "find", secret_file = "vm.secret" }
 [limits]

@@ -55,6 +55,39 @@ fn initiators_see_what_is_theirs() {
     assert_exit(&server.stop().0, 0);
 }
 
+/// Goal: `lunar serve` and a configuration make the same portal groups, and discovery shows them.
+#[test]
+fn portals_are_in_groups() {
+    let scratch = Scratch::new("groups");
+    let served = lunar(
+        &[
+            &["serve", "mem:1M", "--name", "iqn.2026-11.org.example:one"][..],
+            &["--listen", "127.0.0.1:0", "--portal-group", "1"],
+            &["--listen", "127.0.0.1:0", "--portal-group", "2"],
+        ]
+        .concat(),
+    );
+    let configured = "[listen]\nportals = [\"127.0.0.1:0\",\n\
+        { listen = \"127.0.0.1:0\", portal_group = 2 }]\n\
+        [[target]]\nname = \"iqn.2026-11.org.example:one\"\n\
+        [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
+    for server in [Server::start_command(served), start(&scratch, configured)] {
+        assert_eq!(server.report["targets"][0]["portal_groups"], serde_json::json!([1, 2]));
+        assert_eq!(server.report["portals"][1]["portal_group"], 2);
+        let url = |portal: usize| server.report["portals"][portal]["url"].as_str().unwrap();
+        let found = run(&["discover", url(1), "--json"]);
+        assert_exit(&found, 0);
+        let portals = json(&found)["targets"][0]["portals"].clone();
+        let address = |portal: usize| url(portal).trim_start_matches("iscsi://");
+        let expected = serde_json::json!([
+            { "address": address(0), "portal_group": 1 },
+            { "address": address(1), "portal_group": 2 },
+        ]);
+        assert_eq!(portals, expected);
+        assert_exit(&server.stop().0, 0);
+    }
+}
+
 /// Goal: each initiator has its own credential, and discovery another one.
 #[test]
 fn credentials_belong_to_initiators() {

@@ -1,13 +1,14 @@
 //! Who may log in where, and what each may see.
 
-use crate::options::{LunOptions, TargetOptions};
+use crate::options::{LunOptions, Portal, TargetOptions};
 use crate::server::Shared;
 use crate::unit::LogicalUnit;
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::text::Offer;
-use std::collections::BTreeMap;
+use scsi::unit::TargetPort;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -19,8 +20,27 @@ pub(crate) struct Path {
     pub(crate) portal: usize,
 }
 
-/// Portal group of discovery sessions, which belong to no target.
+/// Portal group of discovery sessions, which belong to no target, at portals of no group.
 const DISCOVERY_PORTAL_GROUP: u16 = 1;
+
+/// Tag of the portal group that this connection reached; of `target`, or of none for discovery.
+pub(crate) fn portal_group(shared: &Shared, target: Option<&TargetOptions>, path: Path) -> u16 {
+    let default = target.map_or(DISCOVERY_PORTAL_GROUP, |target| target.portal_group);
+    let portal = shared.options.portals.get(path.portal);
+    portal.and_then(|portal| portal.portal_group).unwrap_or(default)
+}
+
+/// The SCSI target port of a portal group. The tag is the relative identifier too: neither a
+/// restart nor the order of portals changes it, and no two ports of a target share one.
+pub(crate) fn target_port(target: &TargetOptions, portal_group_tag: u16) -> TargetPort {
+    TargetPort { name: target.name.clone(), portal_group_tag, relative_id: portal_group_tag }
+}
+
+/// All ports of a target, ordered by their relative identifiers.
+pub(crate) fn target_ports(target: &TargetOptions, portals: &[Portal]) -> Vec<TargetPort> {
+    let tags: BTreeSet<u16> = portals.iter().map(|p| target.portal_group_at(p)).collect();
+    tags.into_iter().map(|tag| target_port(target, tag)).collect()
+}
 
 /// Judges a login's first claim. What an initiator may not use it is told does not exist; the log
 /// says why.
@@ -43,7 +63,7 @@ pub(crate) fn identify(shared: &Shared, claim: &Claim, path: Path) -> Identified
     };
     if claim.session_type == SessionType::Discovery {
         let demand = shared.options.discovery_chap.clone();
-        return admission(DISCOVERY_PORTAL_GROUP, None, demand, Offer::default());
+        return admission(portal_group(shared, None, path), None, demand, Offer::default());
     }
     let name = claim.target_name.as_deref().unwrap_or_default();
     let Some(target) = shared.target(name) else {
@@ -59,7 +79,8 @@ pub(crate) fn identify(shared: &Shared, claim: &Claim, path: Path) -> Identified
     }
     match chap_demand(target, &claim.initiator_name) {
         Ok(demand) => {
-            admission(target.portal_group, target.alias.clone(), demand, target.offer.clone())
+            let tag = portal_group(shared, Some(target), path);
+            admission(tag, target.alias.clone(), demand, target.offer.clone())
         }
         Err(()) => {
             refused(claim, path, "no CHAP credential of the target is for it");
@@ -111,17 +132,14 @@ pub(crate) fn visible_targets(
     targets
         .map(|target| TargetRecord {
             name: target.name.clone(),
-            addresses: addresses(shared, path)
-                .into_iter()
-                .map(|address| (address, target.portal_group))
-                .collect(),
+            addresses: addresses(shared, target, path),
         })
         .collect()
 }
 
 /// Every portal as an initiator can reach it: as advertised, or as listened on; a wildcard stands
 /// for the address this connection reached.
-fn addresses(shared: &Shared, path: Path) -> Vec<String> {
+fn addresses(shared: &Shared, target: &TargetOptions, path: Path) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for (index, (portal, listening)) in
         shared.options.portals.iter().zip(&shared.addresses).enumerate()
@@ -138,8 +156,9 @@ fn addresses(shared: &Shared, path: Path) -> Vec<String> {
             }
             None => listening.to_string(),
         };
-        if !found.contains(&address) {
-            found.push(address);
+        let record = (address, target.portal_group_at(portal));
+        if !found.contains(&record) {
+            found.push(record);
         }
     }
     found
@@ -159,4 +178,41 @@ pub(crate) fn visible_luns(
             || lun.initiators.iter().any(|name| name.eq_ignore_ascii_case(initiator))
     };
     target.luns.iter().filter(seen).map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Access;
+
+    fn target(portal_group: u16) -> TargetOptions {
+        TargetOptions {
+            name: "iqn.2026-11.org.example:a".into(),
+            alias: None,
+            portal_group,
+            access: Access::default(),
+            chap: Vec::new(),
+            offer: Offer::default(),
+            redirect: None,
+            luns: Vec::new(),
+        }
+    }
+
+    fn portal(portal_group: Option<u16>) -> Portal {
+        Portal { portal_group, ..Portal::new("127.0.0.1:0".parse().unwrap()) }
+    }
+
+    /// Goal: one port for each portal group, whatever the order and number of portals.
+    #[test]
+    fn ports_are_portal_groups_in_order() {
+        let portals = [Some(7), None, Some(1), Some(7), None].map(portal);
+        let tags = |group| {
+            let ports = target_ports(&target(group), &portals);
+            assert!(ports.iter().all(|port| port.relative_id == port.portal_group_tag));
+            ports.into_iter().map(|port| port.portal_group_tag).collect::<Vec<_>>()
+        };
+        assert_eq!(tags(3), [1, 3, 7]);
+        assert_eq!(tags(1), [1, 7], "a group that is its default and a portal's own is one");
+        assert_eq!(tags(65_535), [1, 7, 65_535]);
+    }
 }

@@ -73,16 +73,13 @@ fn insert(
     key: SessionKey,
     path: Path,
 ) -> Result<Arc<Session>, LoginStatus> {
-    let (luns, port) = match key.target_name.as_deref().map(|name| shared.target(name)) {
-        None => (BTreeMap::new(), TargetPort { name: String::new(), ..discovery_port() }),
+    let (luns, port, ports) = match key.target_name.as_deref().map(|name| shared.target(name)) {
+        None => (BTreeMap::new(), discovery_port(), Vec::new()),
         Some(None) => return Err(LoginStatus::TARGET_REMOVED),
         Some(Some(target)) => (
             access::visible_luns(target, &key.initiator_name),
-            TargetPort {
-                name: target.name.clone(),
-                portal_group_tag: target.portal_group,
-                relative_id: u16::try_from(path.portal + 1).unwrap_or(u16::MAX),
-            },
+            access::target_port(target, key.portal_group_tag),
+            access::target_ports(target, &shared.options.portals),
         ),
     };
     let limits = SessionLimits { window_commands: shared.options.limits.window_commands };
@@ -96,8 +93,8 @@ fn insert(
         nexus,
         luns,
         max_connections,
-        ports: std::slice::from_ref(&port).to_vec(),
         port,
+        ports,
         machine,
     });
     sessions.insert(Arc::clone(&session));
@@ -111,6 +108,7 @@ fn insert(
     Ok(session)
 }
 
+/// Of no target: a discovery session has no units.
 fn discovery_port() -> TargetPort {
     TargetPort { name: String::new(), portal_group_tag: 1, relative_id: 1 }
 }

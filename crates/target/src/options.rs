@@ -29,6 +29,15 @@ pub struct Portal {
     pub listen: SocketAddr,
     /// What discovery names instead (`host:port`), for NAT and containers.
     pub advertise: Option<String>,
+    /// Portal group tag, from 1, of every target here; `None`: each target's own.
+    pub portal_group: Option<u16>,
+}
+
+impl Portal {
+    /// Listens on `listen` and is what it seems.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self { listen, advertise: None, portal_group: None }
+    }
 }
 
 /// Named limits of a server, all of which a configuration may set.
@@ -74,7 +83,7 @@ pub struct TargetOptions {
     pub name: String,
     /// TargetAlias.
     pub alias: Option<String>,
-    /// Portal group tag, from 1.
+    /// Portal group tag, from 1, at the portals that have none of their own.
     pub portal_group: u16,
     /// Who may log in.
     pub access: Access,
@@ -125,6 +134,14 @@ pub struct LunOptions {
     pub unit: Arc<LogicalUnit>,
     /// Seen by these initiators only; empty: by all that may log in.
     pub initiators: Vec<String>,
+}
+
+impl TargetOptions {
+    /// Tag of the group that `portal` is in for this target. The sessions of one portal group meet
+    /// one SCSI target port: its name is the target's name and this tag (RFC 7143 §4.4.1).
+    pub fn portal_group_at(&self, portal: &Portal) -> u16 {
+        portal.portal_group.unwrap_or(self.portal_group)
+    }
 }
 
 impl Network {

@@ -146,6 +146,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn new(options: ServerOptions, addresses: Vec<SocketAddr>) -> Result<Arc<Self>, Error> {
+        let tags = options.portals.iter().filter_map(|portal| portal.portal_group);
+        if tags.chain(options.targets.iter().map(|target| target.portal_group)).any(|t| t == 0) {
+            return Err(Error::Options("a portal group tag is 1 to 65535".to_owned()));
+        }
         let mut targets = HashMap::new();
         for (index, target) in options.targets.iter().enumerate() {
             if targets.insert(target.name.to_ascii_lowercase(), index).is_some() {

@@ -78,7 +78,7 @@ pub(crate) struct SessionParts {
     pub(crate) luns: BTreeMap<u16, Arc<LogicalUnit>>,
     pub(crate) max_connections: u16,
     pub(crate) port: TargetPort,
-    /// All of the target, that one included.
+    /// All of the target, that one included, ordered by their relative identifiers.
     pub(crate) ports: Vec<TargetPort>,
     pub(crate) machine: TargetSession,
 }

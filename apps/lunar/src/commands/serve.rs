@@ -33,6 +33,10 @@ pub struct Serve {
     /// --listen, in the same order
     #[arg(long, value_name = "ADDRESS:PORT")]
     advertise: Vec<String>,
+    /// Portal group tag, 1 to 65535, of each --listen, in the same order [default: 1 for all].
+    /// Sessions of one portal group meet one target port; multipath wants paths over several
+    #[arg(long, value_name = "TAG", value_parser = clap::value_parser!(u16).range(1..))]
+    portal_group: Vec<u16>,
     /// The target's iSCSI name [default: iqn.2026-11.org.lunarsan:NAME OF THE FIRST DEVICE]
     #[arg(long, value_name = "IQN")]
     name: Option<String>,
@@ -172,6 +176,10 @@ fn portals(args: &Serve) -> Result<Vec<Portal>, Failure> {
     if args.advertise.len() > args.listen.len() {
         return Err(Failure::usage("more --advertise than --listen"));
     }
+    if !args.portal_group.is_empty() && args.portal_group.len() != args.listen.len() {
+        return Err(Failure::usage("--portal-group is given, but not once for each --listen")
+            .hint("give it once for each --listen, in the same order, or not at all"));
+    }
     for advertise in &args.advertise {
         rules::check_advertised(advertise)
             .map_err(|why| Failure::usage(format!("--advertise {advertise}")).hint(why))?;
@@ -183,7 +191,15 @@ fn portals(args: &Serve) -> Result<Vec<Portal>, Failure> {
         if listen.port() != 0 && portals.iter().any(|portal| portal.listen == listen) {
             return Err(Failure::usage(format!("--listen {listen} is given twice")));
         }
-        portals.push(Portal { listen, advertise: args.advertise.get(index).cloned() });
+        let portal = Portal {
+            listen,
+            advertise: args.advertise.get(index).cloned(),
+            portal_group: args.portal_group.get(index).copied(),
+        };
+        if let Some(what) = rules::one_address_two_groups(portals.iter(), &portal) {
+            return Err(Failure::usage(what).hint(rules::ONE_GROUP));
+        }
+        portals.push(portal);
     }
     Ok(portals)
 }

@@ -61,7 +61,7 @@ fn failure(path: &Path, problems: &[Problem]) -> Failure {
 /// Where a server listens when nothing is said.
 pub fn default_portal() -> Portal {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, initiator::PORT_DEFAULT));
-    Portal { listen, advertise: None }
+    Portal::new(listen)
 }
 
 /// What targets negotiate when nothing is said.

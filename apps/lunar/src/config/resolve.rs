@@ -108,7 +108,7 @@ impl Resolver<'_> {
                     }
                     _ => file::string_of(item, "portals", &mut self.problems)
                         .and_then(|text| self.listen(&text))
-                        .map(|listen| Portal { listen, advertise: None }),
+                        .map(Portal::new),
                 };
                 let Some(portal) = portal else { continue };
                 let twice = portals
@@ -117,6 +117,10 @@ impl Resolver<'_> {
                 if twice {
                     let what = format!("{} stands here twice", portal.listen);
                     self.problems.add(&item.span(), what, None);
+                }
+                let others = portals.iter().map(|other| &other.value);
+                if let Some(what) = rules::one_address_two_groups(others, &portal) {
+                    self.problems.add(&item.span(), what, Some(rules::ONE_GROUP.to_owned()));
                 }
                 portals.push(Located { value: portal, span: item.span() });
             }
@@ -134,12 +138,17 @@ impl Resolver<'_> {
     fn portal_table(&mut self, table: &mut TableReader<'_, '_>) -> Option<Portal> {
         let listen = table.required("listen", &mut self.problems);
         let advertise = table.string("advertise", &mut self.problems);
+        let group = table.integer("portal_group", 1..=65_535, &mut self.problems);
         table.finish(&[], &mut self.problems);
         if let Some(advertise) = &advertise {
             self.judge("advertise", advertise, rules::check_advertised(&advertise.value));
         }
         let listen = self.listen(&listen?)?;
-        Some(Portal { listen, advertise: advertise.map(|text| text.value) })
+        Some(Portal {
+            listen,
+            advertise: advertise.map(|text| text.value),
+            portal_group: group.map(|group| group.value as u16),
+        })
     }
 
     fn listen(&mut self, text: &Located<String>) -> Option<std::net::SocketAddr> {

@@ -3,6 +3,7 @@
 use block::PHYSICAL_BLOCK_BYTES_MAX;
 use initiator::{NAME_BYTES_MAX, PORT_DEFAULT};
 use std::net::{IpAddr, SocketAddr};
+use target::Portal;
 
 /// Whether `name` is an iSCSI name in its normal form. RFC 7143 §4.2.7.
 ///
@@ -89,6 +90,21 @@ pub fn check_redirect(text: &str) -> Result<(), String> {
         return Err("write HOST:PORT or HOST:PORT,PORTAL-GROUP-TAG".to_owned());
     }
     check_advertised(address)
+}
+
+/// What to do about an address in two portal groups.
+pub const ONE_GROUP: &str = "give both portals the same portal group, or other addresses";
+
+/// What is wrong with `portal` beside the `others`: an address that is advertised belongs to one
+/// portal group. RFC 7143 §4.4.1 puts every network portal into exactly one.
+pub fn one_address_two_groups<'p>(
+    mut others: impl Iterator<Item = &'p Portal>,
+    portal: &Portal,
+) -> Option<String> {
+    let advertised = portal.advertise.as_ref()?;
+    let same = |other: &&Portal| other.advertise.as_ref() == Some(advertised);
+    let other = others.find(|other| same(other) && other.portal_group != portal.portal_group)?;
+    Some(format!("{advertised} is advertised for {} already, in another group", other.listen))
 }
 
 /// Whether only this machine reaches `address`.

@@ -27,6 +27,8 @@ pub const TARGET_COLD_RESET: u8 = 7;
 pub struct Rig {
     server: Option<Server>,
     pub address: String,
+    /// Of every portal, that one first.
+    pub addresses: Vec<String>,
     pub device: Arc<FaultDevice>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -44,17 +46,12 @@ impl Rig {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory), 1);
-        let mut options = ServerOptions {
-            portals: vec![Portal { listen: "127.0.0.1:0".parse().unwrap(), advertise: None }],
-            targets: vec![target(TARGET, unit(Arc::<FaultDevice>::clone(&device)))],
-            discovery_chap: None,
-            cores: 2,
-            limits: Limits::default(),
-        };
+        let mut options = options_of(unit(Arc::<FaultDevice>::clone(&device)));
         change(&mut options);
         let server = Server::start(options).unwrap();
-        let address = server.addresses()[0].to_string();
-        Self { server: Some(server), address, device, _alone: alone }
+        let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+        let address = addresses[0].clone();
+        Self { server: Some(server), address, addresses, device, _alone: alone }
     }
 
     /// A session under the initiator name of that number, without its first unit attention.
@@ -100,6 +97,17 @@ impl Rig {
 /// A unit of `device`.
 pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
     LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
+}
+
+/// A server of one target that shows `unit` as LUN 0, at a free port.
+pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
+    ServerOptions {
+        portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
+        targets: vec![target(TARGET, unit)],
+        discovery_chap: None,
+        cores: 2,
+        limits: Limits::default(),
+    }
 }
 
 /// A target open to all that shows `unit` as LUN 0.
@@ -196,6 +204,29 @@ pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
     let number = |at: usize| u16::from_be_bytes([answer.header[at], answer.header[at + 1]]);
     (number(36), number(14))
+}
+
+/// What SendTargets=All shows to the initiator of that number: in a discovery session, or in a
+/// normal one with `target`.
+pub fn send_targets(address: &str, number: u32, target: Option<&str>) -> String {
+    let mut raw = Raw::connect(address).unwrap();
+    let mut text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0");
+    match target {
+        Some(name) => text += &format!("SessionType=Normal\0TargetName={name}\0"),
+        None => text += "SessionType=Discovery\0",
+    }
+    raw.send(&raw.login(text.as_bytes())).unwrap();
+    let answer = raw.expect(opcode::LOGIN_RESPONSE).unwrap();
+    assert_eq!(answer.header[36..38], [0, 0]);
+    raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+    let ask = Pdu::new(opcode::TEXT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(20, u32::MAX)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn)
+        .with_data(b"SendTargets=All\0");
+    raw.send(&ask).unwrap();
+    String::from_utf8(raw.expect(opcode::TEXT_RESPONSE).unwrap().data).unwrap()
 }
 
 /// Seconds of CPU that this process has used.
