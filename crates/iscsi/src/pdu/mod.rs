@@ -21,7 +21,8 @@ pub use scsi::{
     CommandFlags, ResponseFlags, ScsiCommand, ScsiResponse, ServiceResponse, TaskAttribute,
 };
 pub use task_management::{
-    ManagementFunction, ManagementResponse, TaskManagementRequest, TaskManagementResponse,
+    FunctionInfo, MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse,
+    TaskManagementRequest, TaskManagementResponse, management_markdown,
 };
 pub use text::{TextFlags, TextRequest, TextResponse};
 

@@ -1,6 +1,8 @@
 //! Task Management Function Request and Response. RFC 7143 §11.5, §11.6.
 
 use super::{FinalFlag, FirstByte};
+use alloc::format;
+use alloc::string::String;
 use wire::{Lun, SerialNumber, U24};
 
 wire::wire_enum! {
@@ -9,6 +11,67 @@ wire::wire_enum! {
         ABORT_TASK = 1, ABORT_TASK_SET = 2, CLEAR_ACA = 3, CLEAR_TASK_SET = 4,
         LOGICAL_UNIT_RESET = 5, TARGET_WARM_RESET = 6, TARGET_COLD_RESET = 7, TASK_REASSIGN = 8,
     }
+}
+
+/// What one function is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FunctionInfo {
+    /// Which.
+    pub function: ManagementFunction,
+    /// As the standard writes it.
+    pub name: &'static str,
+    /// The least iSCSIProtocolLevel at which it may be asked for. RFC 7144 §6.3.
+    pub level: u8,
+    /// What it acts upon.
+    pub of: &'static str,
+    /// What this project's target answers when all is well.
+    pub answer: ManagementResponse,
+    /// Where it is specified.
+    pub source: &'static str,
+}
+
+macro_rules! functions {
+    ($($function:ident $name:literal $level:literal ($of:literal) $answer:ident $source:literal;)+)
+    => {
+        /// Every task management function that is known here, in the order of their codes.
+        pub const MANAGEMENT_FUNCTIONS: &[FunctionInfo] = &[$(FunctionInfo {
+            function: ManagementFunction::$function, name: $name, level: $level, of: $of,
+            answer: ManagementResponse::$answer, source: $source,
+        }),+];
+    };
+}
+
+#[rustfmt::skip]
+functions! {
+    ABORT_TASK "ABORT TASK" 1 ("one task")
+        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+    ABORT_TASK_SET "ABORT TASK SET" 1 ("the session's tasks on a unit")
+        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+    CLEAR_ACA "CLEAR ACA" 1 ("a unit")
+        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+    CLEAR_TASK_SET "CLEAR TASK SET" 1 ("all tasks on a unit")
+        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+    LOGICAL_UNIT_RESET "LOGICAL UNIT RESET" 1 ("a unit and all its tasks")
+        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+    TARGET_WARM_RESET "TARGET WARM RESET" 1 ("all units the session sees")
+        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+    TARGET_COLD_RESET "TARGET COLD RESET" 1 ("the same, and all sessions of the target")
+        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+    TASK_REASSIGN "TASK REASSIGN" 1 ("one task")
+        REASSIGNMENT_NOT_SUPPORTED "RFC 7143 §11.5.1";
+}
+
+/// [`MANAGEMENT_FUNCTIONS`] in Markdown: code, name, protocol level, scope, answer, source.
+pub fn management_markdown() -> String {
+    let mut text = String::from(
+        "| Code | Function | Level | Acts upon | Answer | Source |\n|--:|---|--:|---|---|---|\n",
+    );
+    for FunctionInfo { function, name, level, of, answer, source } in MANAGEMENT_FUNCTIONS {
+        let answer = answer.name().unwrap_or_default().replace('_', " ").to_lowercase();
+        let code = function.0;
+        text.push_str(&format!("| {code} | {name} | {level} | {of} | {answer} | {source} |\n"));
+    }
+    text
 }
 
 wire::wire_struct! {
@@ -57,5 +120,27 @@ wire::wire_struct! {
         24 => stat_sn: SerialNumber,
         28 => exp_cmd_sn: SerialNumber,
         32 => max_cmd_sn: SerialNumber,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the table and the codes are the same, in order, and every row is told.
+    #[test]
+    fn every_function_is_told() {
+        let text = management_markdown();
+        for (at, info) in MANAGEMENT_FUNCTIONS.iter().enumerate() {
+            assert_eq!(usize::from(info.function.0), at + 1);
+            assert_eq!(
+                info.function.name().map(|name| name.replace('_', " ")).as_deref(),
+                Some(info.name)
+            );
+            let row = format!("| {} | {} | {} |", at + 1, info.name, info.level);
+            assert!(text.contains(&row), "{text}");
+        }
+        assert!(ManagementFunction(MANAGEMENT_FUNCTIONS.len() as u8 + 1).name().is_none());
+        assert_eq!(text.lines().count(), MANAGEMENT_FUNCTIONS.len() + 2);
     }
 }

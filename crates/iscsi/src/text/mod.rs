@@ -4,6 +4,7 @@ mod continuation;
 pub mod exchange;
 mod negotiate;
 mod pairs;
+mod report;
 mod table;
 pub mod value;
 
@@ -14,6 +15,7 @@ pub use pairs::{
     IRRELEVANT, KEY_BYTES_MAX, NOT_UNDERSTOOD, PAIRS_MAX, Pair, REJECT, Seen, TextBuilder,
     Violation, is_answer_constant, parse, parse_up_to,
 };
+pub use report::markdown;
 pub use table::{
     CHAP_BYTES_MAX, KEYS, Key, KeyInfo, KeyStage, Kind, NAME_BYTES_MAX, Rule, Scope, Senders, Use,
     VALUE_BYTES_MAX,
