@@ -7,6 +7,7 @@
 pub mod conformance;
 pub mod document;
 pub mod lunar;
+pub mod musts;
 pub mod process;
 pub mod raw;
 pub mod scratch;

@@ -1,0 +1,67 @@
+//! What RFC 7143 demands and implementers miss, rule by rule, with the tests that show it. The part
+//! `musts` of CONFORMANCE.md is made of this; a test that is named here has to exist.
+
+mod login;
+mod numbering;
+mod service;
+mod text;
+mod transfer;
+
+use std::fmt::Write;
+
+/// Whom a rule binds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Role {
+    /// The target.
+    Target,
+    /// The initiator.
+    Initiator,
+    /// Each in its own way.
+    Both,
+}
+
+/// One rule, or the part of one that the same tests show.
+#[derive(Clone, Copy, Debug)]
+pub struct Must {
+    /// Which rule, from 1; its parts share a number.
+    pub number: u8,
+    /// Where it is written: sections of RFC 7143, or of the RFC that is named, with commas.
+    pub sections: &'static str,
+    /// Whom it binds.
+    pub role: Role,
+    /// What it says; where a feature is not there, how it is refused.
+    pub rule: &'static str,
+    /// `crate::module::test`; files of integration tests are modules of `crate::tests`.
+    pub tests: &'static [&'static str],
+}
+
+/// How many rules there are.
+pub const RULES: u8 = 60;
+
+/// Every row, in the order of the rules.
+pub fn all() -> Vec<&'static Must> {
+    let parts = [numbering::MUSTS, login::MUSTS, text::MUSTS, transfer::MUSTS, service::MUSTS];
+    let mut all: Vec<&Must> = parts.into_iter().flatten().collect();
+    all.sort_by_key(|must| must.number);
+    all
+}
+
+/// The table, in Markdown.
+pub fn markdown() -> String {
+    let mut text = String::from("| Rule | RFC 7143 | Binds | What it says | Shown by |\n");
+    text += "|--:|---|---|---|---|\n";
+    for Must { number, sections, role, rule, tests } in all() {
+        let role = match role {
+            Role::Target => "target",
+            Role::Initiator => "initiator",
+            Role::Both => "both",
+        };
+        let tests: Vec<String> = tests.iter().map(|test| format!("`{test}`")).collect();
+        let tests = tests.join("<br>");
+        writeln!(text, "| {number} | {sections} | {role} | {rule} | {tests} |").ok();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! Rules 1 to 10 and 26, 34: numbers, tags, order, connections.
+
+use super::Must;
+use super::Role::{Both, Initiator, Target};
+
+pub(super) const MUSTS: &[Must] = &[
+    Must {
+        number: 1,
+        sections: "4.2.2.1",
+        role: Both,
+        rule: "CmdSN, ExpCmdSN and MaxCmdSN are compared by serial number arithmetic: numbering \
+               goes on past 2^32",
+        tests: &[
+            "wire::serial::tests::order_survives_the_wrap",
+            "wire::serial::tests::nearer_half_is_before",
+            "iscsi::session::target::window::tests::moves_forward_in_order",
+            "iscsi::sim::tests::order::a_full_window_wraps",
+        ],
+    },
+    Must {
+        number: 1,
+        sections: "4.2.2.2",
+        role: Both,
+        rule: "so is StatSN, which starts anywhere",
+        tests: &[
+            "iscsi::connection::target::numbering::tests::acknowledgement_is_serial",
+            "iscsi::login::tests::pair::one_exchange_without_chap",
+        ],
+    },
+    Must {
+        number: 2,
+        sections: "4.2.2.1",
+        role: Target,
+        rule: "a numbered command outside of the window, or a duplicate inside of it, is ignored \
+               in silence with its data, and the connection goes on",
+        tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
+    },
+    Must {
+        number: 3,
+        sections: "4.2.2.1",
+        role: Target,
+        rule: "immediate commands do not advance CmdSN and may lie outside of the window; one task \
+               management function and one other are always taken",
+        tests: &["iscsi::connection::target::tests::ordering::immediate_requests"],
+    },
+    Must {
+        number: 3,
+        sections: "4.2.2.1",
+        role: Initiator,
+        rule: "immediate commands carry the current CmdSN, do not use it up, and do not wait",
+        tests: &[
+            "iscsi::connection::initiator::tests::transfer::a_closed_window_holds_commands_back",
+            "iscsi::sim::tests::order::immediate_commands_do_not_wait",
+        ],
+    },
+    Must {
+        number: 4,
+        sections: "4.2.2.1",
+        role: Target,
+        rule: "MaxCmdSN is never below ExpCmdSN − 1 and never moves back",
+        tests: &[
+            "iscsi::session::target::window::tests::moves_forward_in_order",
+            "iscsi::connection::target::numbering::tests::window_moves_forward",
+            "iscsi::connection::target::tests::ordering::window_closes_and_opens",
+        ],
+    },
+    Must {
+        number: 4,
+        sections: "4.2.2.1",
+        role: Target,
+        rule: "commands are delivered in the order of CmdSN over all connections of the session",
+        tests: &[
+            "iscsi::connection::target::tests::ordering::order_across_connections",
+            "iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
+        ],
+    },
+    Must {
+        number: 4,
+        sections: "4.2.2.1",
+        role: Initiator,
+        rule: "no command leaves the window last told, nor goes out of order; a window that \
+               contradicts itself is ignored",
+        tests: &[
+            "iscsi::session::initiator::tests::one_window_for_all_connections",
+            "iscsi::connection::initiator::tests::hostile::a_window_that_lies_is_ignored",
+            "iscsi::sim::tests::order::a_full_window_wraps",
+        ],
+    },
+    Must {
+        number: 5,
+        sections: "4.2.2.1",
+        role: Target,
+        rule: "no status precedes the acknowledgement of its command: its own ExpCmdSN is past it",
+        tests: &["iscsi::connection::target::tests::ordering::order_across_connections"],
+    },
+    Must {
+        number: 6,
+        sections: "4.2.2.2",
+        role: Initiator,
+        rule: "a gap in StatSN ends the session, as ErrorRecoveryLevel 0 has it",
+        tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
+    },
+    Must {
+        number: 6,
+        sections: "4.2.2.2",
+        role: Target,
+        rule: "StatSN is taken by every status and by nothing else, without a gap",
+        tests: &["iscsi::connection::target::tests::responses::stat_sn_has_no_gap"],
+    },
+    Must {
+        number: 7,
+        sections: "4.2.2.4, 11.7.5",
+        role: Target,
+        rule: "DataSN counts from 0 over all Data-In of a command; R2Ts share the count where a \
+               command moves data both ways",
+        tests: &[
+            "iscsi::connection::target::tests::responses::sequences",
+            "iscsi::connection::target::tests::responses::bidirectional",
+        ],
+    },
+    Must {
+        number: 7,
+        sections: "4.2.2.4, 11.7.5",
+        role: Initiator,
+        rule: "DataSN of Data-Out counts from 0 in each sequence, unsolicited and solicited",
+        tests: &[
+            "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
+        ],
+    },
+    Must {
+        number: 7,
+        sections: "4.2.2.4, 7.9",
+        role: Both,
+        rule: "a DataSN or R2TSN that is not the next one is noticed",
+        tests: &[
+            "iscsi::connection::target::tests::data_out::wrong_data_sn",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+        ],
+    },
+    Must {
+        number: 8,
+        sections: "4.2.3.3",
+        role: Target,
+        rule: "a function on several tasks waits for the data that was asked for, in bounded time, \
+               and for the commands before it",
+        tests: &[
+            "iscsi::connection::target::tests::management::logical_unit_reset",
+            "iscsi::connection::target::tests::management::data_that_never_comes",
+            "iscsi::connection::target::tests::management::overtaken_commands",
+        ],
+    },
+    Must {
+        number: 8,
+        sections: "4.2.2.3.3, 4.2.3.3",
+        role: Target,
+        rule: "its response is sent when all earlier ones are acknowledged, and no later one \
+               before it is",
+        tests: &[
+            "iscsi::connection::target::tests::management::responses_are_fenced",
+            "iscsi::connection::target::tests::management::a_fence_outlives_no_connection",
+        ],
+    },
+    Must {
+        number: 9,
+        sections: "4.2.3.4, 13.23",
+        role: Both,
+        rule: "the semantics of FastAbort hold only where both sides agreed to them",
+        tests: &[
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::answers_to_an_initiator",
+        ],
+    },
+    Must {
+        number: 10,
+        sections: "4.2.5.1",
+        role: Both,
+        rule: "all PDUs of a task travel on the connection of its command",
+        tests: &["iscsi::sim::tests::order::commands_start_in_order_over_all_connections"],
+    },
+    Must {
+        number: 26,
+        sections: "7.2.1",
+        role: Target,
+        rule: "a command that comes again under its CmdSN and tag is one command",
+        tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
+    },
+    Must {
+        number: 26,
+        sections: "7.2.1, 7.3",
+        role: Initiator,
+        rule: "at ErrorRecoveryLevel 0 nothing is sent again: a rejected command fails, and its \
+               CmdSN is used up by a ping",
+        tests: &["iscsi::connection::initiator::tests::life::a_rejected_command_leaves_no_gap"],
+    },
+    Must {
+        number: 34,
+        sections: "11.2.1.8",
+        role: Initiator,
+        rule: "Initiator Task Tags are unique in the session, and never the reserved one",
+        tests: &["iscsi::session::initiator::tests::tags_are_unique"],
+    },
+    Must {
+        number: 34,
+        sections: "11.2.1.8",
+        role: Target,
+        rule: "the reserved tag on a task is a format error; a tag in use is rejected",
+        tests: &[
+            "iscsi::connection::target::tests::service::format_errors_end_the_session",
+            "iscsi::connection::target::tests::ordering::a_tag_in_use",
+        ],
+    },
+];

@@ -1,0 +1,157 @@
+//! Rules 27, 29, 30, 39, 40, 44, 48 to 51, 59: errors, task management, logout, pings.
+
+use super::Must;
+use super::Role::{Both, Initiator, Target};
+
+pub(super) const MUSTS: &[Must] = &[
+    Must {
+        number: 27,
+        sections: "7.3",
+        role: Target,
+        rule: "a Reject ends no task by itself; the CmdSN of a rejected command is still expected",
+        tests: &[
+            "iscsi::connection::target::tests::data_out::damaged_immediate_data_leaves_a_gap",
+            "iscsi::connection::target::tests::data_out::data_digest_error",
+            "iscsi::connection::target::tests::ordering::a_tag_in_use",
+        ],
+    },
+    Must {
+        number: 29,
+        sections: "7.7",
+        role: Both,
+        rule: "a format error closes every connection of the session",
+        tests: &[
+            "iscsi::connection::target::tests::service::format_errors_end_the_session",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+        ],
+    },
+    Must {
+        number: 30,
+        sections: "7.8",
+        role: Target,
+        rule: "a data digest error is rejected with reason 02h, and CHECK CONDITION follows when \
+               all data has come",
+        tests: &[
+            "iscsi::connection::target::tests::data_out::data_digest_error",
+            "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
+        ],
+    },
+    Must {
+        number: 30,
+        sections: "7.8",
+        role: Both,
+        rule: "a header digest error closes the connection",
+        tests: &[
+            "iscsi::connection::target::tests::service::header_digest_error",
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::sim::tests::faults::a_flipped_bit_is_noticed",
+        ],
+    },
+    Must {
+        number: 39,
+        sections: "11.5.1, 11.6.1",
+        role: Target,
+        rule: "ABORT TASK is for tasks of its own connection and not for task management; RefCmdSN \
+               tells of a command that has not come",
+        tests: &[
+            "iscsi::connection::target::tests::management::functions_that_are_refused",
+            "iscsi::connection::target::tests::management::abort_task_of_nobody",
+            "iscsi::connection::target::tests::management::abort_task_before_its_turn",
+        ],
+    },
+    Must {
+        number: 39,
+        sections: "11.5.4, 11.5.5",
+        role: Initiator,
+        rule: "ABORT TASK names tag and CmdSN of its task",
+        tests: &["iscsi::connection::initiator::tests::manage::abort_task"],
+    },
+    Must {
+        number: 40,
+        sections: "11.5.1, 4.2.3.3",
+        role: Target,
+        rule: "LOGICAL UNIT RESET answers when all tasks it hits are quiet, those of other \
+               sessions included",
+        tests: &[
+            "iscsi::connection::target::tests::management::logical_unit_reset",
+            "iscsi::connection::target::tests::management::aborted_by_another_session",
+            "target::tests::life::two_resets_at_once",
+        ],
+    },
+    Must {
+        number: 44,
+        sections: "11.9.1",
+        role: Initiator,
+        rule: "asked to log out, it does so in the time it is given; asked to negotiate, it sends \
+               a Text Request",
+        tests: &[
+            "iscsi::connection::initiator::tests::life::asked_to_log_out",
+            "iscsi::connection::initiator::tests::life::asked_to_negotiate",
+        ],
+    },
+    Must {
+        number: 48,
+        sections: "11.14, 11.15",
+        role: Target,
+        rule: "a logout closes the session or one connection, once its tasks are quiet and after \
+               its response; removal for recovery is answered with 2, as the level is 0",
+        tests: &[
+            "iscsi::connection::target::tests::service::logout_with_tasks",
+            "iscsi::connection::target::tests::service::logouts_of_several_connections",
+            "iscsi::sim::tests::life::logout_during_io",
+        ],
+    },
+    Must {
+        number: 49,
+        sections: "11.16, 13.20",
+        role: Target,
+        rule: "recovery of ErrorRecoveryLevel 1 and 2 is not offered: the level is negotiated to \
+               0, a SNACK is rejected with reason 03h, TASK REASSIGN refused",
+        tests: &[
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::connection::target::tests::service::opcodes_that_do_not_belong",
+            "iscsi::connection::target::tests::management::functions_that_are_refused",
+        ],
+    },
+    Must {
+        number: 50,
+        sections: "11.17.1, 7.3",
+        role: Target,
+        rule: "where a rejected PDU ends a task, CHECK CONDITION follows",
+        tests: &["iscsi::connection::target::tests::data_out::wrong_fields"],
+    },
+    Must {
+        number: 51,
+        sections: "11.18, 11.19",
+        role: Target,
+        rule: "a ping comes back with its data, as far as MaxRecvDataSegmentLength lets it; a \
+               NOP-In of our own has no data",
+        tests: &[
+            "iscsi::connection::target::tests::ordering::pings",
+            "iscsi::connection::target::tests::service::a_longer_segment_is_declared",
+            "iscsi::connection::target::tests::service::silence",
+            "iscsi::connection::target::tests::ordering::an_open_window_is_told",
+        ],
+    },
+    Must {
+        number: 51,
+        sections: "11.18, 11.19",
+        role: Initiator,
+        rule: "a ping of the target is answered with its LUN and tag, immediate, without a task \
+               tag; ours must come back with its data",
+        tests: &[
+            "iscsi::connection::initiator::tests::life::a_ping_is_answered",
+            "iscsi::connection::initiator::tests::life::our_ping_comes_back",
+        ],
+    },
+    Must {
+        number: 59,
+        sections: "7144 7.1.1",
+        role: Target,
+        rule: "at protocol level 1 nothing of RFC 7144 is there",
+        tests: &[
+            "iscsi::connection::target::tests::management::functions_that_are_refused",
+            "iscsi::connection::target::tests::service::reserved_bits_are_passed_over",
+        ],
+    },
+];

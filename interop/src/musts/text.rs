@@ -1,0 +1,190 @@
+//! Rules 12 to 18, 25, 28, 45, 53 to 58: text and what is negotiated.
+
+use super::Must;
+use super::Role::{Both, Target};
+
+pub(super) const MUSTS: &[Must] = &[
+    Must {
+        number: 12,
+        sections: "6.1",
+        role: Both,
+        rule: "pairs end in a zero byte; text without one is refused",
+        tests: &[
+            "iscsi::text::tests::format::pairs_are_taken_apart",
+            "iscsi::text::tests::format::malformed_text_is_refused",
+        ],
+    },
+    Must {
+        number: 12,
+        sections: "6.1",
+        role: Both,
+        rule: "8192 bytes of text are taken in a PDU, 64 KiB over several, and a value may span \
+               them",
+        tests: &[
+            "iscsi::login::tests::target::segments_around_8192_bytes",
+            "iscsi::text::tests::format::lengths_around_the_limits",
+            "iscsi::login::tests::target::any_split",
+        ],
+    },
+    Must {
+        number: 12,
+        sections: "6.1",
+        role: Both,
+        rule: "numbers are decimal or begin with 0x, binary values with 0x or 0b",
+        tests: &[
+            "iscsi::text::value::tests::numbers_of_both_kinds",
+            "iscsi::text::value::tests::binary_of_both_kinds",
+            "iscsi::login::tests::chap::the_right_proof",
+        ],
+    },
+    Must {
+        number: 13,
+        sections: "6.1",
+        role: Both,
+        rule: "a key name begins with a capital letter and has at most 63 bytes, a simple value \
+               255",
+        tests: &["iscsi::text::tests::format::malformed_text_is_refused"],
+    },
+    Must {
+        number: 13,
+        sections: "6.3",
+        role: Both,
+        rule: "a key that comes twice ends the login",
+        tests: &[
+            "iscsi::text::tests::format::a_key_comes_once",
+            "iscsi::login::tests::target::the_first_request",
+            "iscsi::login::tests::target::stages_and_keys",
+            "interop::tests::hostile::login_text_of_odd_sizes",
+        ],
+    },
+    Must {
+        number: 14,
+        sections: "6.2, 11.10.2, 11.12.2",
+        role: Both,
+        rule: "C excludes F and T, and is answered with an empty PDU, in login and after",
+        tests: &[
+            "iscsi::login::tests::target::headers",
+            "iscsi::login::tests::target::any_split",
+            "iscsi::login::tests::target::a_long_answer",
+            "iscsi::login::tests::initiator::wrong_headers",
+            "iscsi::login::tests::initiator::a_slow_target",
+            "iscsi::text::tests::exchange::pieces_by_the_c_bit",
+        ],
+    },
+    Must {
+        number: 15,
+        sections: "6.2",
+        role: Both,
+        rule: "an unknown key is answered with NotUnderstood; one of this RFC never is",
+        tests: &[
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::login::tests::initiator::a_slow_target",
+        ],
+    },
+    Must {
+        number: 16,
+        sections: "6.2",
+        role: Both,
+        rule: "Reject, Irrelevant and NotUnderstood are no proposals",
+        tests: &[
+            "iscsi::text::tests::negotiation::violations_of_an_initiator",
+            "iscsi::text::tests::exchange::a_refusal_leaves_nothing",
+            "iscsi::login::tests::initiator::wrong_answers",
+        ],
+    },
+    Must {
+        number: 17,
+        sections: "6.2.1",
+        role: Both,
+        rule: "of a list the first supported value is chosen, unknown ones are passed over, None \
+               is answered only if it was offered",
+        tests: &[
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "iscsi::login::tests::chap::algorithm_lists",
+        ],
+    },
+    Must {
+        number: 18,
+        sections: "6.2.2",
+        role: Both,
+        rule: "a number out of its range is rejected; Yes and No are joined by AND or OR as the \
+               key says",
+        tests: &[
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "iscsi::login::tests::pair::both_sides_agree",
+        ],
+    },
+    Must {
+        number: 25,
+        sections: "6.4, 11.10.4, 11.11.4",
+        role: Target,
+        rule: "while a negotiation goes on the response has a Target Transfer Tag; a failure or a \
+               reset keeps the old values",
+        tests: &["iscsi::text::tests::exchange::a_new_segment_length"],
+    },
+    Must {
+        number: 28,
+        sections: "7.4.1, 13.21",
+        role: Both,
+        rule: "a discovery session has ErrorRecoveryLevel 0 and one connection, whatever is said",
+        tests: &[
+            "iscsi::text::tests::negotiation::discovery_overrides",
+            "iscsi::login::tests::pair::both_sides_agree",
+        ],
+    },
+    Must {
+        number: 45,
+        sections: "11.10.4, 11.11.4",
+        role: Both,
+        rule: "the requests that go on with a text copy the Target Transfer Tag and the LUN of \
+               the response",
+        tests: &["iscsi::connection::initiator::tests::life::send_targets"],
+    },
+    Must {
+        number: 53,
+        sections: "13.14",
+        role: Both,
+        rule: "FirstBurstLength never exceeds MaxBurstLength, in whatever order they come",
+        tests: &[
+            "iscsi::text::tests::negotiation::first_burst_in_any_order",
+            "iscsi::login::tests::pair::both_sides_agree",
+        ],
+    },
+    Must {
+        number: 54,
+        sections: "4.3, 13.21",
+        role: Target,
+        rule: "a discovery session takes no commands",
+        tests: &["iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
+    },
+    Must {
+        number: 55,
+        sections: "13.23",
+        role: Both,
+        rule: "who offers TaskReporting at all offers RFC3720 and ResponseFence",
+        tests: &["iscsi::text::tests::negotiation::lists_that_say_too_little"],
+    },
+    Must {
+        number: 56,
+        sections: "13.24, 7144 7.1.1",
+        role: Both,
+        rule: "the lower iSCSIProtocolLevel counts",
+        tests: &["iscsi::text::tests::negotiation::answers_of_a_target"],
+    },
+    Must {
+        number: 57,
+        sections: "13.25",
+        role: Target,
+        rule: "the keys of markers are rejected, never NotUnderstood",
+        tests: &["iscsi::text::tests::negotiation::answers_of_a_target"],
+    },
+    Must {
+        number: 58,
+        sections: "13",
+        role: Both,
+        rule: "what is not negotiated is at its default",
+        tests: &["iscsi::login::tests::transcripts::no_operational_stage"],
+    },
+];
