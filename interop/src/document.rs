@@ -10,11 +10,12 @@ pub const SUITE: &str = "libiscsi";
 type Writer = fn() -> String;
 
 /// The parts that the code writes, cheap enough to be compared by every run of the tests.
-pub const FROM_CODE: [(&str, Writer); 4] = [
+pub const FROM_CODE: [(&str, Writer); 5] = [
     ("commands", scsi::commands::markdown),
     ("vpd", scsi::vpd::markdown),
     ("mode", scsi::mode::markdown),
     ("musts", crate::musts::markdown),
+    ("log", scsi::log::markdown),
 ];
 
 const TEMPLATE: &str = include_str!("../conformance.template.md");

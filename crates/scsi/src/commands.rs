@@ -2,8 +2,8 @@
 //! from it.
 
 use crate::plan::{NexusId, Plan, Refusal};
-use crate::plan::{cache, capacity, exclusive, inform, medium, parameters, provisioning};
-use crate::plan::{read_write, report, reserve, verify};
+use crate::plan::{buffers, cache, capacity, defects, diagnostic, exclusive, inform, log, medium};
+use crate::plan::{parameters, provisioning, read_write, report, reserve, timestamp, verify};
 use crate::reservations::Access;
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::format;
@@ -183,6 +183,12 @@ const CAPACITY_10: &[u8] = &[0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x01, 4];
 const UNMAP_10: &[u8] = &[0, 0x01, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
 const PERSISTENT_IN_10: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
 const PERSISTENT_OUT_10: &[u8] = &[0, 0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 4];
+const BUFFER_10: &[u8] = &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 4];
+const DEFECTS_10: &[u8] = &[0, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 4];
+const DEFECTS_12: &[u8] = &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
+const DIAGNOSTIC_6: &[u8] = &[0, 0xe4, 0, 0xff, 0xff, 4];
+const LOGS_10: &[u8] = &[0, 0x03, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 4];
+const TIMESTAMP_12: &[u8] = &[0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const LUNS_12: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const CODES_12: &[u8] = &[0, 0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const FUNCTIONS_12: &[u8] = &[0, 0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
@@ -247,6 +253,8 @@ pub static COMMANDS: &[Command] = {
         SHOWS, (MODES_6, 10), parameters::mode_sense_6),
     command(0x1b, NO, "START STOP UNIT", "SBC-3 §5.25",
         (StartStop, Unneeded, All), (START_6, 60), medium::start_stop),
+    command(0x1d, NO, "SEND DIAGNOSTIC", "SPC-4 §6.42",
+        (AS_WRITE, Ready, All), (DIAGNOSTIC_6, 60), diagnostic::send),
     command(0x1e, NO, "PREVENT ALLOW MEDIUM REMOVAL", "SBC-3 §5.15",
         (Prevent, Unneeded, Removable), (PREVENT_6, 10), medium::prevent_allow),
     command(0x25, NO, "READ CAPACITY (10)", "SBC-3 §5.16",
@@ -263,10 +271,18 @@ pub static COMMANDS: &[Command] = {
         READ, (&blocks_10(0), 30), cache::prefetch),
     command(0x35, NO, "SYNCHRONIZE CACHE (10)", "SBC-3 §5.26",
         (AS_WRITE, Ready, All), (&blocks_10(IMMED), 60), cache::synchronize),
+    command(0x37, NO, "READ DEFECT DATA (10)", "SBC-3 §5.18",
+        READ, (DEFECTS_10, 10), defects::read_10),
+    command(0x3b, NO, "WRITE BUFFER", "SPC-4 §6.49",
+        SETS, (BUFFER_10, 10), buffers::write),
+    command(0x3c, NO, "READ BUFFER", "SPC-4 §6.18",
+        SHOWS, (BUFFER_10, 10), buffers::read),
     command(0x41, NO, "WRITE SAME (10)", "SBC-3 §5.44",
         WRITE, (&blocks_10(UNMAP), 120), provisioning::write_same),
     command(0x42, NO, "UNMAP", "SBC-3 §5.28",
         WRITE_THIN, (UNMAP_10, 60), provisioning::unmap),
+    command(0x4d, NO, "LOG SENSE", "SPC-4 §6.8",
+        SHOWS, (LOGS_10, 10), log::log_sense),
     command(0x55, NO, "MODE SELECT (10)", "SPC-4 §6.12",
         SETS, (SELECT_10, 10), parameters::mode_select),
     command(0x5a, NO, "MODE SENSE (10)", "SPC-4 §6.14",
@@ -325,6 +341,8 @@ pub static COMMANDS: &[Command] = {
     command(0xa3, Some(0x0d), "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
         "SPC-4 §6.36",
         SHOWS, (FUNCTIONS_12, 10), report::task_management),
+    command(0xa3, Some(0x0f), "REPORT TIMESTAMP", "SPC-4 §6.38",
+        (FREE, Unneeded, All), (TIMESTAMP_12, 10), timestamp::report),
     command(0xa8, NO, "READ (12)", "SBC-3 §5.12",
         READ, (&blocks_12(DPO_FUA), 30), read_write::read),
     command(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",
@@ -333,6 +351,8 @@ pub static COMMANDS: &[Command] = {
         WRITE, (&blocks_12(DPO_BYTCHK), 60), verify::write_and_verify),
     command(0xaf, NO, "VERIFY (12)", "SBC-3 §5.30",
         READ, (&blocks_12(DPO_BYTCHK), 60), verify::verify),
+    command(0xb7, NO, "READ DEFECT DATA (12)", "SBC-3 §5.19",
+        READ, (DEFECTS_12, 10), defects::read_12),
     ]
 };
 

@@ -11,6 +11,7 @@ pub mod attention;
 pub mod cdb;
 pub mod commands;
 pub mod inquiry;
+pub mod log;
 pub mod mode;
 pub mod plan;
 pub mod reservations;

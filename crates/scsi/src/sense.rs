@@ -108,6 +108,8 @@ senses! {
     UNRECOVERED_READ_ERROR = MEDIUM_ERROR, 0x1100;
     /// A fault that is the device's own, of no block in particular.
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR, 0x4400;
+    /// The self-test could not read what it should.
+    LOGICAL_UNIT_FAILED_SELF_TEST = HARDWARE_ERROR, 0x3e03;
     /// The expected data transfer length does not fit the command.
     INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST, 0x0e03;
     /// A parameter list that ends inside a field.
@@ -116,6 +118,8 @@ senses! {
     INVALID_OPERATION_CODE = ILLEGAL_REQUEST, 0x2000;
     /// Blocks past the end.
     LBA_OUT_OF_RANGE = ILLEGAL_REQUEST, 0x2100;
+    /// The echo buffer is read before it was written.
+    COMMAND_SEQUENCE_ERROR = ILLEGAL_REQUEST, 0x2c00;
     /// A CDB field; better with [`Sense::invalid_field_in_cdb`].
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST, 0x2400;
     /// No unit has this LUN.

@@ -8,6 +8,7 @@ pub use crate::state::StateError;
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Command, Found, Medium, Request};
 use crate::mode::{ModePages, SelectRequest};
+use crate::plan::buffers::{self, NexusBuffers};
 use crate::plan::medium::MediumState;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
 use crate::plan::{inform, parameters, provisioning, reserve};
@@ -135,6 +136,7 @@ struct Nexus {
     attentions: AttentionQueue,
     /// PREVENT of this nexus forbids ejection.
     prevents_removal: bool,
+    buffers: NexusBuffers,
 }
 
 impl BlockUnit {
@@ -206,7 +208,10 @@ impl BlockUnit {
         self.reservations.nexus_attached(&ports);
         let mut attentions = AttentionQueue::new();
         attentions.establish(Attention::POWER_ON_RESET);
-        self.nexuses.insert(nexus, Nexus { ports, attentions, prevents_removal: false });
+        self.nexuses.insert(
+            nexus,
+            Nexus { ports, attentions, prevents_removal: false, buffers: NexusBuffers::default() },
+        );
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
@@ -260,6 +265,7 @@ impl BlockUnit {
         data: &[u8],
     ) -> Result<Plan, Refusal> {
         match parked.cdb.first() {
+            Some(0x3b) => buffers::write_list(self, nexus, &parked.cdb, data),
             Some(0x42) => provisioning::unmap_list(self, data),
             Some(0x15 | 0x55) => parameters::mode_select_list(self, nexus, &parked.cdb, data),
             Some(0x5f) => reserve::persistent_out_list(self, nexus, &parked.cdb, data),
@@ -277,6 +283,7 @@ impl BlockUnit {
     pub fn reset(&mut self, by: Option<NexusId>) {
         for nexus in self.nexuses.values_mut() {
             nexus.prevents_removal = false;
+            nexus.buffers = NexusBuffers::default();
         }
         if self.medium == MediumState::Stopped {
             self.medium = MediumState::Ready;
@@ -353,6 +360,15 @@ impl BlockUnit {
         if let Some(nexus) = self.nexuses.get_mut(&nexus) {
             nexus.prevents_removal = prevents;
         }
+    }
+
+    /// What a nexus has put into its buffers.
+    ///
+    /// # Errors
+    /// Ours: the target asks for a nexus it never attached.
+    pub(crate) fn buffers(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
+        let nexus = self.nexuses.get_mut(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        Ok(&mut nexus.buffers)
     }
 
     /// The reservations, and who a nexus is to them.

@@ -106,6 +106,7 @@ impl Run<'_> {
             Plan::MapStatus { range, extents_max, allocation_bytes } => {
                 return self.map_status(range, extents_max, allocation_bytes).await;
             }
+            Plan::SelfTest { reads } => self.self_test(&reads).await?,
             Plan::SaveState => self.save_state().await?,
             Plan::Parameters { .. } | Plan::AbortTasksOf { .. } => {
                 return Err(internal_failure().into());
@@ -357,5 +358,6 @@ fn complain(error: &block::Error) {
     tracing::error!("{error}{why} (the initiator is told; at most one such line a second)");
 }
 
+mod diagnostic;
 #[cfg(test)]
 mod tests;

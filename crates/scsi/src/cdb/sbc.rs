@@ -152,6 +152,29 @@ wire::wire_struct! {
     }
 }
 
+wire::wire_struct! {
+    /// READ DEFECT DATA (10), SBC-3 §5.18.
+    pub struct ReadDefectData10 [10] {
+        0 => opcode: u8,
+        /// REQ_PLIST 10h, REQ_GLIST 08h, DEFECT LIST FORMAT 07h.
+        2 => request: u8,
+        7 => allocation_bytes: u16,
+        9 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// READ DEFECT DATA (12), SBC-3 §5.19.
+    pub struct ReadDefectData12 [12] {
+        0 => opcode: u8,
+        /// REQ_PLIST 10h, REQ_GLIST 08h, DEFECT LIST FORMAT 07h.
+        1 => request: u8,
+        2 => descriptor_index: u32,
+        6 => allocation_bytes: u32,
+        11 => control: u8,
+    }
+}
+
 /// What the block commands of one layout say, whatever their length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Blocks {

@@ -149,3 +149,65 @@ wire::wire_struct! {
         9 => control: u8,
     }
 }
+
+wire::wire_struct! {
+    /// READ BUFFER, SPC-4 §6.18.
+    pub struct ReadBuffer [10] {
+        0 => opcode: u8,
+        /// MODE SPECIFIC E0h, MODE 1Fh.
+        1 => mode: u8,
+        2 => buffer_id: u8,
+        3 => offset: wire::U24,
+        6 => allocation_bytes: wire::U24,
+        9 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// WRITE BUFFER, SPC-4 §6.49.
+    pub struct WriteBuffer [10] {
+        0 => opcode: u8,
+        /// MODE SPECIFIC E0h, MODE 1Fh.
+        1 => mode: u8,
+        2 => buffer_id: u8,
+        3 => offset: wire::U24,
+        6 => parameter_bytes: wire::U24,
+        9 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// REPORT TIMESTAMP, SPC-4 §6.38.
+    pub struct ReportTimestamp [12] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        6 => allocation_bytes: u32,
+        11 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// SEND DIAGNOSTIC, SPC-4 §6.42.
+    pub struct SendDiagnostic [6] {
+        0 => opcode: u8,
+        /// SELF-TEST CODE E0h, PF 10h, SELFTEST 04h, DEVOFFL 02h, UNITOFFL 01h.
+        1 => flags: u8,
+        3 => parameter_bytes: u16,
+        5 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// LOG SENSE, SPC-4 §6.8.
+    pub struct LogSense [10] {
+        0 => opcode: u8,
+        /// PPC 02h (obsolete), SP 01h.
+        1 => flags: u8,
+        /// PC C0h, PAGE CODE 3Fh.
+        2 => page: u8,
+        3 => subpage: u8,
+        5 => parameter_pointer: u16,
+        7 => allocation_bytes: u16,
+        9 => control: u8,
+    }
+}

@@ -3,16 +3,21 @@
 //! `BlockUnit::plan` makes a [`Plan`] or a [`Refusal`]; the target's executor collects
 //! [`data_out_bytes`](Plan::data_out_bytes), runs the plan on the unit's device and answers.
 
+pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod capacity;
+pub(crate) mod defects;
+pub(crate) mod diagnostic;
 pub(crate) mod exclusive;
 pub(crate) mod inform;
+pub(crate) mod log;
 pub(crate) mod medium;
 pub(crate) mod parameters;
 pub(crate) mod provisioning;
 pub(crate) mod read_write;
 pub(crate) mod report;
 pub(crate) mod reserve;
+pub(crate) mod timestamp;
 pub(crate) mod verify;
 
 use crate::sense::Sense;
@@ -150,6 +155,11 @@ pub enum Plan {
         extents_max: usize,
         /// Where to cut the reply.
         allocation_bytes: u32,
+    },
+    /// SEND DIAGNOSTIC's self-test: these can be read, or the unit has failed it.
+    SelfTest {
+        /// Which.
+        reads: Vec<LbaRange>,
     },
     /// Collect a parameter list, then call `BlockUnit::resume`.
     Parameters {

@@ -105,6 +105,7 @@ fn check_plan(unit: &BlockUnit, plan: &Result<Plan, Refusal>) {
                 | Plan::WriteSame { range, .. }
                 | Plan::Prefetch { range }
                 | Plan::MapStatus { range, .. } => inside(range),
+                Plan::SelfTest { reads } => reads.iter().for_each(inside),
                 Plan::Unmap { ranges, .. } => ranges.iter().for_each(inside),
                 _ => {}
             }

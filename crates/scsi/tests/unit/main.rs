@@ -3,6 +3,8 @@
 
 mod absent;
 mod blocks;
+mod buffers;
+mod diagnose;
 mod dispatch;
 mod medium;
 mod properties;

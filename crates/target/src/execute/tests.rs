@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
-use block::MemoryDevice;
+use block::{Effect, Fault, FaultDevice, MemoryDevice};
 
 const BLOCKS: u64 = 64;
 
@@ -120,6 +120,22 @@ fn write_same_and_unmap() {
     assert_eq!(content(&unit, 8, 8), [0; 4096].as_slice());
     assert_eq!(content(&unit, 16, 1), block);
     assert_eq!(content(&unit, 40, 1), [0; 512].as_slice());
+}
+
+/// Goal: a self-test passes where its blocks can be read, and fails where one cannot.
+#[test]
+fn the_self_test_finds_a_bad_block() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let plan = || Plan::SelfTest { reads: vec![range(0, 1), range(BLOCKS - 1, 1)] };
+    assert!(good(&unit, plan(), &[]).is_empty());
+    let bad = Fault::new(Effect::Fail(ErrorKind::Medium));
+    device.inject(bad.at(BlockRange::new(BLOCKS - 1, 1)));
+    assert_eq!(sense_of(&unit, plan(), &[]), Sense::LOGICAL_UNIT_FAILED_SELF_TEST);
+    let elsewhere = Plan::SelfTest { reads: vec![range(0, 1)] };
+    assert!(good(&unit, elsewhere, &[]).is_empty());
 }
 
 /// Goal: increments by COMPARE AND WRITE from many tasks at once are never lost.

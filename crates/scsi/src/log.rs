@@ -1,0 +1,261 @@
+//! Log pages: what LOG SENSE shows. SPC-4 §7.3, SBC-3 §6.3.
+//!
+//! Nothing is counted against a threshold and nothing is saved, so there is no LOG SELECT: the
+//! pages show how things are.
+
+use crate::commands::Offered::{self, Always};
+use crate::sense::Sense;
+use crate::unit::{TargetPort, UnitOptions};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// What LOG SENSE asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LogRequest {
+    /// PC: cumulative or threshold values, current or default.
+    pub page_control: u8,
+    /// PAGE CODE.
+    pub page: u8,
+    /// SUBPAGE CODE.
+    pub subpage: u8,
+    /// PARAMETER POINTER: parameters from this one on.
+    pub parameter_pointer: u16,
+}
+
+/// What the pages are made from.
+#[derive(Clone, Copy, Debug)]
+pub struct LogSource<'a> {
+    /// What the unit is.
+    pub options: &'a UnitOptions,
+    /// All ports of the target.
+    pub ports: &'a [TargetPort],
+}
+
+/// One page: its codes, its name and section in the standard, the units that have it, and what
+/// stands behind its header.
+struct Page {
+    code: u8,
+    subpage: u8,
+    name: &'static str,
+    standard: &'static str,
+    offered: Offered,
+    body: Body,
+}
+
+enum Body {
+    /// Page codes.
+    Codes(fn(&UnitOptions) -> Vec<u8>),
+    /// Log parameters, by ascending parameter codes.
+    Parameters(fn(&LogSource<'_>) -> Vec<Parameter>),
+}
+
+/// One log parameter.
+struct Parameter {
+    code: u16,
+    bytes: Vec<u8>,
+}
+
+const ALL_SUBPAGES: u8 = 0xff;
+
+/// Every page, in ascending order; both lists of pages and CONFORMANCE.md are made from this.
+const PAGES: &[Page] = &[
+    Page {
+        code: 0x00,
+        subpage: 0x00,
+        name: "Supported Log Pages",
+        standard: "SPC-4 §7.3",
+        offered: Always,
+        body: Body::Codes(supported_pages),
+    },
+    Page {
+        code: 0x00,
+        subpage: ALL_SUBPAGES,
+        name: "Supported Log Pages and Subpages",
+        standard: "SPC-4 §7.3",
+        offered: Always,
+        body: Body::Codes(supported_subpages),
+    },
+    Page {
+        code: 0x18,
+        subpage: 0x00,
+        name: "Protocol Specific Port",
+        standard: "SPC-4 §7.3",
+        offered: Always,
+        body: Body::Parameters(protocol_specific_ports),
+    },
+];
+
+/// The pages as Markdown, for CONFORMANCE.md: one row a page.
+pub fn markdown() -> String {
+    let mut text = String::from("| Code | Page | Standard | Units |\n|---|---|---|---|\n");
+    for Page { code, subpage, name, standard, offered, .. } in PAGES {
+        let subpage = if *subpage == 0 { String::new() } else { format!("/{subpage:02x}") };
+        text.push_str(&format!("| {code:02x}{subpage} | {name} | {standard} | {offered} |\n"));
+    }
+    text
+}
+
+/// A page, whole; the command cuts it to its allocation length.
+///
+/// # Errors
+/// INVALID FIELD IN CDB for a page, a kind of values, or a first parameter that is not there.
+pub fn page(source: &LogSource<'_>, request: LogRequest) -> Result<Vec<u8>, Sense> {
+    const CUMULATIVE: u8 = 1;
+    let LogRequest { page_control, page, subpage, parameter_pointer } = request;
+    let found = PAGES
+        .iter()
+        .find(|known| known.code == page && known.subpage == subpage)
+        .filter(|known| known.offered.includes(source.options));
+    let Some(found) = found else {
+        let same_code = PAGES.iter().any(|known| known.code == page);
+        let at = if same_code { (3, None) } else { (2, Some(5)) };
+        return Err(Sense::invalid_field_in_cdb(at.0, at.1));
+    };
+    let body = match found.body {
+        Body::Codes(codes) => {
+            if parameter_pointer != 0 {
+                return Err(Sense::invalid_field_in_cdb(5, None));
+            }
+            codes(source.options)
+        }
+        Body::Parameters(_) if page_control != CUMULATIVE => {
+            return Err(Sense::invalid_field_in_cdb(2, Some(7)));
+        }
+        Body::Parameters(parameters) => encode(&parameters(source), parameter_pointer)?,
+    };
+    Ok(with_header(found, &body))
+}
+
+fn with_header(page: &Page, body: &[u8]) -> Vec<u8> {
+    /// DS: the parameters are not saved.
+    const DISABLE_SAVE: u8 = 0x80;
+    /// SPF: byte 1 is a subpage code.
+    const SUBPAGE_FORMAT: u8 = 0x40;
+    let mut first = page.code;
+    first |= if matches!(page.body, Body::Parameters(_)) { DISABLE_SAVE } else { 0 };
+    first |= if page.subpage != 0 { SUBPAGE_FORMAT } else { 0 };
+    // The longest page has eight bytes a port, of which a target has a few.
+    let [high, low] = u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes();
+    let mut data = alloc::vec![first, page.subpage, high, low];
+    data.extend_from_slice(body);
+    data
+}
+
+/// The parameters from `first` on; there must be one.
+fn encode(parameters: &[Parameter], first: u16) -> Result<Vec<u8>, Sense> {
+    /// FORMAT AND LINKING 11b: a list in binary.
+    const BINARY_LIST: u8 = 0x03;
+    let from = parameters.iter().position(|parameter| parameter.code >= first);
+    let listed = match from {
+        Some(from) => &parameters[from..],
+        None if first == 0 => &[],
+        None => return Err(Sense::invalid_field_in_cdb(5, None)),
+    };
+    let mut body = Vec::new();
+    for Parameter { code, bytes } in listed {
+        body.extend_from_slice(&code.to_be_bytes());
+        body.extend_from_slice(&[BINARY_LIST, bytes.len() as u8]);
+        body.extend_from_slice(bytes);
+    }
+    Ok(body)
+}
+
+fn offered(options: &UnitOptions) -> impl Iterator<Item = &'static Page> {
+    PAGES.iter().filter(|page| page.offered.includes(options))
+}
+
+/// 00h: each page code once.
+fn supported_pages(options: &UnitOptions) -> Vec<u8> {
+    let mut codes: Vec<u8> = offered(options).map(|page| page.code).collect();
+    codes.dedup();
+    codes
+}
+
+/// 00h/FFh: page code and subpage code of each.
+fn supported_subpages(options: &UnitOptions) -> Vec<u8> {
+    offered(options).flat_map(|page| [page.code, page.subpage]).collect()
+}
+
+/// 18h: each port by its relative identifier, and that it speaks iSCSI. No standard says more
+/// about an iSCSI port.
+fn protocol_specific_ports(source: &LogSource<'_>) -> Vec<Parameter> {
+    const PROTOCOL_ISCSI: u8 = 0x05;
+    let ports = source.ports.iter();
+    ports
+        .map(|port| Parameter {
+            code: port.relative_id,
+            bytes: alloc::vec![PROTOCOL_ISCSI, 0, 0, 0],
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vpd::tests::{options, port};
+
+    const CUMULATIVE: LogRequest =
+        LogRequest { page_control: 1, page: 0, subpage: 0, parameter_pointer: 0 };
+
+    /// Goal: both lists name what is there and nothing else. Method: ask for every page and
+    /// subpage.
+    #[test]
+    fn what_is_listed_is_there() {
+        let (options, ports) = (options(), [port()]);
+        let source = LogSource { options: &options, ports: &ports };
+        let list = |subpage| page(&source, LogRequest { subpage, ..CUMULATIVE }).unwrap();
+        let (mut pages, mut subpages) = (Vec::new(), Vec::new());
+        for code in 0..0x40 {
+            for subpage in 0..=255 {
+                let asked = LogRequest { page: code, subpage, ..CUMULATIVE };
+                if let Ok(data) = page(&source, asked) {
+                    assert_eq!((data[0] & 0x3f, data[1]), (code, subpage));
+                    assert_eq!(data[0] & 0x40 != 0, subpage != 0);
+                    assert_eq!(usize::from(data[2]) * 256 + usize::from(data[3]) + 4, data.len());
+                    pages.push(code);
+                    subpages.extend_from_slice(&[code, subpage]);
+                }
+            }
+        }
+        pages.dedup();
+        assert_eq!(list(0)[4..], pages);
+        assert_eq!(list(ALL_SUBPAGES)[4..], subpages);
+        assert_eq!(markdown().lines().count(), PAGES.len() + 2);
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_is_pointed_at() {
+        let (options, ports) = (options(), [port()]);
+        let source = LogSource { options: &options, ports: &ports };
+        let refused = |asked| page(&source, asked).unwrap_err();
+        let wrong = LogRequest { page: 0x0d, ..CUMULATIVE };
+        assert_eq!(refused(wrong), Sense::invalid_field_in_cdb(2, Some(5)));
+        let wrong = LogRequest { page: 0x18, subpage: 1, ..CUMULATIVE };
+        assert_eq!(refused(wrong), Sense::invalid_field_in_cdb(3, None));
+        let wrong = LogRequest { page: 0x18, page_control: 0, ..CUMULATIVE };
+        assert_eq!(refused(wrong), Sense::invalid_field_in_cdb(2, Some(7)));
+        let wrong = LogRequest { parameter_pointer: 1, ..CUMULATIVE };
+        assert_eq!(refused(wrong), Sense::invalid_field_in_cdb(5, None));
+    }
+
+    #[test]
+    fn parameters_from_the_pointer_on() {
+        let options = options();
+        let mut ports = [port(), port()];
+        ports[0].relative_id = 2;
+        ports[1].relative_id = 0x0105;
+        let source = LogSource { options: &options, ports: &ports };
+        let asked = |parameter_pointer| LogRequest { page: 0x18, parameter_pointer, ..CUMULATIVE };
+        let second = [1, 5, 3, 4, 5, 0, 0, 0];
+        let both = [&[0x98, 0, 0, 16, 0, 2, 3, 4, 5, 0, 0, 0][..], &second].concat();
+        for pointer in 0..=2 {
+            assert_eq!(page(&source, asked(pointer)).unwrap(), both);
+        }
+        for pointer in [3, 0x0105] {
+            assert_eq!(page(&source, asked(pointer)).unwrap()[4..], second);
+        }
+        let sense = page(&source, asked(0x0106)).unwrap_err();
+        assert_eq!(sense, Sense::invalid_field_in_cdb(5, None));
+    }
+}

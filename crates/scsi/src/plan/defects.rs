@@ -1,0 +1,42 @@
+//! READ DEFECT DATA: both lists are empty, and that is the answer.
+//!
+//! The device below keeps its own books of bad places, if it has any; no block of this unit was
+//! ever put elsewhere.
+
+use super::inform::cut;
+use super::{Plan, Refusal};
+use crate::cdb::first;
+use crate::cdb::sbc::{ReadDefectData10, ReadDefectData12};
+use crate::commands::Request;
+use crate::sense::Sense;
+use crate::unit::BlockUnit;
+
+/// REQ_PLIST, REQ_GLIST and DEFECT LIST FORMAT; the answer has PLISTV, GLISTV and the format of
+/// the list in the same places.
+const LISTS_AND_FORMAT: u8 = 0x1f;
+const FORMAT: u8 = 0x07;
+
+/// READ DEFECT DATA (10). SBC-3 §5.18.
+pub(crate) fn read_10(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = ReadDefectData10::decode(&first(request.cdb));
+    check_format(raw.request, 2)?;
+    let reply = alloc::vec![0, raw.request & LISTS_AND_FORMAT, 0, 0];
+    Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
+}
+
+/// READ DEFECT DATA (12). SBC-3 §5.19: from the descriptor asked for on, of which there is none.
+pub(crate) fn read_12(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = ReadDefectData12::decode(&first(request.cdb));
+    check_format(raw.request, 1)?;
+    let reply = alloc::vec![0, raw.request & LISTS_AND_FORMAT, 0, 0, 0, 0, 0, 0];
+    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+}
+
+/// An empty list has no addresses, so it is in each of the six formats that SBC-3 §6.2 draws.
+/// What a vendor's format (6) would be, nobody knows; 7 is reserved.
+fn check_format(asked: u8, byte: u16) -> Result<(), Sense> {
+    match asked & FORMAT {
+        0..=5 => Ok(()),
+        _ => Err(Sense::invalid_field_in_cdb(byte, Some(2))),
+    }
+}

@@ -1,0 +1,31 @@
+//! LOG SENSE.
+
+use super::inform::cut;
+use super::{Plan, Refusal};
+use crate::cdb::first;
+use crate::cdb::spc::LogSense;
+use crate::commands::Request;
+use crate::log::{self, LogRequest, LogSource};
+use crate::sense::Sense;
+use crate::unit::BlockUnit;
+
+/// LOG SENSE. SPC-4 §6.8. SP is refused, for there is nothing that could be saved, and so is what
+/// PPC asked for once.
+pub(crate) fn log_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    const PPC: u8 = 0x02;
+    const SP: u8 = 0x01;
+    let raw = LogSense::decode(&first(request.cdb));
+    for (flag, bit) in [(PPC, 1), (SP, 0)] {
+        if raw.flags & flag != 0 {
+            return Err(Sense::invalid_field_in_cdb(1, Some(bit)).into());
+        }
+    }
+    let asked = LogRequest {
+        page_control: raw.page >> 6,
+        page: raw.page & 0x3f,
+        subpage: raw.subpage,
+        parameter_pointer: raw.parameter_pointer,
+    };
+    let source = LogSource { options: unit.options(), ports: request.context.ports };
+    Ok(Plan::Reply(cut(log::page(&source, asked)?, raw.allocation_bytes.into())))
+}

@@ -1,0 +1,24 @@
+//! REPORT TIMESTAMP. There is no SET TIMESTAMP: the clock is the host's, an initiator may look.
+
+use super::inform::cut;
+use super::{Plan, Refusal};
+use crate::cdb::first;
+use crate::cdb::spc::ReportTimestamp;
+use crate::commands::Request;
+use crate::unit::BlockUnit;
+use alloc::vec::Vec;
+
+/// REPORT TIMESTAMP. SPC-4 §6.38: milliseconds since 1970-01-01 00:00 UTC, 48 bits of them.
+pub(crate) fn report(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    /// TIMESTAMP PARAMETER DATA LENGTH counts what follows it.
+    const LENGTH: [u8; 2] = [0, 10];
+    /// 011b: "initialized by a method outside the scope of this standard".
+    const ORIGIN_OUTSIDE: u8 = 0x03;
+    let raw = ReportTimestamp::decode(&first(request.cdb));
+    let [_, _, timestamp @ ..] = request.context.now_milliseconds.to_be_bytes();
+    let mut reply = Vec::from(LENGTH);
+    reply.extend_from_slice(&[ORIGIN_OUTSIDE, 0]);
+    reply.extend_from_slice(&timestamp);
+    reply.extend_from_slice(&[0, 0]);
+    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+}
