@@ -3,7 +3,7 @@
 
 use crate::plan::{NexusId, Plan, Refusal};
 use crate::plan::{buffers, cache, capacity, defects, diagnostic, exclusive, inform, log, medium};
-use crate::plan::{parameters, provisioning, read_write, report, reserve, timestamp, verify};
+use crate::plan::{parameters, ports, provisioning, read_write, report, reserve, timestamp, verify};
 use crate::reservations::Access;
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::format;
@@ -192,6 +192,8 @@ const TIMESTAMP_12: &[u8] = &[0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const LUNS_12: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const CODES_12: &[u8] = &[0, 0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const FUNCTIONS_12: &[u8] = &[0, 0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
+const GROUPS_IN_12: &[u8] = &[0, 0xe0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
+const GROUPS_OUT_12: &[u8] = &[0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const CAPACITY_16: &[u8] =
     &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x01, 4];
 const STATUS_16: &[u8] = &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 4];
@@ -336,6 +338,8 @@ pub static COMMANDS: &[Command] = {
         READ_THIN, (STATUS_16, 30), provisioning::lba_status),
     command(0xa0, NO, "REPORT LUNS", "SPC-4 §6.33",
         TELL, (LUNS_12, 10), inform::luns),
+    command(0xa3, Some(0x0a), "REPORT TARGET PORT GROUPS", "SPC-4 §6.37",
+        (FREE, Unneeded, All), (GROUPS_IN_12, 10), ports::report_groups),
     command(0xa3, Some(0x0c), "REPORT SUPPORTED OPERATION CODES", "SPC-4 §6.35",
         SHOWS, (CODES_12, 10), report::operation_codes),
     command(0xa3, Some(0x0d), "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
@@ -343,6 +347,8 @@ pub static COMMANDS: &[Command] = {
         SHOWS, (FUNCTIONS_12, 10), report::task_management),
     command(0xa3, Some(0x0f), "REPORT TIMESTAMP", "SPC-4 §6.38",
         (FREE, Unneeded, All), (TIMESTAMP_12, 10), timestamp::report),
+    command(0xa4, Some(0x0a), "SET TARGET PORT GROUPS", "SPC-4 §6.45",
+        SETS, (GROUPS_OUT_12, 10), ports::set_groups),
     command(0xa8, NO, "READ (12)", "SBC-3 §5.12",
         READ, (&blocks_12(DPO_FUA), 30), read_write::read),
     command(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",

@@ -1,7 +1,7 @@
 //! INQUIRY: what a unit is. SPC-4 §6.6.
 
 use crate::sense::Sense;
-use crate::unit::{TargetPort, UnitOptions};
+use crate::unit::{Context, UnitOptions};
 use crate::vpd;
 use alloc::vec::Vec;
 
@@ -23,6 +23,10 @@ wire::wire_struct! {
         /// NORMACA, HISUP, RESPONSE DATA FORMAT.
         3  => format: u8,
         4  => additional_bytes: u8,
+        /// TPGS.
+        5  => port_groups: u8,
+        /// MULTIP.
+        6  => multiple_ports: u8,
         /// CMDQUE.
         7  => queuing: u8,
         8  => vendor: [u8; 8],
@@ -47,6 +51,10 @@ const VERSION_SPC_4: u8 = 0x06;
 const REMOVABLE: u8 = 0x80;
 /// HISUP, and RESPONSE DATA FORMAT 2.
 const HIERARCHICAL_FORMAT_2: u8 = 0x12;
+/// TPGS 11b: groups are set explicitly, and change by themselves when the program starts anew.
+/// With 10b their states would have to survive that, SPC-4 §5.15.2.9.
+const EXPLICIT_AND_IMPLICIT: u8 = 0x30;
+const MULTIP: u8 = 0x10;
 const COMMAND_QUEUING: u8 = 0x02;
 /// PERIPHERAL QUALIFIER 011b and DEVICE TYPE 1Fh: no unit can be here.
 const NO_UNIT: u8 = 0x7f;
@@ -69,14 +77,14 @@ pub struct Request {
 /// INVALID FIELD IN CDB, pointing at the page code: a page without EVPD, or one the unit has not.
 pub fn reply(
     options: &UnitOptions,
-    port: &TargetPort,
+    context: &Context<'_>,
     protocol_level: u8,
     request: Request,
 ) -> Result<Vec<u8>, Sense> {
     let mut data = if request.vital {
-        vpd::page(options, port, request.page)?
+        vpd::page(options, context, request.page)?
     } else if request.page == 0 {
-        standard(options, protocol_level)
+        standard(options, context.ports.len(), protocol_level)
     } else {
         return Err(Sense::invalid_field_in_cdb(2, None));
     };
@@ -84,11 +92,16 @@ pub fn reply(
     Ok(data)
 }
 
-/// Standard data of a unit; `protocol_level` is the session's iSCSIProtocolLevel.
-pub fn standard(options: &UnitOptions, protocol_level: u8) -> Vec<u8> {
+/// Standard data of a unit of a target with so many ports; `protocol_level` is the session's
+/// iSCSIProtocolLevel.
+pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u8) -> Vec<u8> {
     let removable = if options.removable { REMOVABLE } else { 0 };
     let product = padded(&options.product);
-    Standard { removable, product, ..common(protocol_level) }.encode().to_vec()
+    let multiple_ports = if ports > 1 { MULTIP } else { 0 };
+    let port_groups = EXPLICIT_AND_IMPLICIT;
+    let unit =
+        Standard { removable, port_groups, multiple_ports, product, ..common(protocol_level) };
+    unit.encode().to_vec()
 }
 
 /// Standard data for a LUN that has no unit: INQUIRY is answered even there, SPC-4 §6.6.1.
@@ -103,6 +116,8 @@ fn common(protocol_level: u8) -> Standard {
         version: VERSION_SPC_4,
         format: HIERARCHICAL_FORMAT_2,
         additional_bytes: (Standard::LEN - 5) as u8,
+        port_groups: 0,
+        multiple_ports: 0,
         queuing: COMMAND_QUEUING,
         vendor: VENDOR,
         product: padded(""),
@@ -131,9 +146,10 @@ mod tests {
 
     #[test]
     fn standard_bytes() {
-        let data = standard(&options(), 1);
+        let data = standard(&options(), 1, 1);
         assert_eq!(data.len(), 96);
-        assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
+        assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x30, 0, 2]);
+        assert_eq!(standard(&options(), 2, 1)[5..8], [0x30, 0x10, 2], "MULTIP");
         assert_eq!(&data[8..36], format!("LUNAR   DISK            {REVISION:<4}").as_bytes());
         assert_eq!(data[36..58], [0; 22]);
         assert_eq!(data[58..66], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x61]);
@@ -145,7 +161,7 @@ mod tests {
         let mut options = options();
         options.removable = true;
         options.product = "caf\u{e9} and far too long a name".into();
-        let data = standard(&options, 0);
+        let data = standard(&options, 1, 0);
         assert_eq!(data[1], 0x80);
         assert_eq!(&data[16..32], b"caf.. and far to");
     }
@@ -153,7 +169,7 @@ mod tests {
     #[test]
     fn no_unit_says_so() {
         let data = standard_of_no_unit(0);
-        assert_eq!(data[..4], [0x7f, 0, 6, 0x12]);
+        assert_eq!(data[..8], [0x7f, 0, 6, 0x12, 91, 0, 0, 2]);
         assert_eq!(data[64..66], [0x09, 0x60]);
         assert_eq!(standard_of_no_unit(31)[64..66], [0x09, 0x7f]);
         assert_eq!(standard_of_no_unit(255)[64..66], [0x09, 0x7f], "others' numbers follow");
@@ -166,7 +182,7 @@ mod tests {
         for (vital, page) in [(false, 0), (true, 0x83)] {
             let ask = |allocation_bytes| {
                 let request = Request { vital, page, allocation_bytes };
-                reply(&options(), &port(), 1, request).unwrap()
+                reply(&options(), &Context::new(&[], &port()), 1, request).unwrap()
             };
             let whole = ask(u16::MAX);
             for length in 0..300 {
@@ -181,7 +197,7 @@ mod tests {
     fn pages_want_evpd() {
         for page in 1..=255 {
             let request = Request { vital: false, page, allocation_bytes: 255 };
-            let refused = reply(&options(), &port(), 1, request);
+            let refused = reply(&options(), &Context::new(&[], &port()), 1, request);
             assert_eq!(refused, Err(Sense::invalid_field_in_cdb(2, None)));
         }
     }

@@ -14,6 +14,7 @@ pub mod inquiry;
 pub mod log;
 pub mod mode;
 pub mod plan;
+pub mod ports;
 pub mod reservations;
 pub mod sense;
 mod state;

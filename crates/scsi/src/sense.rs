@@ -100,6 +100,10 @@ senses! {
     NO_ADDITIONAL_SENSE = NO_SENSE, 0x0000;
     /// Stopped by START STOP UNIT.
     NOT_READY_INITIALIZING_COMMAND_REQUIRED = NOT_READY, 0x0402;
+    /// LOGICAL UNIT NOT ACCESSIBLE: its group is standby; another port may do.
+    TARGET_PORT_IN_STANDBY_STATE = NOT_READY, 0x040b;
+    /// LOGICAL UNIT NOT ACCESSIBLE: its group is unavailable.
+    TARGET_PORT_IN_UNAVAILABLE_STATE = NOT_READY, 0x040c;
     /// Ejected.
     MEDIUM_NOT_PRESENT = NOT_READY, 0x3a00;
     /// The device failed a write.
@@ -150,6 +154,8 @@ senses! {
     RESERVATIONS_RELEASED = UNIT_ATTENTION, 0x2a04;
     /// Another nexus removed this one's registration.
     REGISTRATIONS_PREEMPTED = UNIT_ATTENTION, 0x2a05;
+    /// Another nexus set the state of a target port group.
+    ASYMMETRIC_ACCESS_STATE_CHANGED = UNIT_ATTENTION, 0x2a06;
     /// The unit was resized.
     CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x2a09;
     /// A medium came back; NOT READY TO READY CHANGE.

@@ -11,7 +11,8 @@ use crate::mode::{ModePages, SelectRequest};
 use crate::plan::buffers::{self, NexusBuffers};
 use crate::plan::medium::MediumState;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
-use crate::plan::{inform, parameters, provisioning, reserve};
+use crate::plan::{inform, parameters, ports, provisioning, reserve};
+use crate::ports::PortGroups;
 use crate::reservations::{ItNexus, Reservations};
 use crate::sense::Sense;
 use crate::state::{self, SectionKind};
@@ -120,6 +121,7 @@ pub struct BlockUnit {
     medium: MediumState,
     modes: ModePages,
     reservations: Reservations,
+    port_groups: PortGroups,
     keeps_state: bool,
 }
 
@@ -148,6 +150,7 @@ impl BlockUnit {
             medium: MediumState::Ready,
             modes: ModePages::default(),
             reservations: Reservations::new(false),
+            port_groups: PortGroups::default(),
             keeps_state: false,
         }
     }
@@ -222,7 +225,7 @@ impl BlockUnit {
     }
 
     /// Judges a command, in this order: unit attention, operation code, CONTROL, reservations,
-    /// medium, write protection, then the command's own fields.
+    /// state of the port, medium, write protection, then the command's own fields.
     ///
     /// # Errors
     /// The refusal to send, when the command may not run.
@@ -244,6 +247,7 @@ impl BlockUnit {
         };
         check_control(cdb, command.cdb_bytes())?;
         self.check_reservation(nexus, command, cdb)?;
+        self.port_groups.check(context.port.portal_group_tag, cdb)?;
         if command.medium != Medium::Unneeded {
             self.medium.check()?;
         }
@@ -260,7 +264,7 @@ impl BlockUnit {
     pub fn resume(
         &mut self,
         nexus: NexusId,
-        _context: &Context<'_>,
+        context: &Context<'_>,
         parked: Parked,
         data: &[u8],
     ) -> Result<Plan, Refusal> {
@@ -268,6 +272,9 @@ impl BlockUnit {
             Some(0x3b) => buffers::write_list(self, nexus, &parked.cdb, data),
             Some(0x42) => provisioning::unmap_list(self, data),
             Some(0x15 | 0x55) => parameters::mode_select_list(self, nexus, &parked.cdb, data),
+            Some(0xa4) if parked.cdb.get(1).is_some_and(|action| action & 0x1f == 0x0a) => {
+                ports::set_groups_list(self, nexus, context, data)
+            }
             Some(0x5f) => reserve::persistent_out_list(self, nexus, &parked.cdb, data),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
         }
@@ -336,6 +343,14 @@ impl BlockUnit {
 
     pub(crate) fn set_medium(&mut self, medium: MediumState) {
         self.medium = medium;
+    }
+
+    pub(crate) fn port_groups(&self) -> &PortGroups {
+        &self.port_groups
+    }
+
+    pub(crate) fn set_port_groups(&mut self, groups: PortGroups) {
+        self.port_groups = groups;
     }
 
     pub(crate) fn modes(&self) -> &ModePages {

@@ -2,8 +2,9 @@
 
 use crate::commands::Offered::{self, Always, Thin};
 use crate::inquiry::VENDOR;
-use crate::sense::Sense;
-use crate::unit::{TargetPort, UnitOptions};
+use crate::ports::PORTS_MAX;
+use crate::sense::{SENSE_BYTES_MAX, Sense};
+use crate::unit::{Context, TargetPort, UnitOptions};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -20,8 +21,6 @@ pub const WRITE_SAME_BLOCKS_MAX: u32 = 0xffff;
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
 /// WSNZ: WRITE SAME of zero blocks is refused; it would mean "to the end of the unit".
 pub const WRITE_SAME_NON_ZERO: bool = true;
-/// The target port group all ports are in: they reach the unit equally well.
-pub const TARGET_PORT_GROUP: u16 = 1;
 
 /// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
 const NAME_BYTES_MAX: usize = 223;
@@ -33,7 +32,7 @@ struct Page {
     name: &'static str,
     standard: &'static str,
     offered: Offered,
-    body: fn(&UnitOptions, &TargetPort) -> Vec<u8>,
+    body: fn(&UnitOptions, &Context<'_>) -> Vec<u8>,
 }
 
 impl Page {
@@ -42,7 +41,7 @@ impl Page {
         name: &'static str,
         standard: &'static str,
         offered: Offered,
-        body: fn(&UnitOptions, &TargetPort) -> Vec<u8>,
+        body: fn(&UnitOptions, &Context<'_>) -> Vec<u8>,
     ) -> Self {
         Self { code, name, standard, offered, body }
     }
@@ -54,6 +53,7 @@ const PAGES: &[Page] = &[
     Page::new(0x80, "Unit Serial Number", "SPC-4 §7.8.15", Always, unit_serial_number),
     Page::new(0x83, "Device Identification", "SPC-4 §7.8.6", Always, device_identification),
     Page::new(0x86, "Extended INQUIRY Data", "SPC-4 §7.8.7", Always, extended_inquiry),
+    Page::new(0x88, "SCSI Ports", "SPC-4 §7.8.14", Always, scsi_ports),
     Page::new(0xb0, "Block Limits", "SBC-3 §6.5.3", Always, block_limits),
     Page::new(
         0xb1,
@@ -78,13 +78,13 @@ pub fn markdown() -> String {
 ///
 /// # Errors
 /// INVALID FIELD IN CDB, pointing at the page code, when the unit has no such page.
-pub fn page(options: &UnitOptions, port: &TargetPort, code: u8) -> Result<Vec<u8>, Sense> {
+pub fn page(options: &UnitOptions, context: &Context<'_>, code: u8) -> Result<Vec<u8>, Sense> {
     let page = PAGES
         .iter()
         .find(|page| page.code == code && page.offered.includes(options))
         .ok_or(Sense::invalid_field_in_cdb(2, None))?;
-    let body = (page.body)(options, port);
-    // Bodies are short: seven designators of at most 255 bytes are the longest.
+    let body = (page.body)(options, context);
+    // Page 88h is the longest: `PORTS_MAX` ports of at most 252 bytes.
     let mut data = vec![0, code];
     data.extend_from_slice(&(body.len() as u16).to_be_bytes());
     data.extend_from_slice(&body);
@@ -140,12 +140,12 @@ fn is_thin(options: &UnitOptions) -> bool {
 }
 
 /// 00h. SPC-4 §7.8.13.
-fn supported_pages(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+fn supported_pages(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     PAGES.iter().filter(|page| page.offered.includes(options)).map(|page| page.code).collect()
 }
 
 /// 80h. SPC-4 §7.8.15.
-fn unit_serial_number(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+fn unit_serial_number(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     serial_number(&options.uuid).into_bytes()
 }
 
@@ -175,11 +175,11 @@ enum Association {
 const PROTOCOL_ISCSI: u8 = 0x50;
 
 /// 83h. SPC-4 §7.8.6.
-fn device_identification(options: &UnitOptions, port: &TargetPort) -> Vec<u8> {
+fn device_identification(options: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
     use Association::{LogicalUnit, TargetDevice, TargetPort as Port};
     use CodeSet::{Ascii, Binary, Utf8};
     use DesignatorType as Type;
-    let naa = naa(&options.uuid);
+    let (port, naa) = (context.port, naa(&options.uuid));
     let mut data = Vec::new();
     let mut add = |association, code_set, kind, designator: &[u8]| {
         data.extend_from_slice(&designation(association, code_set, kind, designator));
@@ -195,13 +195,20 @@ fn device_identification(options: &UnitOptions, port: &TargetPort) -> Vec<u8> {
     add(LogicalUnit, Utf8, Type::SCSI_NAME_STRING, &unit_name);
     let [high, low] = port.relative_id.to_be_bytes();
     add(Port, Binary, Type::RELATIVE_TARGET_PORT, &[0, 0, high, low]);
-    let [high, low] = TARGET_PORT_GROUP.to_be_bytes();
+    let [high, low] = port.portal_group_tag.to_be_bytes();
     add(Port, Binary, Type::TARGET_PORT_GROUP, &[0, 0, high, low]);
-    let name = &port.name[..port.name.floor_char_boundary(NAME_BYTES_MAX)];
-    let port_name = name_string(&format!("{name},t,0x{:04x}", port.portal_group_tag));
-    add(Port, Utf8, Type::SCSI_NAME_STRING, &port_name);
-    add(TargetDevice, Utf8, Type::SCSI_NAME_STRING, &name_string(name));
+    add(Port, Utf8, Type::SCSI_NAME_STRING, &port_name(port));
+    add(TargetDevice, Utf8, Type::SCSI_NAME_STRING, &name_string(target_name(port)));
     data
+}
+
+fn target_name(port: &TargetPort) -> &str {
+    &port.name[..port.name.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
+/// RFC 7143 §4.4.3: iSCSI name, `,t,`, portal group tag.
+fn port_name(port: &TargetPort) -> Vec<u8> {
+    name_string(&format!("{},t,0x{:04x}", target_name(port), port.portal_group_tag))
 }
 
 fn designation(
@@ -230,21 +237,59 @@ fn name_string(name: &str) -> Vec<u8> {
 wire::wire_struct! {
     /// 86h behind the header. SPC-4 §7.8.7.
     pub struct ExtendedInquiry [60] {
+        /// UASK_SUP, GROUP_SUP, PRIOR_SUP, HEADSUP, ORDSUP, SIMPSUP.
         1 => task_attributes: u8,
+        /// WU_SUP, CRD_SUP, NV_SUP, V_SUP.
         2 => volatile_cache: u8,
+        /// P_I_I_SUP, LUICLR.
         3 => nexus_clear: u8,
+        9 => sense_bytes_max: u8,
     }
 }
 
-/// 86h. Every command is SIMPLE; V_SUP when there is a volatile cache. NV_SUP stays 0.
-fn extended_inquiry(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
-    const SIMPLE: u8 = 0x01;
+/// 86h. The task attributes are honoured (`target`'s task set), V_SUP is the truth about the cache,
+/// and no sense data is longer than what is said. LUICLR: who is told that the LUNs have changed
+/// is told once, by whichever unit. All else stays 0: no protection information, no referrals, no
+/// microcode to activate; no sense-key specific data with a unit attention; GROUP NUMBER and
+/// command priority have no effect; a self-test has no extended form.
+fn extended_inquiry(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    const HEAD_OF_QUEUE_ORDERED_SIMPLE: u8 = 0x04 | 0x02 | 0x01;
     const V_SUP: u8 = 0x01;
-    // LUICLR: a unit attention is cleared for the nexus that it was reported to.
     const LUICLR: u8 = 0x01;
-    let volatile_cache = if options.write_back { V_SUP } else { 0 };
-    let page = ExtendedInquiry { task_attributes: SIMPLE, volatile_cache, nexus_clear: LUICLR };
+    let page = ExtendedInquiry {
+        task_attributes: HEAD_OF_QUEUE_ORDERED_SIMPLE,
+        volatile_cache: if options.write_back { V_SUP } else { 0 },
+        nexus_clear: LUICLR,
+        sense_bytes_max: SENSE_BYTES_MAX as u8,
+    };
     page.encode().to_vec()
+}
+
+wire::wire_struct! {
+    /// One port in page 88h; its designators follow. SPC-4 §7.8.14.
+    pub struct PortDesignation [12] {
+        2  => relative_id: u16,
+        /// There are no initiator ports here, and no name of one follows.
+        6  => initiator_name_bytes: u16,
+        10 => designators_bytes: u16,
+    }
+}
+
+/// 88h: every port of the target, by its name.
+fn scsi_ports(_: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
+    let mut data = Vec::new();
+    for port in context.ports.iter().take(PORTS_MAX) {
+        let kind = DesignatorType::SCSI_NAME_STRING;
+        let name = designation(Association::TargetPort, CodeSet::Utf8, kind, &port_name(port));
+        let head = PortDesignation {
+            relative_id: port.relative_id,
+            initiator_name_bytes: 0,
+            designators_bytes: name.len() as u16, // at most 4 + 236
+        };
+        data.extend_from_slice(&head.encode());
+        data.extend_from_slice(&name);
+    }
+    data
 }
 
 wire::wire_struct! {
@@ -269,7 +314,7 @@ wire::wire_struct! {
 const QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX: u32 = 512;
 
 /// B0h. SBC-3 §6.5.3.
-fn block_limits(options: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     /// UGAVALID, and an alignment of 0.
     const ALIGNED_TO_0: u32 = 0x8000_0000;
     let limits = BlockLimits::of(options);
@@ -304,7 +349,7 @@ wire::wire_struct! {
 
 /// B1h. Non-rotating; VBULS: VERIFY compares unmapped blocks as zeroes. WABEREQ and WACEREQ stay
 /// 00b, not reported: there is no SANITIZE.
-fn block_device_characteristics(_: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+fn block_device_characteristics(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const NON_ROTATING: u16 = 1;
     const VBULS: u8 = 0x01;
     Characteristics { rotation_rate: NON_ROTATING, flags: VBULS }.encode().to_vec()
@@ -321,7 +366,7 @@ wire::wire_struct! {
 }
 
 /// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned, no threshold. SBC-3 §6.5.4.
-fn logical_block_provisioning(_: &UnitOptions, _: &TargetPort) -> Vec<u8> {
+fn logical_block_provisioning(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const UNMAP_AND_WRITE_SAME_READ_ZEROES: u8 = 0x80 | 0x40 | 0x20 | 0x04;
     const THIN: u8 = 0x02;
     let page =
@@ -367,6 +412,11 @@ pub(crate) mod tests {
         assert!(text.lines().any(|line| line == last), "{text}");
     }
 
+    /// A page as the only port of a target gives it.
+    fn page(options: &UnitOptions, port: &TargetPort, code: u8) -> Result<Vec<u8>, Sense> {
+        super::page(options, &Context::new(&[], port), code)
+    }
+
     fn thick() -> UnitOptions {
         UnitOptions { unmap_granularity_blocks: None, ..options() }
     }
@@ -392,8 +442,8 @@ pub(crate) mod tests {
             }
         }
         let thin = page(&options(), &port(), 0).unwrap();
-        assert_eq!(thin, [0, 0, 0, 7, 0, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
-        assert_eq!(page(&thick(), &port(), 0).unwrap()[3], 6);
+        assert_eq!(thin, [0, 0, 0, 8, 0, 0x80, 0x83, 0x86, 0x88, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(page(&thick(), &port(), 0).unwrap()[3], 7);
     }
 
     #[test]
@@ -440,7 +490,7 @@ pub(crate) mod tests {
             (0, 1, 2, b"LUNAR   101112131415161718191a1b1c1d1e1f".to_vec()),
             (0, 8, 3, unit_name),
             (1, 4, 1, vec![0, 0, 0, 3]),
-            (1, 5, 1, vec![0, 0, 0, 1]),
+            (1, 5, 1, vec![0, 0, 1, 2]),
             (1, 8, 3, b"iqn.2026-11.org.lunarsan:a,t,0x0102\0".to_vec()),
             (2, 8, 3, b"iqn.2026-11.org.lunarsan:a\0\0".to_vec()),
         ];
@@ -493,8 +543,46 @@ pub(crate) mod tests {
     fn extended_inquiry_bytes() {
         let data = page(&options(), &port(), 0x86).unwrap();
         assert_eq!(data.len(), 64);
-        assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 1, 0, 1]);
+        assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 7, 0, 1]);
+        assert_eq!(data[8..14], [0, 0, 0, 0, 0, SENSE_BYTES_MAX as u8]);
+        assert_eq!(data[14..], [0; 50]);
         let cached = UnitOptions { write_back: true, ..options() };
         assert_eq!(page(&cached, &port(), 0x86).unwrap()[6], 1);
+    }
+
+    /// Goal: page 88h names every port, as many as there may be, and page 83h only the one asked
+    /// through, with the same name; what names the unit is the same through each.
+    #[test]
+    fn ports_by_their_names() {
+        let ports: Vec<_> = (1..=PORTS_MAX as u16)
+            .map(|tag| TargetPort {
+                name: "n".repeat(223),
+                portal_group_tag: tag,
+                relative_id: tag,
+            })
+            .collect();
+        let through = |at: usize, code| {
+            let context = Context { ports: &ports, ..Context::new(&[], &ports[at]) };
+            super::page(&options(), &context, code).unwrap()
+        };
+        let all = through(0, 0x88);
+        assert_eq!(through(200, 0x88), all);
+        assert_eq!(usize::from(u16::get(&all[2..4])), all.len() - 4);
+        let mut rest = &all[4..];
+        for (at, port) in ports.iter().enumerate() {
+            let (head, after) = rest.split_at(12);
+            assert_eq!(u16::get(&head[2..4]), port.relative_id);
+            assert_eq!(head[4..8], [0; 4]);
+            let (designator, after) = after.split_at(usize::from(u16::get(&head[10..12])));
+            let own = designators(&through(at, 0x83));
+            let named = designators(&[&[0; 4], designator].concat());
+            assert_eq!(named, own[6..7]);
+            assert_eq!(own[..4], designators(&through(0, 0x83))[..4], "the unit's own");
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        let one = page(&options(), &port(), 0x88).unwrap();
+        assert_eq!(one[..16], [0, 0x88, 0, 52, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 40]);
+        assert_eq!(&one[16..], b"\x53\x98\0\x24iqn.2026-11.org.lunarsan:a,t,0x0102\0");
     }
 }

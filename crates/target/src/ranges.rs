@@ -81,6 +81,16 @@ impl RangeLocks {
         RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait }
     }
 
+    /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
+    pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
+        let mut state = self.state();
+        let claim = Claim { id: state.next_id, range, exclusive: true };
+        state.next_id += 1;
+        state.exclusive_claims += 1;
+        state.held.push(claim);
+        RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait: None }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,6 +173,33 @@ mod tests {
         drop(alone);
         drop(late.now_or_never().unwrap());
         assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
+    }
+
+    /// SAM-5 §8: HEAD OF QUEUE waits for nobody, not even for one that is exclusive, and nobody
+    /// who has not begun goes before it.
+    #[test]
+    fn the_head_waits_for_nobody_and_all_others_for_it() {
+        let locks = Arc::new(RangeLocks::default());
+        let simple = locks.lock(range(0, 1), false).now_or_never().unwrap();
+        let mut ordered = Box::pin(locks.lock(range(0, 1), true));
+        assert!((&mut ordered).now_or_never().is_none());
+        let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+        let second = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+        drop(simple);
+        assert!((&mut ordered).now_or_never().is_none(), "older, and yet not before the head");
+        drop(head);
+        let mut late = Box::pin(locks.lock(range(0, 1), false));
+        assert!((&mut ordered).now_or_never().is_none());
+        drop(second);
+        let ordered = ordered.now_or_never().unwrap();
+        assert!((&mut late).now_or_never().is_none());
+        let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+        drop(ordered);
+        assert!((&mut late).now_or_never().is_none());
+        drop(head);
+        drop(late.now_or_never().unwrap());
+        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
+        assert_eq!(locks.state().exclusive_claims, 0);
     }
 
     /// A waiter that is dropped before or after its grant leaves nothing behind.

@@ -179,7 +179,7 @@ impl Tasks {
         };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-        let order = unit.as_ref().and_then(|unit| place_in_task_set(unit, task.attribute));
+        let order = unit.as_ref().map(|unit| place_in_task_set(unit, task.attribute));
         let planned = Planned { unit, plan, wants_bytes, collect_bytes, order };
         if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
@@ -335,11 +335,11 @@ fn read_bytes(planned: &Planned) -> usize {
     }
 }
 
-fn place_in_task_set(unit: &Arc<LogicalUnit>, attribute: TaskAttribute) -> Option<RangeQueued> {
+fn place_in_task_set(unit: &Arc<LogicalUnit>, attribute: TaskAttribute) -> RangeQueued {
     match attribute {
-        TaskAttribute::HEAD_OF_QUEUE => None,
-        TaskAttribute::ORDERED => Some(unit.order.queue(TASK_SET, true)),
-        _ => Some(unit.order.queue(TASK_SET, false)),
+        TaskAttribute::HEAD_OF_QUEUE => unit.order.at_head(TASK_SET),
+        TaskAttribute::ORDERED => unit.order.queue(TASK_SET, true),
+        _ => unit.order.queue(TASK_SET, false),
     }
 }
 

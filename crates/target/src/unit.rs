@@ -76,7 +76,8 @@ pub struct LogicalUnit {
     scsi: Mutex<BlockUnit>,
     /// Who writes where.
     pub(crate) ranges: Arc<RangeLocks>,
-    /// The task set: SIMPLE tasks share it, an ORDERED one has it alone. SAM-5 §8.
+    /// The task set: SIMPLE tasks share it, an ORDERED one has it alone, one at the HEAD OF QUEUE
+    /// takes it. SAM-5 §8.
     pub(crate) order: Arc<RangeLocks>,
     state: Option<Mutex<StateFile>>,
     later: Mutex<FlushLater>,

@@ -60,6 +60,27 @@ wire::wire_struct! {
 }
 
 wire::wire_struct! {
+    /// REPORT TARGET PORT GROUPS, SPC-4 §6.37.
+    pub struct ReportTargetPortGroups [12] {
+        0 => opcode: u8,
+        /// PARAMETER DATA FORMAT E0h, service action.
+        1 => format: u8,
+        6 => allocation_bytes: u32,
+        11 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// SET TARGET PORT GROUPS, SPC-4 §6.45.
+    pub struct SetTargetPortGroups [12] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        6 => parameter_bytes: u32,
+        11 => control: u8,
+    }
+}
+
+wire::wire_struct! {
     /// PREVENT ALLOW MEDIUM REMOVAL, SBC-3 §5.15.
     pub struct PreventAllow [6] {
         0 => opcode: u8,

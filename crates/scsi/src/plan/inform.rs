@@ -7,6 +7,7 @@ use crate::cdb::first;
 use crate::cdb::spc::{Inquiry, ReportLuns, RequestSense};
 use crate::commands::Request;
 use crate::inquiry;
+use crate::ports::AccessState;
 use crate::sense::{Sense, SenseFormat};
 use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
@@ -27,11 +28,16 @@ pub(crate) fn ready(_: &mut BlockUnit, _: &Request<'_>) -> Result<Plan, Refusal>
 }
 
 /// REQUEST SENSE. SPC-4 §6.39: tells a waiting unit attention and so clears it, or why the unit
-/// is not ready.
+/// is not ready, here or at all.
 pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let sense = match unit.take_attention(request.nexus) {
         Some(attention) => attention.sense(),
-        None => unit.medium().check().err().unwrap_or(Sense::NO_ADDITIONAL_SENSE),
+        None => {
+            const TEST_UNIT_READY: &[u8] = &[0; 6];
+            let group = request.context.port.portal_group_tag;
+            let port = unit.port_groups().check(group, TEST_UNIT_READY);
+            port.and_then(|()| unit.medium().check()).err().unwrap_or(Sense::NO_ADDITIONAL_SENSE)
+        }
     };
     Ok(Plan::Reply(sense_data(&sense, request.cdb)))
 }
@@ -44,10 +50,16 @@ pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
     cut(sense.encode(format), raw.allocation_bytes.into())
 }
 
-/// INQUIRY. SPC-4 §6.6.
+/// INQUIRY. SPC-4 §6.6. Through a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the
+/// unit is there, and not connected (§5.15.2.4.5).
 pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    const NOT_CONNECTED: u8 = 0x20;
     let asked = inquiry_request(request.cdb);
-    let reply = inquiry::reply(unit.options(), request.context.port, PROTOCOL_LEVEL, asked)?;
+    let mut reply = inquiry::reply(unit.options(), request.context, PROTOCOL_LEVEL, asked)?;
+    let state = unit.port_groups().state(request.context.port.portal_group_tag);
+    if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
+        *peripheral |= NOT_CONNECTED;
+    }
     Ok(Plan::Reply(reply))
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod inform;
 pub(crate) mod log;
 pub(crate) mod medium;
 pub(crate) mod parameters;
+pub(crate) mod ports;
 pub(crate) mod provisioning;
 pub(crate) mod read_write;
 pub(crate) mod report;

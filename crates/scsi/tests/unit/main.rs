@@ -7,6 +7,7 @@ mod buffers;
 mod diagnose;
 mod dispatch;
 mod medium;
+mod ports;
 mod properties;
 mod provisioning;
 mod report;
