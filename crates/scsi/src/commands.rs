@@ -3,7 +3,9 @@
 
 use crate::plan::{NexusId, Plan, Refusal};
 use crate::plan::{buffers, cache, capacity, defects, diagnostic, exclusive, inform, log, medium};
-use crate::plan::{parameters, ports, provisioning, read_write, report, reserve, timestamp, verify};
+use crate::plan::{
+    parameters, ports, provisioning, read_write, report, reserve, timestamp, verify,
+};
 use crate::reservations::Access;
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::format;
