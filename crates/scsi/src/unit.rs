@@ -123,6 +123,9 @@ pub struct BlockUnit {
     reservations: Reservations,
     port_groups: PortGroups,
     keeps_state: bool,
+    /// The name of the initiator that asked for the reset that ended its own session, and has not
+    /// come back yet.
+    returning: Option<String>,
 }
 
 /// The reservations as they were before a command, in case its outcome cannot be saved.
@@ -152,6 +155,7 @@ impl BlockUnit {
             reservations: Reservations::new(false),
             port_groups: PortGroups::default(),
             keeps_state: false,
+            returning: None,
         }
     }
 
@@ -205,12 +209,15 @@ impl BlockUnit {
         state::encode(&[(SectionKind::RESERVATIONS, self.reservations.encode())])
     }
 
-    /// An initiator has logged in; it is told of the power-on first.
+    /// An initiator has logged in; it is told of the power-on first, unless it
+    /// [is expected back](Self::expect_return).
     pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
         let ports = ItNexus::new(&initiator, &port);
         self.reservations.nexus_attached(&ports);
         let mut attentions = AttentionQueue::new();
-        attentions.establish(Attention::POWER_ON_RESET);
+        if self.returning.take_if(|returning| *returning == ports.initiator().name).is_none() {
+            attentions.establish(Attention::POWER_ON_RESET);
+        }
         self.nexuses.insert(
             nexus,
             Nexus { ports, attentions, prevents_removal: false, buffers: NexusBuffers::default() },
@@ -298,6 +305,14 @@ impl BlockUnit {
         self.modes.reset();
         self.reservations.reset();
         self.raise(Attention::RESET_BY_FUNCTION.0, by);
+    }
+
+    /// A nexus has asked for a reset that ends its session (TARGET COLD RESET). When its initiator
+    /// logs in again, perhaps with another ISID, it gets no unit attention of that, as with every
+    /// reset: it knows.
+    pub fn expect_return(&mut self, nexus: NexusId) {
+        let nexus = self.nexuses.get(&nexus);
+        self.returning = nexus.map(|nexus| nexus.ports.initiator().name.clone());
     }
 
     /// Establishes a unit attention (`0xAAQQ`) for every nexus but one.

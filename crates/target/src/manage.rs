@@ -24,6 +24,7 @@ pub(crate) fn spawn(
         let response = run(&shared, &session, function, lun).await;
         session.managed(&shared, id, response);
         if function == ManagementFunction::TARGET_COLD_RESET {
+            session.units().for_each(|unit| unit.scsi().expect_return(session.nexus));
             end_all(&shared, &session);
         }
     });

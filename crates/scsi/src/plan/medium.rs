@@ -52,7 +52,11 @@ pub(crate) fn start_stop(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     } else if unit.medium() == MediumState::Ejected {
         MediumState::Ejected.check()?;
     } else {
-        unit.set_medium(if start { MediumState::Ready } else { MediumState::Stopped });
+        // Without LOEJ "the logical unit shall take no action regarding loading or ejecting the
+        // medium". A removable unit has no stopped power condition here: it would look empty to
+        // initiators that watch it become ready, and there is no motor to start again.
+        let ready = start || unit.options().removable;
+        unit.set_medium(if ready { MediumState::Ready } else { MediumState::Stopped });
     }
     if start || raw.condition & NO_FLUSH != 0 {
         return Ok(Plan::Reply(Vec::new()));

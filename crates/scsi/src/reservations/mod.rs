@@ -40,6 +40,11 @@ impl ItNexus {
         nexus.port.name.make_ascii_lowercase();
         nexus
     }
+
+    /// The initiator port, its name in lower case.
+    pub const fn initiator(&self) -> &InitiatorPort {
+        &self.initiator
+    }
 }
 
 impl PartialEq for ItNexus {

@@ -71,6 +71,25 @@ fn operation_code_then_service_action_then_control() {
     }
 }
 
+/// Who resets the target and comes back knows; it is so once, and of nobody else.
+#[test]
+fn who_reset_the_target_knows() {
+    let other = InitiatorPort { name: "iqn.2026-11.org.lunarsan:other".into(), isid: [0; 6] };
+    let mut bench = Bench::thin();
+    bench.unit.reset(Some(A));
+    bench.unit.expect_return(A);
+    bench.unit.detach(A);
+    bench.unit.detach(B);
+    bench.unit.attach(B, other, crate::support::port());
+    assert_eq!(bench.refusal(B, &READY), Sense::POWER_ON_RESET);
+    bench.attach(A);
+    bench.reply(&READY);
+    bench.unit.detach(A);
+    bench.attach(A);
+    assert_eq!(bench.sense(&READY), Sense::POWER_ON_RESET);
+    bench.unit.expect_return(NexusId(99));
+}
+
 /// Goal: NACA is refused and a CDB is never read past its end. Method: every command of the table.
 #[test]
 fn control_and_length_of_every_command() {

@@ -51,6 +51,20 @@ fn power_conditions_are_entered_at_once() {
     }
 }
 
+/// Without LOEJ nothing is ejected, and a removable unit stays ready; what was written is durable.
+#[test]
+fn a_removable_medium_stays_ready_without_loej() {
+    let mut bench = Bench::removable();
+    for stop in [STOP, [0x1b, 0, 0, 0, 4, 0], [0x1b, 1, 0, 0, 4, 0]] {
+        let no_flush = stop[4] & 4 != 0;
+        assert_eq!(bench.plan(&stop), if no_flush { Plan::Reply(vec![]) } else { FLUSH });
+        bench.reply(&READY);
+        bench.run(B, &READY).expect("for the others too");
+        assert_eq!(bench.reply(&START), []);
+        bench.reply(&READY);
+    }
+}
+
 #[test]
 fn a_fixed_medium_stays() {
     let mut bench = Bench::thin();
