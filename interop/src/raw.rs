@@ -129,6 +129,8 @@ pub struct Raw {
     pub cmd_sn: u32,
     /// Of the next status expected.
     pub exp_stat_sn: u32,
+    /// The LUN that commands go to, below 256.
+    pub lun: u8,
     next_tag: u32,
     /// What the target's Login Responses said.
     pub text: String,
@@ -142,9 +144,17 @@ impl Raw {
     pub fn connect(address: &str) -> Result<Self> {
         let address: SocketAddr = address.parse().with_context(|| address.to_owned())?;
         let tcp = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+        Self::over(tcp)
+    }
+
+    /// On a TCP connection that was made elsewhere.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn over(tcp: TcpStream) -> Result<Self> {
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, next_tag: 1, text: String::new() })
+        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, lun: 0, next_tag: 1, text: String::new() })
     }
 
     /// Connects and logs in to `target` without authentication.
@@ -195,6 +205,7 @@ impl Raw {
     /// A SCSI Command with the next tag and CmdSN. RFC 7143 §11.3.
     pub fn command(&mut self, flags: u8, cdb: &[u8], expected_bytes: u32) -> Pdu {
         let pdu = Pdu::new(opcode::SCSI_COMMAND, flags)
+            .put(9, &[self.lun]) // peripheral device addressing, SAM-5 §4.7.7.2
             .put_u32(16, self.new_tag())
             .put_u32(20, expected_bytes)
             .put_u32(24, self.cmd_sn)
@@ -360,7 +371,10 @@ impl Raw {
     }
 
     /// Collects Data-In until the status: status, data, sense with its length in front.
-    fn outcome(&mut self) -> Result<(u8, Vec<u8>, Vec<u8>)> {
+    ///
+    /// # Errors
+    /// The target answers with something else.
+    pub fn outcome(&mut self) -> Result<(u8, Vec<u8>, Vec<u8>)> {
         let mut data = Vec::new();
         loop {
             let Answer::Pdu(pdu) = self.answer(ANSWER_MAX)? else { bail!("no answer") };

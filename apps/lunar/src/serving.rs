@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use target::{CacheMode, LunOptions, Server, ServerOptions};
+use target::{Access, CacheMode, LunOptions, Server, ServerOptions};
 
 /// What a client has to say to be let in; for the lines to paste.
 #[derive(Debug, Default)]
@@ -40,6 +40,11 @@ struct TargetReport {
     portal_group: u16,
     /// Its tag at each portal, in their order.
     portal_groups: Vec<u16>,
+    /// Who may log in.
+    #[serde(flatten)]
+    access: AccessReport,
+    /// Whether initiators have to prove who they are.
+    chap: bool,
     redirect: Option<String>,
     luns: Vec<LunReport>,
 }
@@ -57,6 +62,16 @@ struct LunReport {
     thin: bool,
     read_only: bool,
     removable: bool,
+    /// Who of those that may log in sees it; empty: all.
+    #[serde(flatten)]
+    access: AccessReport,
+}
+
+/// Who is let in; an empty list lets in all.
+#[derive(Debug, Serialize)]
+struct AccessReport {
+    initiators: Vec<String>,
+    networks: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,6 +121,8 @@ fn describe(options: &ServerOptions) -> Report {
         name: target.name.clone(),
         portal_group: target.portal_group,
         portal_groups: options.portals.iter().map(|p| target.portal_group_at(p)).collect(),
+        access: describe_access(&target.access),
+        chap: !target.chap.is_empty(),
         redirect: target.redirect.clone(),
         luns: target.luns.iter().map(describe_lun).collect(),
     });
@@ -136,7 +153,24 @@ fn describe_lun(lun: &LunOptions) -> LunReport {
         thin: unit.thin && unit.device.sparse().is_some(),
         read_only: unit.read_only || unit.device.is_read_only(),
         removable: unit.removable,
+        access: describe_access(&lun.access),
     }
+}
+
+fn describe_access(access: &Access) -> AccessReport {
+    AccessReport {
+        initiators: access.initiators.clone(),
+        networks: access.networks.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// For people: whom an access list lets in; nothing where it lets in all.
+fn human_access(access: &AccessReport) -> String {
+    [("initiators", &access.initiators), ("networks", &access.networks)]
+        .into_iter()
+        .filter(|(_, list)| !list.is_empty())
+        .map(|(kind, list)| format!(", {kind} {}", list.join(" ")))
+        .collect()
 }
 
 /// Where a client on this machine connects to reach a socket that listens on `address`.
@@ -192,6 +226,11 @@ fn human(report: &Report) -> String {
     };
     for target in &report.targets {
         line("target", &target.name);
+        let chap = if target.chap { ", CHAP" } else { "" };
+        let access = format!("{chap}{}", human_access(&target.access));
+        if !access.is_empty() {
+            line("access", access.trim_start_matches(", "));
+        }
         if let Some(redirect) = &target.redirect {
             line("", &format!("redirected to {redirect}"));
         }
@@ -233,5 +272,5 @@ fn human_lun(lun: &LunReport) -> String {
             text.push_str(word);
         }
     }
-    text
+    text + &human_access(&lun.access)
 }

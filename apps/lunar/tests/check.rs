@@ -92,6 +92,24 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = [\"iqn.2026-11.org.example:ALICE\", \"iqn.2026-11.org.example:bob\"]\n\
+               networks = [\"10.1.0.0/16\"]\n[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n\
+               initiators = [\"iqn.2026-11.org.example:alice\", \"iqn.2026-11.org.example:eve\"]\n\
+               networks = [\"10.0.0.0/8\", \"10.2.0.0/16\", \"here\", 1]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\ninitiators = \"x\"\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nnetworks = [\"10.2.0.0/16\"]\n",
+        told: &[
+            (8, 48, "example:eve sees this LUN but may not log in", "`initiators` of the target"),
+            (9, 27, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
+            (9, 42, "a network: \"here\"", "not an IP address"),
+            (9, 50, "`networks` is a whole number", "string"),
+            (10, 1, "a LUN 0 already", "nothing in common"),
+            (13, 14, "`initiators` is a string", "list of strings"),
+            (17, 13, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
+        ],
+    },
+    Case {
         text: "[limits]\nconnections = 0\nlogin_seconds = 1.5\ntransfer_bytes = \"100K\"\n\
                [data_path]\ncores = 2000\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                chap = { user = \"u\", secret_file = \"missing\", mutual_user = \"t\" }\n\
@@ -126,7 +144,7 @@ fn mistakes_are_told_at_their_place() {
         assert_eq!(problems.len(), case.told.len(), "{}\n{document:#}", case.text);
         for (problem, (line, column, error, hint)) in problems.iter().zip(case.told) {
             let place = (problem["line"].as_u64(), problem["column"].as_u64());
-            assert_eq!(place, (Some(*line), Some(*column)), "{problem}");
+            assert_eq!(place, (Some(*line), Some(*column)), "{problem} of {document:#}");
             assert!(problem["error"].as_str().unwrap().contains(error), "{problem} {error}");
             assert!(
                 problem["hint"].as_str().unwrap_or_default().contains(hint),
@@ -144,15 +162,8 @@ fn mistakes_are_told_at_their_place() {
     }
 }
 
-/// Goal: a configuration with every key of this version is valid, and paths are relative to it.
-#[test]
-fn every_key_is_known() {
-    let scratch = Scratch::new("every-key");
-    scratch.file("vm.secret", b"twelve bytes and more\n");
-    scratch.file("own.secret", b"another secret of the target\n");
-    scratch.file("short.secret", b"short");
-    scratch.file("disk.img", &[0; 1 << 20]);
-    let text = r#"
+/// Every key of this version.
+const EVERY_KEY: &str = r#"
 state = "state"
 [listen]
 portals = [{ listen = "0.0.0.0:3260", advertise = "192.0.2.7:3260", portal_group = 2 },
@@ -196,6 +207,11 @@ error_recovery_level = 0
   removable = false
   thin = true
   initiators = ["iqn.1993-08.org.debian:01:abc"]
+  networks = ["10.1.2.0/24"]
+  [[target.lun]]
+  id = 0
+  device = "mem:1M"
+  networks = ["10.1.3.0/24", "::ffff:10.1.4.0/120"]
 [[target]]
 name = "iqn.2026-11.org.example:two"
 chap = [
@@ -204,13 +220,22 @@ chap = [
 ]
 redirect = "192.0.2.8:3260"
 "#;
-    let file = scratch.file("lunar.toml", text.as_bytes());
+
+/// Goal: a configuration with every key of this version is valid, and paths are relative to it.
+#[test]
+fn every_key_is_known() {
+    let scratch = Scratch::new("every-key");
+    scratch.file("vm.secret", b"twelve bytes and more\n");
+    scratch.file("own.secret", b"another secret of the target\n");
+    scratch.file("short.secret", b"short");
+    scratch.file("disk.img", &[0; 1 << 20]);
+    let file = scratch.file("lunar.toml", EVERY_KEY.as_bytes());
     let output = run(&["check", &file, "--json"]);
     assert_exit(&output, 0);
     let document = json(&output);
     assert_eq!(
         (&document["valid"], &document["targets"], &document["luns"]),
-        (&true.into(), &2.into(), &1.into())
+        (&true.into(), &2.into(), &2.into())
     );
     let human = run(&["check", &file]);
     assert_exit(&human, 0);

@@ -28,6 +28,8 @@ fn initiators_see_what_is_theirs() {
              name = \"iqn.2026-11.org.example:one\"\nalias = \"the first\"\n\
              [[target.lun]]\nid = 0\ndevice = \"shared.img\"\n\
              [[target.lun]]\nid = 300\ndevice = \"mem:2M\"\ninitiators = [\"{ALICE}\"]\n\
+             [[target.lun]]\nid = 300\ndevice = \"mem:4M\"\ninitiators = [\"{BOB}\"]\n\
+             networks = [\"10.0.0.0/8\", \"127.0.0.0/8\"]\n\
              [[target]]\nname = \"iqn.2026-11.org.example:two\"\ninitiators = [\"{BOB}\"]\n\
              [[target.lun]]\nid = 7\ndevice = \"./shared.img\"\n"
         ),
@@ -43,7 +45,12 @@ fn initiators_see_what_is_theirs() {
     assert_exit(&alices, 0);
     assert_eq!(json(&alices)["size_bytes"], 2 << 20);
     assert_eq!(json(&alices)["session"]["target_alias"], "the first");
-    assert_exit(&info(&server.lun(300), BOB), 1);
+    assert_eq!(json(&info(&server.lun(300), BOB))["size_bytes"], 4 << 20, "the same number");
+    assert_exit(&run(&["info", &server.lun(300)]), 1);
+    let luns = &server.report["targets"][0]["luns"];
+    assert_eq!(luns[1]["initiators"], serde_json::json!([ALICE]));
+    assert_eq!(luns[2]["networks"], serde_json::json!(["10.0.0.0/8", "127.0.0.0/8"]));
+    assert_eq!(luns[0]["networks"], serde_json::json!([]));
     let two = format!("{}/iqn.2026-11.org.example:two/7", server.portal());
     assert_exit(&info(&two, ALICE), 1);
     let (one, other) = (json(&info(&server.lun(0), BOB)), json(&info(&two, BOB)));

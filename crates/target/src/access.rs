@@ -1,6 +1,7 @@
 //! Who may log in where, and what each may see.
 
-use crate::options::{LunOptions, Portal, TargetOptions};
+use crate::access_list::Access;
+use crate::options::{Portal, TargetOptions};
 use crate::server::Shared;
 use crate::unit::LogicalUnit;
 use iscsi::connection::target::TargetRecord;
@@ -74,6 +75,10 @@ pub(crate) fn identify(shared: &Shared, claim: &Claim, path: Path) -> Identified
         refused(claim, path, "its name or address is not on the target's list");
         return Identified::Refuse(LoginStatus::NOT_FOUND);
     }
+    if !sees_something(target, &claim.initiator_name, path.peer.ip()) {
+        refused(claim, path, "no LUN of the target is for it");
+        return Identified::Refuse(LoginStatus::NOT_FOUND);
+    }
     if let Some(address) = &target.redirect {
         return Identified::Redirect { address: address.clone(), permanent: false };
     }
@@ -126,6 +131,7 @@ pub(crate) fn visible_targets(
     let wanted = |target: &&TargetOptions| {
         only.is_none_or(|name| name.eq_ignore_ascii_case(&target.name))
             && target.access.allows(initiator, path.peer.ip())
+            && sees_something(target, initiator, path.peer.ip())
             && chap_demand(target, initiator).is_ok()
     };
     let targets = shared.options.targets.iter().filter(wanted);
@@ -168,22 +174,38 @@ fn same_family(a: IpAddr, b: IpAddr) -> bool {
     a.is_ipv4() == b.to_canonical().is_ipv4()
 }
 
-/// The units of a target that this initiator sees.
+/// The units of a target that an initiator of this name sees from this address.
 pub(crate) fn visible_luns(
     target: &TargetOptions,
     initiator: &str,
+    address: IpAddr,
 ) -> BTreeMap<u16, Arc<LogicalUnit>> {
-    let seen = |lun: &&LunOptions| {
-        lun.initiators.is_empty()
-            || lun.initiators.iter().any(|name| name.eq_ignore_ascii_case(initiator))
-    };
-    target.luns.iter().filter(seen).map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
+    let seen = target.luns.iter().filter(|lun| lun.access.allows(initiator, address));
+    seen.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
+}
+
+/// A target that would show an initiator nothing is not there for it (decision 050).
+fn sees_something(target: &TargetOptions, initiator: &str, address: IpAddr) -> bool {
+    let sees = target.luns.iter().any(|lun| lun.access.allows(initiator, address));
+    target.redirect.is_some() || target.luns.is_empty() || sees
+}
+
+/// The number of two LUNs that somebody could see both.
+pub(crate) fn ambiguous_lun(target: &TargetOptions) -> Option<u16> {
+    let mut by_id: BTreeMap<u16, Vec<&Access>> = BTreeMap::new();
+    for lun in &target.luns {
+        let others = by_id.entry(lun.id).or_default();
+        if others.iter().any(|other| target.access.may_see_both(&lun.access, other)) {
+            return Some(lun.id);
+        }
+        others.push(&lun.access);
+    }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Access;
 
     fn target(portal_group: u16) -> TargetOptions {
         TargetOptions {

@@ -3,6 +3,7 @@
 use crate::access::{self, Path};
 use crate::server::{Sessions, Shared};
 use crate::session::{Mailbox, NoPlace, Session, SessionKey, SessionParts};
+use crate::unit::LogicalUnit;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
@@ -34,7 +35,7 @@ pub(crate) async fn join(
     };
     let session = match join.claim.tsih {
         0 => create(&shared, &join, key, path, mailbox).await?,
-        tsih => find(&shared, &join, &key, tsih, mailbox).await?,
+        tsih => find(&shared, &join, &key, tsih, path, mailbox).await?,
     };
     let (exp_cmd_sn, max_cmd_sn) = session.window();
     let parameters = session.parameters();
@@ -77,7 +78,7 @@ fn insert(
         None => (BTreeMap::new(), discovery_port(), Vec::new()),
         Some(None) => return Err(LoginStatus::TARGET_REMOVED),
         Some(Some(target)) => (
-            access::visible_luns(target, &key.initiator_name),
+            access::visible_luns(target, &key.initiator_name, path.peer.ip()),
             access::target_port(target, key.portal_group_tag),
             access::target_ports(target, &shared.options.portals),
         ),
@@ -140,11 +141,19 @@ async fn find(
     join: &Join,
     key: &SessionKey,
     tsih: u16,
+    path: Path,
     mailbox: Mailbox,
 ) -> Result<Arc<Session>, LoginStatus> {
     let session = shared.sessions().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
     if session.key != *key || key.target_name.is_none() {
         return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
+    }
+    // Its leading connection may have come from an address that is shown more than this one.
+    let target = key.target_name.as_deref().and_then(|name| shared.target(name));
+    let target = target.ok_or(LoginStatus::TARGET_REMOVED)?;
+    let luns = access::visible_luns(target, &key.initiator_name, path.peer.ip());
+    if !same_units(&luns, &session.luns) {
+        return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }
     let cid = join.claim.cid;
     let until = Instant::now() + REPLACE_SECONDS_MAX;
@@ -165,4 +174,13 @@ async fn find(
         }
         tokio::time::sleep(REPLACE_POLL).await;
     }
+}
+
+/// The same units under the same numbers.
+fn same_units(
+    one: &BTreeMap<u16, Arc<LogicalUnit>>,
+    other: &BTreeMap<u16, Arc<LogicalUnit>>,
+) -> bool {
+    let same = |((a, unit), (b, other)): ((_, &Arc<_>), (_, _))| a == b && Arc::ptr_eq(unit, other);
+    one.len() == other.len() && one.iter().zip(other).all(same)
 }

@@ -4,6 +4,7 @@
 
 mod abort;
 mod access;
+mod access_list;
 mod connection;
 mod error;
 mod execute;
@@ -17,9 +18,8 @@ mod state_file;
 mod tasks;
 mod unit;
 
+pub use access_list::{Access, Network};
 pub use error::Error;
-pub use options::{
-    Access, ChapEntry, Limits, LunOptions, Network, Portal, ServerOptions, TargetOptions,
-};
+pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOptions};
 pub use server::{Server, ShutdownReport};
 pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions, buffer_pool};

@@ -1,9 +1,10 @@
 //! What a server is to serve: plain values, made from a command line or a configuration file.
 
 use crate::LogicalUnit;
+use crate::access_list::Access;
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Everything one server process serves.
@@ -98,24 +99,6 @@ pub struct TargetOptions {
     pub luns: Vec<LunOptions>,
 }
 
-/// Who may log in (or see a LUN). An empty list allows all; both lists must match.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Access {
-    /// Initiator names, compared without case.
-    pub initiators: Vec<String>,
-    /// Networks the initiator's address must lie in.
-    pub networks: Vec<Network>,
-}
-
-/// An address prefix.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Network {
-    /// Any address in it.
-    pub address: IpAddr,
-    /// How many leading bits count.
-    pub prefix_bits: u8,
-}
-
 /// A CHAP credential for one initiator, or for all that no other entry names.
 #[derive(Clone, Debug)]
 pub struct ChapEntry {
@@ -128,12 +111,13 @@ pub struct ChapEntry {
 /// One LUN of a target.
 #[derive(Clone, Debug)]
 pub struct LunOptions {
-    /// Its number, 0 to 16,383.
+    /// Its number, 0 to 16,383. Several LUNs of a target may have the same, each for others: no
+    /// initiator may see two of them.
     pub id: u16,
     /// The unit behind it; the same `Arc` under several numbers is one unit.
     pub unit: Arc<LogicalUnit>,
-    /// Seen by these initiators only; empty: by all that may log in.
-    pub initiators: Vec<String>,
+    /// Who of those that may log in sees it.
+    pub access: Access,
 }
 
 impl TargetOptions {
@@ -141,89 +125,5 @@ impl TargetOptions {
     /// one SCSI target port: its name is the target's name and this tag (RFC 7143 §4.4.1).
     pub fn portal_group_at(&self, portal: &Portal) -> u16 {
         portal.portal_group.unwrap_or(self.portal_group)
-    }
-}
-
-impl Network {
-    /// Reads `10.1.0.0/16`, `2001:db8::/64`, or a single address.
-    ///
-    /// # Errors
-    /// A text that says what is wrong.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
-        };
-        let address: IpAddr =
-            address.parse().map_err(|_| format!("{text}: not an IP address or network"))?;
-        let bits_max = if address.is_ipv4() { 32 } else { 128 };
-        let prefix_bits = match prefix {
-            None => bits_max,
-            Some(prefix) => match prefix.parse() {
-                Ok(bits) if bits <= bits_max => bits,
-                _ => return Err(format!("{text}: the prefix length must be 0 to {bits_max}")),
-            },
-        };
-        Ok(Self { address, prefix_bits })
-    }
-
-    /// Whether `address` lies in it; IPv4 addresses mapped into IPv6 count as IPv4.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address.to_canonical(), address.to_canonical()) {
-            (IpAddr::V4(net), IpAddr::V4(host)) => {
-                let bits = self.prefix_bits.min(32);
-                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                net.to_bits() & mask == host.to_bits() & mask
-            }
-            (IpAddr::V6(net), IpAddr::V6(host)) => {
-                let bits = self.prefix_bits.min(128);
-                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-                net.to_bits() & mask == host.to_bits() & mask
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Access {
-    /// Whether an initiator of this name at this address may pass.
-    pub fn allows(&self, initiator: &str, address: IpAddr) -> bool {
-        let name = self.initiators.is_empty()
-            || self.initiators.iter().any(|allowed| allowed.eq_ignore_ascii_case(initiator));
-        let network =
-            self.networks.is_empty() || self.networks.iter().any(|net| net.contains(address));
-        name && network
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn networks_contain_their_addresses_only() {
-        let net = Network::parse("10.1.0.0/16").unwrap();
-        assert!(net.contains("10.1.255.1".parse().unwrap()));
-        assert!(net.contains("::ffff:10.1.2.3".parse().unwrap()), "an IPv4 client on [::]");
-        assert!(!net.contains("10.2.0.1".parse().unwrap()));
-        assert!(!net.contains("2001:db8::1".parse().unwrap()));
-        let all = Network::parse("::/0").unwrap();
-        assert!(all.contains("2001:db8::1".parse().unwrap()));
-        let one = Network::parse("2001:db8::1").unwrap();
-        assert!(!one.contains("2001:db8::2".parse().unwrap()));
-        assert!(Network::parse("10.0.0.0/33").is_err());
-        assert!(Network::parse("here").is_err());
-    }
-
-    #[test]
-    fn both_kinds_must_match() {
-        let access = Access {
-            initiators: vec!["iqn.2026-11.org.example:A".into()],
-            networks: vec![Network::parse("127.0.0.0/8").unwrap()],
-        };
-        let (home, away) = ("127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap());
-        assert!(access.allows("iqn.2026-11.org.example:a", home));
-        assert!(!access.allows("iqn.2026-11.org.example:a", away));
-        assert!(!access.allows("iqn.2026-11.org.example:b", home));
     }
 }

@@ -1,7 +1,7 @@
 //! A running server: its listeners, its data-plane threads, and its end.
 
 use crate::Error;
-use crate::access::Path;
+use crate::access::{self, Path};
 use crate::connection;
 use crate::options::{ServerOptions, TargetOptions};
 use crate::session::{Mail, Mailbox, Session};
@@ -154,6 +154,10 @@ impl Shared {
         for (index, target) in options.targets.iter().enumerate() {
             if targets.insert(target.name.to_ascii_lowercase(), index).is_some() {
                 return Err(Error::Options(format!("two targets are named {}", target.name)));
+            }
+            if let Some(id) = access::ambiguous_lun(target) {
+                let what = format!("{}: an initiator could see two LUNs {id}", target.name);
+                return Err(Error::Options(what));
             }
         }
         Ok(Arc::new(Self {

@@ -147,7 +147,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
     rules::check_name(&name).map_err(|why| Failure::usage(format!("--name {name}: {why}")))?;
     let mut luns = Vec::new();
     for (id, device) in (0..=wire::Lun::UNIT_MAX).zip(devices) {
-        luns.push(LunConfig { id, unit: unit(args, device)?, initiators: Vec::new() });
+        luns.push(LunConfig { id, unit: unit(args, device)?, access: Access::default() });
     }
     if luns.len() < args.devices.len() {
         return Err(Failure::usage(format!("a target has at most {} LUNs", luns.len())));
@@ -213,7 +213,8 @@ fn access(args: &Serve) -> Result<Access, Failure> {
     let networks = networks
         .collect::<Result<_, _>>()
         .map_err(|why| Failure::usage(format!("--network {why}")))?;
-    Ok(Access { initiators: args.initiator.clone(), networks })
+    let initiators = args.initiator.iter().map(|name| name.to_ascii_lowercase()).collect();
+    Ok(Access { initiators, networks })
 }
 
 fn chap(args: &Serve) -> Result<Option<ChapDemand>, Failure> {

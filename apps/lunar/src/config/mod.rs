@@ -4,6 +4,7 @@ pub mod file;
 pub mod model;
 pub mod open;
 pub mod resolve;
+mod resolve_access;
 mod resolve_chap;
 pub mod rules;
 

@@ -52,8 +52,8 @@ pub struct LunConfig {
     pub id: u16,
     /// The unit behind it.
     pub unit: UnitConfig,
-    /// Seen by these initiators only; empty: by all that may log in.
-    pub initiators: Vec<String>,
+    /// Who of those that may log in sees it.
+    pub access: Access,
 }
 
 /// A unit: a device and how it is shown. Two LUNs over one file must agree on it.

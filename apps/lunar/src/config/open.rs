@@ -26,7 +26,7 @@ pub fn open(configuration: Configuration) -> Result<ServerOptions, Failure> {
         let mut luns = Vec::new();
         for lun in target.luns {
             let unit = opener.unit(&lun.unit)?;
-            luns.push(LunOptions { id: lun.id, unit, initiators: lun.initiators });
+            luns.push(LunOptions { id: lun.id, unit, access: lun.access });
         }
         targets.push(TargetOptions {
             name: target.name,

@@ -8,7 +8,7 @@ use crate::device_url::{DeviceUrl, LocalOptions};
 use iscsi::text::{Digest, Offer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use target::{Access, CacheMode, Limits, Network, Portal};
+use target::{Access, CacheMode, Limits, Portal};
 use toml::de::DeValue;
 use uuid::Uuid;
 
@@ -215,7 +215,7 @@ impl Resolver<'_> {
             self.judge("the name of a target", name, rules::check_name(&name.value));
         }
         let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
-        let access = Access { initiators: self.initiators(table), networks: self.networks(table) };
+        let access = self.access(table).plain();
         let portal_group = table.integer("portal_group", 1..=65_535, &mut self.problems);
         let chap = chap_list(table, self);
         let offer = self.offer(table);
@@ -225,11 +225,8 @@ impl Resolver<'_> {
         }
         let mut luns: Vec<LunConfig> = Vec::new();
         for mut lun in table.tables("lun", &mut self.problems) {
-            let Some(read) = self.lun(&mut lun) else { continue };
-            if luns.iter().any(|other| other.id == read.id) {
-                let what = format!("this target has a LUN {} already", read.id);
-                self.problems.add(&lun.span, what, Some("give it another id".to_owned()));
-            }
+            let Some(read) = self.lun(&mut lun, &access) else { continue };
+            self.told_apart(&access, &luns, &read, &lun.span);
             luns.push(read);
         }
         if !table.has("lun") && redirect.is_none() {
@@ -247,23 +244,6 @@ impl Resolver<'_> {
             redirect: redirect.map(|redirect| redirect.value),
             luns,
         }
-    }
-
-    fn initiators(&mut self, table: &mut TableReader<'_, '_>) -> Vec<String> {
-        let names = table.strings("initiators", &mut self.problems).unwrap_or_default();
-        for name in &names {
-            let lower = name.value.to_ascii_lowercase();
-            self.judge("the name of an initiator", name, rules::check_name(&lower));
-        }
-        names.into_iter().map(|name| name.value).collect()
-    }
-
-    fn networks(&mut self, table: &mut TableReader<'_, '_>) -> Vec<Network> {
-        let networks = table.strings("networks", &mut self.problems).unwrap_or_default();
-        let read = |network: &Located<String>| {
-            self.judge("a network", network, Network::parse(&network.value))
-        };
-        networks.iter().filter_map(read).collect()
     }
 
     fn offer(&mut self, table: &mut TableReader<'_, '_>) -> Offer {
@@ -319,7 +299,7 @@ impl Resolver<'_> {
         Some(digests)
     }
 
-    fn lun(&mut self, table: &mut TableReader<'_, '_>) -> Option<LunConfig> {
+    fn lun(&mut self, table: &mut TableReader<'_, '_>, target: &Access) -> Option<LunConfig> {
         let id = table.integer("id", 0..=u64::from(wire::Lun::UNIT_MAX), &mut self.problems);
         if !table.has("id") {
             let hint = "add a line id = 0".to_owned();
@@ -343,7 +323,7 @@ impl Resolver<'_> {
         let read_only = table.boolean("read_only", to).unwrap_or(false);
         let removable = table.boolean("removable", to).unwrap_or(false);
         let thin = table.boolean("thin", to).unwrap_or(true);
-        let initiators = self.initiators(table);
+        let access = self.lun_access(table, target);
         table.finish(&[], &mut self.problems);
         let options = LocalOptions {
             size_bytes: size.as_ref().map(|size| size.value),
@@ -356,7 +336,7 @@ impl Resolver<'_> {
         let device = self.device(&device?, size, &options)?;
         let cache = cache.unwrap_or_default();
         let unit = UnitConfig { uuid, device, options, cache, removable };
-        Some(LunConfig { id: id?.value as u16, unit, initiators })
+        Some(LunConfig { id: id?.value as u16, unit, access })
     }
 
     fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
@@ -433,19 +413,6 @@ impl Resolver<'_> {
         let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
         let meant = format!("write {}", names.join(" or "));
         self.judge(key, &text, chosen.map(|(_, value)| *value).ok_or(meant))
-    }
-
-    /// A portal that others reach unlocks no target that asks nothing of them.
-    fn locked(&mut self, targets: &[(TargetConfig, Span)], portal: &Located<Portal>) {
-        for (target, span) in targets {
-            if target.chap.is_empty() && target.access.networks.is_empty() {
-                let what =
-                    format!("the target is open to everybody who reaches {}", portal.value.listen);
-                let hint = "add chap or networks (initiators alone are a claim, not a proof), or \
-                            listen on 127.0.0.1";
-                self.problems.add(span, what, Some(hint.to_owned()));
-            }
-        }
     }
 
     /// Names stand for one target, and a UUID for one disk.

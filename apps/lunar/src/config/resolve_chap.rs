@@ -2,7 +2,6 @@
 
 use super::file::{Located, TableReader, mismatch};
 use super::resolve::Resolver;
-use super::rules;
 use crate::output::Failure;
 use crate::secrets;
 use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
@@ -20,13 +19,9 @@ pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -
         };
         let mut reader = TableReader::new(inner, item.span(), "chap");
         let initiator = reader.string("initiator", &mut resolver.problems);
-        if let Some(name) = &initiator {
-            let lower = name.value.to_ascii_lowercase();
-            resolver.judge("the name of an initiator", name, rules::check_name(&lower));
-        }
+        let initiator = initiator.map(|name| resolver.initiator(name).value);
         let demand = demand(&mut reader, resolver);
         reader.finish(&[], &mut resolver.problems);
-        let initiator = initiator.map(|name| name.value);
         if entries.iter().any(|entry| entry.initiator == initiator) {
             let hint = "name a different initiator in each: the first that fits counts".to_owned();
             let what = "a second credential for the same initiator";

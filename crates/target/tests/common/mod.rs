@@ -120,7 +120,7 @@ pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
         chap: Vec::new(),
         offer: iscsi::text::Offer { max_connections: 4, ..iscsi::text::Offer::default() },
         redirect: None,
-        luns: vec![LunOptions { id: 0, unit, initiators: Vec::new() }],
+        luns: vec![LunOptions { id: 0, unit, access: Access::default() }],
     }
 }
 
@@ -227,6 +227,19 @@ pub fn send_targets(address: &str, number: u32, target: Option<&str>) -> String 
         .with_data(b"SendTargets=All\0");
     raw.send(&ask).unwrap();
     String::from_utf8(raw.expect(opcode::TEXT_RESPONSE).unwrap().data).unwrap()
+}
+
+/// A connection that comes from this address of ours.
+pub fn connect_from(source: &str, address: &str) -> Raw {
+    let source: std::net::SocketAddr = format!("{source}:0").parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let tcp = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(source).unwrap();
+        socket.connect(address.parse().unwrap()).await.unwrap().into_std().unwrap()
+    });
+    tcp.set_nonblocking(false).unwrap();
+    Raw::over(tcp).unwrap()
 }
 
 /// Seconds of CPU that this process has used.
