@@ -15,6 +15,7 @@
 // A test suite: here a panic is the answer.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod atomic;
 mod concurrent;
 mod model;
 
@@ -124,6 +125,7 @@ impl<'a> Contract<'a> {
         }
         subject.disjoint().await;
         subject.same_blocks().await;
+        subject.atomic_writes().await;
         subject.nothing_left().await;
     }
 }

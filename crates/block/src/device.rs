@@ -201,6 +201,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// Atomic writes, where the device can.
+    fn atomic(&self) -> Option<&dyn AtomicWrite> {
+        None
+    }
+
     /// Writes are refused.
     fn is_read_only(&self) -> bool {
         false
@@ -234,4 +239,63 @@ pub trait Sparse: Send + Sync {
 
     /// Deallocation works on aligned runs of this many bytes.
     fn granularity_bytes(&self) -> u32;
+}
+
+/// What an atomic write may be. SBC-4: WRITE ATOMIC (16).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AtomicLimits {
+    /// Its start and its length are multiples of this; a power-of-two multiple of the logical
+    /// block length.
+    pub unit_bytes: u32,
+    /// It is no longer; a multiple of `unit_bytes`.
+    pub bytes_max: u32,
+}
+
+impl AtomicLimits {
+    /// The bytes of `range`, checked as every write is, and against these limits.
+    ///
+    /// # Errors
+    /// As [`Geometry::checked`]; `Unaligned` for a range that cannot be written atomically.
+    pub fn checked(
+        self,
+        geometry: Geometry,
+        device: &str,
+        range: BlockRange,
+        buffer_bytes: usize,
+    ) -> Result<Range<u64>, Error> {
+        let bytes = geometry.checked(device, range, buffer_bytes, true)?;
+        let unit = u64::from(self.unit_bytes);
+        let len = bytes.end - bytes.start;
+        let fits = len <= u64::from(self.bytes_max);
+        if fits && bytes.start.is_multiple_of(unit) && len.is_multiple_of(unit) {
+            return Ok(bytes);
+        }
+        let what = format!(
+            "an atomic write is of {unit} byte units and of {} bytes at most",
+            self.bytes_max
+        );
+        Err(Error::new(ErrorKind::Unaligned, device, what).at(range))
+    }
+}
+
+/// What a disk that writes several blocks as one can do besides.
+///
+/// Of an atomic write that is interrupted (the process ends, power fails, it gives an error)
+/// either all blocks were written or none. No other operation of this device comes between its
+/// blocks: one `read` gives all of them old or all of them new, and of a `write` or `unmap` to the
+/// same blocks at the same time each is whole, the one before or after the other.
+pub trait AtomicWrite: Send + Sync {
+    /// What may be written so.
+    fn limits(&self) -> AtomicLimits;
+
+    /// As [`BlockDevice::write`], all or nothing.
+    ///
+    /// # Errors
+    /// As there; `Unaligned` also for what the limits exclude. Nothing was written then.
+    fn write_atomic(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>>;
 }

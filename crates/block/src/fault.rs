@@ -1,7 +1,8 @@
 //! A decorator that makes a disk fail, on demand or by chance.
 
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Sparse,
+    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
+    Extent, Geometry, Sparse,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 pub enum Operation {
     /// [`BlockDevice::read`].
     Read,
-    /// [`BlockDevice::write`].
+    /// [`BlockDevice::write`], [`AtomicWrite::write_atomic`].
     Write,
     /// [`BlockDevice::flush`].
     Flush,
@@ -36,8 +37,8 @@ pub enum Effect {
     Delay(Duration),
     /// It begins when [`FaultDevice::release`] is called.
     Hang,
-    /// Of a write, so many blocks from its beginning are written, then it fails with `Medium`.
-    /// Other operations fail at once.
+    /// Of a write, so many blocks from its beginning are written, then it fails with `Medium`; of
+    /// an atomic one, none. Other operations fail at once.
     Tear {
         /// Blocks that are written.
         blocks: u64,
@@ -319,6 +320,10 @@ impl BlockDevice for FaultDevice {
         self.inner.sparse().is_some().then_some(self)
     }
 
+    fn atomic(&self) -> Option<&dyn AtomicWrite> {
+        self.inner.atomic().is_some().then_some(self)
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
@@ -364,6 +369,30 @@ impl Sparse for FaultDevice {
 
     fn granularity_bytes(&self) -> u32 {
         self.inner.sparse().map_or(self.geometry().block_bytes, Sparse::granularity_bytes)
+    }
+}
+
+impl AtomicWrite for FaultDevice {
+    fn limits(&self) -> AtomicLimits {
+        let none = AtomicLimits { unit_bytes: self.geometry().block_bytes, bytes_max: 0 };
+        self.inner.atomic().map_or(none, AtomicWrite::limits)
+    }
+
+    fn write_atomic(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.limits().checked(self.geometry(), self.name(), range, from.len())?;
+            if self.meet(Operation::Write, Some(range)).await?.is_some() {
+                return Err(self.error(ErrorKind::Medium, Some(range)));
+            }
+            let none =
+                || Error::new(ErrorKind::Medium, self.name(), "it writes nothing atomically");
+            self.inner.atomic().ok_or_else(none)?.write_atomic(range, from, durable).await
+        })
     }
 }
 

@@ -14,8 +14,8 @@ mod random;
 
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
 pub use device::{
-    BlockDevice, BlockRange, BoxFuture, Extent, ExtentState, Geometry, OPTIMAL_TRANSFER_BYTES,
-    PHYSICAL_BLOCK_BYTES_MAX, Sparse,
+    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Extent, ExtentState, Geometry,
+    OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, Sparse,
 };
 pub use error::{Error, ErrorKind};
 pub use fault::{Effect, Fault, FaultDevice, Operation};

@@ -1,9 +1,11 @@
 //! A disk in memory: sparse, gone with the process.
 
+mod atomic;
+
 use crate::extents::Extents;
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, ExtentState, Geometry, PAGE_BYTES,
-    Sparse,
+    AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, ExtentState, Geometry,
+    PAGE_BYTES, Sparse,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -27,10 +29,12 @@ const SHARDS: u64 = 64;
 /// A disk in memory. Pages of 4096 bytes exist once they are written, and are given back by
 /// `unmap`. Nothing survives the process, so a durable write is an ordinary one.
 ///
-/// A chunk is read and written under its lock, so a block is never torn, by reads either.
+/// A chunk is read and written under its lock, so a block is never torn, by reads either. Atomic
+/// writes of several chunks also hold the fence, which all else that touches several chunks passes.
 pub struct MemoryDevice {
     name: String,
     geometry: Geometry,
+    fence: tokio::sync::RwLock<()>,
     shards: Vec<RwLock<BTreeMap<u64, Chunk>>>,
 }
 
@@ -60,7 +64,7 @@ impl MemoryDevice {
         let name = format!("mem:{size_bytes}");
         let geometry = Geometry::new(&name, size_bytes, block_bytes, physical_block_bytes)?;
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        Ok(Self { name, geometry, shards })
+        Ok(Self { name, geometry, fence: tokio::sync::RwLock::default(), shards })
     }
 
     /// Memory that written pages take now.
@@ -102,12 +106,8 @@ impl MemoryDevice {
         let start = bytes.start;
         for bytes in chunks(bytes) {
             let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
-            let chunk = shard.entry(bytes.start / CHUNK_BYTES).or_default();
-            for (at, part) in parts(bytes) {
-                let from = &from[(at - start) as usize..][..part.bytes.len()];
-                let page = chunk.pages[part.page].get_or_insert_with(zero_page);
-                page[part.bytes].copy_from_slice(from);
-            }
+            let from = &from[(bytes.start - start) as usize..];
+            shard.entry(bytes.start / CHUNK_BYTES).or_default().write(bytes, from);
         }
         Ok(())
     }
@@ -116,6 +116,7 @@ impl MemoryDevice {
     /// however long the range is.
     async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
         let bytes = self.geometry.checked_range(&self.name, range)?;
+        let _passing = self.pass(range).await;
         let mut at = bytes.start;
         while at < bytes.end {
             let next = self.next_chunk(at / CHUNK_BYTES);
@@ -155,6 +156,7 @@ impl MemoryDevice {
 
     async fn zero(&self, range: BlockRange) -> Result<(), Error> {
         let bytes = self.geometry.checked_range(&self.name, range)?;
+        let _passing = self.pass(range).await;
         let end = bytes.end;
         for turn in cut(bytes, TURN_BYTES) {
             let last = turn.end == end;
@@ -220,6 +222,16 @@ impl MemoryDevice {
 }
 
 impl Chunk {
+    /// Writes the first bytes of `from` to `bytes`, which lie in this chunk.
+    fn write(&mut self, bytes: Range<u64>, from: &[u8]) {
+        let start = bytes.start;
+        for (at, part) in parts(bytes) {
+            let from = &from[(at - start) as usize..][..part.bytes.len()];
+            let page = self.pages[part.page].get_or_insert_with(zero_page);
+            page[part.bytes].copy_from_slice(from);
+        }
+    }
+
     /// Gives back or zeroes the pages of `bytes`, which lie in this chunk.
     fn clear(&mut self, bytes: Range<u64>) {
         for (_, part) in parts(bytes) {
@@ -274,6 +286,7 @@ impl BlockDevice for MemoryDevice {
 
     fn read(&self, range: BlockRange, mut into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         Box::pin(async move {
+            let _passing = self.pass(range).await;
             self.read_now(range, &mut into)?;
             Ok(into)
         })
@@ -285,7 +298,10 @@ impl BlockDevice for MemoryDevice {
         from: Bytes,
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(async move { self.write_now(range, &from) })
+        Box::pin(async move {
+            let _passing = self.pass(range).await;
+            self.write_now(range, &from)
+        })
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -293,6 +309,10 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {
+        Some(self)
+    }
+
+    fn atomic(&self) -> Option<&dyn AtomicWrite> {
         Some(self)
     }
 

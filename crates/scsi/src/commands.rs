@@ -1,6 +1,7 @@
 //! The one command table: dispatch, REPORT SUPPORTED OPERATION CODES and CONFORMANCE.md come
 //! from it.
 
+use crate::plan::atomic;
 use crate::plan::{NexusId, Plan, Refusal};
 use crate::plan::{buffers, cache, capacity, defects, diagnostic, exclusive, inform, log, medium};
 use crate::plan::{
@@ -76,6 +77,8 @@ pub enum Offered {
     Thin,
     /// Those with a removable medium.
     Removable,
+    /// Those whose device writes several blocks as one.
+    Atomic,
 }
 
 impl Offered {
@@ -85,6 +88,7 @@ impl Offered {
             Self::Always => true,
             Self::Thin => options.unmap_granularity_blocks.is_some(),
             Self::Removable => options.removable,
+            Self::Atomic => options.atomic.is_some(),
         }
     }
 }
@@ -95,6 +99,7 @@ impl core::fmt::Display for Offered {
             Self::Always => "all",
             Self::Thin => "thin",
             Self::Removable => "removable",
+            Self::Atomic => "atomic",
         })
     }
 }
@@ -200,6 +205,7 @@ const CAPACITY_16: &[u8] =
     &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x01, 4];
 const STATUS_16: &[u8] = &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 4];
 const COMPARE_16: &[u8] = &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 255, 0, 4];
+const ATOMIC_16: &[u8] = &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 255, 255, 0, 4];
 
 /// The layouts of 10, 12 and 16 bytes that most block commands share, with `flags` of byte 1.
 const fn blocks_10(flags: u8) -> [u8; 10] {
@@ -221,7 +227,7 @@ const UNMAP_NDOB: u8 = 0x19;
 #[rustfmt::skip]
 pub static COMMANDS: &[Command] = {
     use Medium::{Ready, Unneeded, Writable};
-    use Offered::{Always as All, Removable, Thin};
+    use Offered::{Always as All, Atomic, Removable, Thin};
     use Reservation::{Own, Prevent, StartStop};
     const NO: Option<u8> = None;
     const ALWAYS: Reservation = Reservation::Fixed(Access::Always);
@@ -334,6 +340,8 @@ pub static COMMANDS: &[Command] = {
         (AS_WRITE, Ready, All), (&blocks_16(IMMED), 60), cache::synchronize),
     command(0x93, NO, "WRITE SAME (16)", "SBC-3 §5.45",
         WRITE, (&blocks_16(UNMAP_NDOB), 120), provisioning::write_same),
+    command(0x9c, NO, "WRITE ATOMIC (16)", "SBC-4",
+        (AS_WRITE, Writable, Atomic), (ATOMIC_16, 30), atomic::write_atomic),
     command(0x9e, Some(0x10), "READ CAPACITY (16)", "SBC-3 §5.17",
         (FREE, Ready, All), (CAPACITY_16, 10), capacity::read_16),
     command(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.3",

@@ -40,6 +40,8 @@ pub struct UnitOptions {
     pub optimal_transfer_blocks: u32,
     /// Some: thin provisioned (LBPME=1), deallocating in runs of this many blocks.
     pub unmap_granularity_blocks: Option<u32>,
+    /// Some: WRITE ATOMIC is offered, within these limits.
+    pub atomic: Option<AtomicBlocks>,
     /// Write protected by configuration.
     pub read_only: bool,
     /// RMB: PREVENT ALLOW, START STOP with LOEJ.
@@ -60,11 +62,21 @@ impl Default for UnitOptions {
             transfer_blocks_max: 16_384,
             optimal_transfer_blocks: 2048,
             unmap_granularity_blocks: None,
+            atomic: None,
             read_only: false,
             removable: false,
             write_back: false,
         }
     }
+}
+
+/// What WRITE ATOMIC may write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AtomicBlocks {
+    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY, in blocks.
+    pub unit_blocks: u32,
+    /// MAXIMUM ATOMIC TRANSFER LENGTH, in blocks; no longer than any other transfer.
+    pub blocks_max: u32,
 }
 
 /// Who is at the other end of a nexus; persistent reservations name it.

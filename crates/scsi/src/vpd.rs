@@ -293,7 +293,7 @@ fn scsi_ports(_: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
 }
 
 wire::wire_struct! {
-    /// B0h behind the header; the WRITE ATOMIC fields behind it stay 0. SBC-3 §6.5.3.
+    /// B0h behind the header. SBC-3 §6.5.3; the fields of WRITE ATOMIC are SBC-4's.
     pub struct BlockLimitsPage [60] {
         0  => wsnz: u8,
         1  => compare_and_write_blocks_max: u8,
@@ -306,6 +306,12 @@ wire::wire_struct! {
         24 => unmap_granularity_blocks: u32,
         28 => unmap_alignment: u32,
         32 => write_same_blocks_max: u64,
+        40 => atomic_blocks_max: u32,
+        44 => atomic_alignment_blocks: u32,
+        48 => atomic_granularity_blocks: u32,
+        /// The longest with an atomic boundary, and the longest boundary: there is none.
+        52 => bounded_atomic_blocks_max: u32,
+        56 => atomic_boundary_blocks_max: u32,
     }
 }
 
@@ -335,6 +341,11 @@ fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
         },
         unmap_alignment: if is_thin(options) { ALIGNED_TO_0 } else { 0 },
         write_same_blocks_max: u64::from(limits.write_same_blocks_max),
+        atomic_blocks_max: options.atomic.map_or(0, |atomic| atomic.blocks_max),
+        atomic_alignment_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
+        atomic_granularity_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
+        bounded_atomic_blocks_max: 0,
+        atomic_boundary_blocks_max: 0,
     };
     page.encode().to_vec()
 }
@@ -377,6 +388,7 @@ fn logical_block_provisioning(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::unit::AtomicBlocks;
     use wire::Field;
 
     pub(crate) fn options() -> UnitOptions {
@@ -519,6 +531,10 @@ pub(crate) mod tests {
         assert_eq!(data[44..], [0; 20]);
         let data = page(&thick(), &port(), 0xb0).unwrap();
         assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");
+        let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 0x0800 });
+        let data = page(&UnitOptions { atomic, ..options() }, &port(), 0xb0).unwrap();
+        let expected = [0, 0, 8, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(data[44..], expected);
         let long = UnitOptions { block_bytes: 4096, ..options() };
         let data = page(&long, &port(), 0xb0).unwrap();
         assert_eq!(data[24..32], [0, 0, 1, 0, 0, 0, 0, 0], "UNMAP, and no map of QEMU's");

@@ -1,5 +1,7 @@
 //! Running what SCSI has planned on a unit's device.
 
+mod atomic;
+
 use crate::abort::{AbortSignal, Aborted};
 use crate::ranges::RangeGuard;
 use crate::unit::{BUFFERS, LogicalUnit};
@@ -83,12 +85,17 @@ impl Run<'_> {
             Plan::Reply(reply) => return Ok(Ending::Good(reply.into())),
             Plan::Read { range, from_medium } => return self.read(range, from_medium).await,
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
+            Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
             Plan::WriteAndVerify { range, compare } => {
                 let _guard = self.lock(range, false).await?;
                 self.put(range, data.clone(), true).await?;
                 self.compare(range, compare, &data).await?;
             }
-            Plan::Verify { range, compare } => self.compare(range, compare, &data).await?,
+            Plan::Verify { range, compare } => {
+                // Long ones read in pieces, between which no atomic write may come.
+                let _guard = self.lock(range, false).await?;
+                self.compare(range, compare, &data).await?;
+            }
             Plan::CompareAndWrite { range, durable } => {
                 self.compare_and_write(range, data, durable).await?;
             }

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::ranges::RangeLocks;
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
-use scsi::unit::{BlockUnit, UnitOptions};
+use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -196,10 +196,21 @@ fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
         unmap_granularity_blocks: granularity
             .filter(|_| options.thin)
             .map(|bytes| (bytes / block_bytes).max(1)),
+        atomic: atomic_blocks(options),
         read_only: options.read_only || options.device.is_read_only(),
         removable: options.removable,
         write_back: options.cache == CacheMode::WriteBack,
     }
+}
+
+/// What the device writes atomically, as far as transfers are allowed to be that long.
+fn atomic_blocks(options: &LogicalUnitOptions) -> Option<AtomicBlocks> {
+    let limits = options.device.atomic()?.limits();
+    let block_bytes = options.device.geometry().block_bytes;
+    let longest = limits.bytes_max.min(options.transfer_bytes);
+    let units = longest.checked_div(limits.unit_bytes).filter(|units| *units > 0)?;
+    let unit_blocks = (limits.unit_bytes / block_bytes).max(1);
+    Some(AtomicBlocks { unit_blocks, blocks_max: units * unit_blocks })
 }
 
 #[cfg(test)]

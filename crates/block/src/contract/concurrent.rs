@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-const THREADS: u64 = 3;
-const TASKS: u64 = 4;
-const STEPS: u64 = 40;
+pub(super) const THREADS: u64 = 3;
+pub(super) const TASKS: u64 = 4;
+pub(super) const STEPS: u64 = 40;
 
 /// Blocks all tasks fight for.
 const CONTENDED_BLOCKS: u64 = 24;
@@ -86,7 +86,7 @@ impl Subject {
 
     /// Runs `TASKS` tasks on each of `THREADS` threads, each thread with a runtime of its own. The
     /// caller's runtime goes on, for disks that live on it.
-    async fn on_threads<F: Future<Output = ()>>(
+    pub(super) async fn on_threads<F: Future<Output = ()>>(
         &self,
         task: impl Fn(Arc<Subject>, u64) -> F + Clone + Send + 'static,
     ) {

@@ -63,6 +63,19 @@ wire::wire_struct! {
 }
 
 wire::wire_struct! {
+    /// WRITE ATOMIC (16), SBC-4.
+    pub struct WriteAtomic [16] {
+        0 => opcode: u8,
+        1 => flags: u8,
+        2 => lba: u64,
+        10 => boundary: u16,
+        12 => count: u16,
+        14 => group: u8,
+        15 => control: u8,
+    }
+}
+
+wire::wire_struct! {
     /// UNMAP, SBC-3 §5.28.
     pub struct Unmap [10] {
         0 => opcode: u8,

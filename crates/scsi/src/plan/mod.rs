@@ -3,6 +3,7 @@
 //! `BlockUnit::plan` makes a [`Plan`] or a [`Refusal`]; the target's executor collects
 //! [`data_out_bytes`](Plan::data_out_bytes), runs the plan on the unit's device and answers.
 
+pub(crate) mod atomic;
 pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod capacity;
@@ -88,6 +89,13 @@ pub enum Plan {
         /// Which.
         range: LbaRange,
         /// FUA, or a write-through unit.
+        durable: bool,
+    },
+    /// Write the data-out, all of it or none, as readers and other writers see it, too.
+    WriteAtomic {
+        /// Which.
+        range: LbaRange,
+        /// As in `Write`.
         durable: bool,
     },
     /// Write the data-out durably, then read it back and compare.
@@ -199,6 +207,7 @@ impl Plan {
         let block = u64::from(block_bytes);
         match self {
             Self::Write { range, .. }
+            | Self::WriteAtomic { range, .. }
             | Self::WriteAndVerify { range, .. }
             | Self::OrWrite { range, .. } => range.count * block,
             Self::Verify { range, compare } => match compare {

@@ -2,7 +2,9 @@
 //! `tests/hostile.rs` and the fuzzer.
 
 use scsi::plan::{LbaRange, NexusId, Plan, Refusal};
-use scsi::unit::{BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions, absent_unit_plan};
+use scsi::unit::{
+    AtomicBlocks, BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions, absent_unit_plan,
+};
 use wire::Lun;
 
 const CDB_BYTES: usize = 16;
@@ -65,6 +67,7 @@ fn unit(choice: u8) -> BlockUnit {
         read_only: bit(2),
         removable: bit(3),
         write_back: bit(4),
+        atomic: bit(7).then_some(AtomicBlocks { unit_blocks: 8, blocks_max: 2048 }),
         ..UnitOptions::default()
     });
     if bit(5) {
@@ -98,6 +101,7 @@ fn check_plan(unit: &BlockUnit, plan: &Result<Plan, Refusal>) {
                     assert!(range.count <= u64::from(TRANSFER_BLOCKS_MAX));
                 }
                 Plan::Write { range, .. }
+                | Plan::WriteAtomic { range, .. }
                 | Plan::WriteAndVerify { range, .. }
                 | Plan::Verify { range, .. }
                 | Plan::CompareAndWrite { range, .. }

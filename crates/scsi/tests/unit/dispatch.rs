@@ -93,7 +93,7 @@ fn who_reset_the_target_knows() {
 /// Goal: NACA is refused and a CDB is never read past its end. Method: every command of the table.
 #[test]
 fn control_and_length_of_every_command() {
-    let mut bench = Bench::removable();
+    let mut bench = Bench::with_everything();
     for command in COMMANDS {
         let mut cdb = vec![0; command.cdb_bytes()];
         cdb[0] = command.opcode;

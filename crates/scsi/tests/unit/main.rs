@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod absent;
+mod atomic;
 mod blocks;
 mod buffers;
 mod diagnose;

@@ -20,6 +20,7 @@ fn check(options: &UnitOptions, plan: &Plan) {
     match plan {
         Plan::Read { range, .. }
         | Plan::Write { range, .. }
+        | Plan::WriteAtomic { range, .. }
         | Plan::WriteAndVerify { range, .. }
         | Plan::Verify { range, .. }
         | Plan::OrWrite { range, .. } => {

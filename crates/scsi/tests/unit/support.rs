@@ -2,7 +2,7 @@
 
 use scsi::plan::{NexusId, Plan, Refusal};
 use scsi::sense::Sense;
-use scsi::unit::{BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions};
+use scsi::unit::{AtomicBlocks, BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions};
 use wire::Lun;
 
 pub const A: NexusId = NexusId(1);
@@ -59,6 +59,12 @@ impl Bench {
 
     pub fn removable() -> Self {
         Self::new(UnitOptions { removable: true, ..options() })
+    }
+
+    /// All that is offered to any unit.
+    pub fn with_everything() -> Self {
+        let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 64 });
+        Self::new(UnitOptions { removable: true, atomic, ..options() })
     }
 
     pub fn attach(&mut self, nexus: NexusId) {

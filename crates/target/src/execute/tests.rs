@@ -78,6 +78,20 @@ fn or_write_sets_bits_and_clears_none() {
     assert_eq!(content(&unit, 0, 1), [0b0111; 512].as_slice());
 }
 
+/// WRITE ATOMIC writes what it is given, and nothing of what its device refuses.
+#[test]
+fn write_atomic_writes_all_or_nothing() {
+    let unit = unit();
+    good(&unit, Plan::WriteAtomic { range: range(8, 16), durable: true }, &[3; 8192]);
+    assert_eq!(content(&unit, 7, 1), [0; 512].as_slice());
+    assert_eq!(content(&unit, 8, 16), [3; 8192].as_slice());
+    assert_eq!(content(&unit, 24, 1), [0; 512].as_slice());
+    let sense =
+        sense_of(&unit, Plan::WriteAtomic { range: range(9, 8), durable: false }, &[4; 4096]);
+    assert_eq!(sense.code, 0x0c00, "the planner would not have let it pass");
+    assert_eq!(content(&unit, 8, 16), [3; 8192].as_slice());
+}
+
 #[test]
 fn verify_compares_as_bytchk_asks() {
     let unit = unit();

@@ -1,0 +1,62 @@
+//! Atomic writes into memory.
+
+use super::{CHUNK_BYTES, MemoryDevice, SHARDS, chunks};
+use crate::{AtomicLimits, AtomicWrite, BlockRange, BoxFuture, Error, PAGE_BYTES};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use tokio::sync::RwLockReadGuard;
+
+/// All chunks of one atomic write are locked at once, so there is a longest one; no two of its
+/// chunks share a lock.
+const ATOMIC_BYTES_MAX: u32 = 1 << 20;
+const _: () = assert!((ATOMIC_BYTES_MAX as u64) < (SHARDS - 1) * CHUNK_BYTES);
+
+impl MemoryDevice {
+    /// Held while more than one chunk of `range` is read or changed: no atomic write of several
+    /// chunks comes in between. One chunk alone is whole under its own lock.
+    pub(super) async fn pass(&self, range: BlockRange) -> Option<RwLockReadGuard<'_, ()>> {
+        let bytes = self.geometry.byte_range(range)?;
+        chunks(bytes).nth(1)?;
+        Some(self.fence.read().await)
+    }
+
+    /// Writes under the locks of all its chunks. Who takes more than one takes them in order.
+    fn write_whole(&self, bytes: Range<u64>, from: &[u8]) {
+        let shard_of = |bytes: &Range<u64>| bytes.start / CHUNK_BYTES % SHARDS;
+        let start = bytes.start;
+        let mut held: BTreeMap<_, _> =
+            chunks(bytes.clone()).map(|chunk| (shard_of(&chunk), None)).collect();
+        for (shard, guard) in &mut held {
+            *guard = Some(self.shard_mut(*shard));
+        }
+        for bytes in chunks(bytes) {
+            let Some(Some(shard)) = held.get_mut(&shard_of(&bytes)) else { continue };
+            let from = &from[(bytes.start - start) as usize..];
+            shard.entry(bytes.start / CHUNK_BYTES).or_default().write(bytes, from);
+        }
+    }
+}
+
+impl AtomicWrite for MemoryDevice {
+    fn limits(&self) -> AtomicLimits {
+        AtomicLimits { unit_bytes: PAGE_BYTES as u32, bytes_max: ATOMIC_BYTES_MAX }
+    }
+
+    fn write_atomic(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        _durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let bytes = self.limits().checked(self.geometry, &self.name, range, from.len())?;
+            let _alone = match chunks(bytes.clone()).nth(1) {
+                Some(_) => Some(self.fence.write().await),
+                None => None,
+            };
+            self.write_whole(bytes, &from);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! WRITE ATOMIC.
+
+use super::{Run, Step, block_range, internal_failure, write_failed};
+use bytes::Bytes;
+use scsi::plan::LbaRange;
+
+impl Run<'_> {
+    /// The device sees to it that no single read or write of it comes in between; the range is
+    /// held alone as well, against commands that do their work in several.
+    pub(super) async fn write_atomic(
+        &self,
+        range: LbaRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Step<()> {
+        let _guard = self.lock(range, true).await?;
+        self.abort.check()?;
+        let Some(atomic) = self.device().atomic() else {
+            return Err(internal_failure().into()); // the table refuses it on such units
+        };
+        let written = atomic.write_atomic(block_range(range), data, durable).await;
+        Ok(written.map_err(write_failed)?)
+    }
+}
