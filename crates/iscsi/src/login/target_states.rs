@@ -328,12 +328,19 @@ impl ExpectProof {
         let rest = self.context.sort_security(&allowed, pairs, answers)?;
         let take = |key: Key| find(&rest, key).ok_or(Violation::Missing(key.name()));
         let (user, response) = (take(Key::ChapN)?, take(Key::ChapR)?);
-        let expected = &self.context.demand()?.initiator;
+        let demand = self.context.demand()?;
+        let expected = &demand.initiator;
         // Both are computed whatever the other says. CHAP_N is text: `0x…` is a name like any.
         let named = chap::same_name(user, &expected.user);
         let proven = self.challenge.is_answered_by(response, &expected.secret);
         if !(named & proven) {
             return Err(Refusal::not_authenticated("wrong CHAP name or response"));
+        }
+        // RFC 7143 §9.2.1: a response that we would give ourselves proves nothing.
+        if let Some(own) = &demand.target
+            && chap::same_secret(&own.secret, &expected.secret)
+        {
+            return Err(Refusal::not_authenticated("one secret for both directions"));
         }
         if find(&rest, Key::ChapI).is_some() || find(&rest, Key::ChapC).is_some() {
             self.prove(take(Key::ChapI)?, take(Key::ChapC)?, answers)?;
@@ -353,10 +360,6 @@ impl ExpectProof {
             .ok_or(Violation::BadValue(Key::ChapC.name()))?;
         if theirs.is_reflection_of(&self.challenge) {
             return Err(Refusal::not_authenticated("our own challenge came back"));
-        }
-        // With different secrets, no response that proves the initiator is one of ours.
-        if chap::same_secret(&own.secret, &demand.initiator.secret) {
-            return Err(Refusal::not_authenticated("one secret for both directions"));
         }
         answers.key(Key::ChapN, &own.user);
         answers.key(Key::ChapR, value::hex_text(&theirs.response(&own.secret)));

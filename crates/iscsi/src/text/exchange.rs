@@ -185,9 +185,10 @@ impl TargetExchange {
             steps.push(TextStep::ListTargets { only });
             return Ok(());
         }
-        if self.session_type == SessionType::Discovery && !pairs.is_empty() {
-            // RFC 7143 §13.21: nothing else is accepted there.
-            return Err(Violation::WrongStage("a key"));
+        let goes_on = pairs.is_empty() && exchange.seen.has(Key::SendTargets);
+        if self.session_type == SessionType::Discovery && !goes_on {
+            // RFC 7143 §4.3, §13.21: nothing but SendTargets is accepted there.
+            return Err(Violation::WrongStage("a text without SendTargets"));
         }
         let mut answers = TextBuilder::new();
         for pair in &pairs {

@@ -11,8 +11,8 @@ use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::login::SessionType;
 use crate::login::target::Established;
 use crate::pdu::{
-    FinalFlag, FirstByte, LogoutRequest, NopOut, Opcode, Reject, RejectReason, TAG_RESERVED,
-    TaskManagementRequest, TextRequest,
+    FinalFlag, FirstByte, LogoutReason, LogoutRequest, NopOut, Opcode, Reject, RejectReason,
+    TAG_RESERVED, TaskManagementRequest, TextRequest,
 };
 use crate::session::target::{Arrival, ToConnection, ToSession};
 use crate::text::exchange::TargetExchange;
@@ -229,9 +229,8 @@ impl FullFeature {
         if !header.ahs.is_empty() && opcode != Opcode::SCSI_COMMAND {
             return Err(Refusal::Format("an additional header segment where none belongs"));
         }
-        let allowed = [Opcode::NOP_OUT, Opcode::TEXT_REQUEST, Opcode::LOGOUT_REQUEST];
-        if self.is_discovery() && !allowed.contains(&opcode) {
-            return Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR));
+        if self.is_discovery() {
+            judge_in_discovery(header)?;
         }
         match opcode {
             Opcode::SCSI_COMMAND => self.judge_command(header),
@@ -487,6 +486,22 @@ impl FullFeature {
         out.push_back(Output::ToSession(ToSession::DropSession));
         self.close(CloseReason::Violation(String::from(what)), out);
     }
+}
+
+/// RFC 7143 §4.3: in a discovery session "the target MUST ONLY accept Text Requests with the
+/// SendTargets key and a Logout Request with reason 'close the session'. All other requests MUST
+/// be rejected." Which keys a text has is judged when it is whole.
+fn judge_in_discovery(header: &Header) -> Result<(), Refusal> {
+    let accepted = match header.opcode() {
+        Opcode::TEXT_REQUEST => true,
+        Opcode::LOGOUT_REQUEST => {
+            LogoutRequest::decode(&header.bhs).reason() == LogoutReason::CLOSE_SESSION
+        }
+        // One that asks for nothing is passed over behind this.
+        Opcode::NOP_OUT => NopOut::decode(&header.bhs).initiator_task_tag == TAG_RESERVED,
+        _ => false,
+    };
+    if accepted { Ok(()) } else { Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)) }
 }
 
 impl Receiving {

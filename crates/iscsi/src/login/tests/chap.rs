@@ -219,6 +219,10 @@ fn mutual_attacks() {
     let (mut script, challenge) = challenged(ChapDemand { target: None, ..demand() });
     script.is_refused((0, 1, true), &asked(&challenge, "0x01"), FAILED);
 
+    let (mut script, challenge) = challenged(demand());
+    let longest = alloc::format!("0x{}", "5a".repeat(1024));
+    script.goes_on((0, 1, true), &asked(&challenge, &longest), (0, 1, true));
+
     for (chap_c, status) in [("0x", WRONG), ("plain", WRONG), ("0b====", WRONG)] {
         let (mut script, challenge) = challenged(demand());
         script.is_refused((0, 1, true), &asked(&challenge, chap_c), status);
@@ -229,6 +233,34 @@ fn mutual_attacks() {
     let (mut script, challenge) = challenged(demand());
     let half = asked(&challenge, "0x01").replace("CHAP_I=9;", "");
     script.is_refused((0, 1, true), &half, MISSING);
+}
+
+/// Goal: a response that the target would have given itself is a failure, also where nobody asked
+/// the target for a proof. RFC 7143 §9.2.1: "If the CHAP response received by one end of an iSCSI
+/// connection is the same as the CHAP response that the receiving endpoint would have generated for
+/// the same CHAP challenge, the response MUST be treated as an authentication failure".
+#[test]
+fn a_response_that_is_our_own() {
+    let same = ChapDemand { target: Some(credential("target", "one secret")), ..demand() };
+    let (mut script, challenge) = challenged(same);
+    let text = alloc::format!("CHAP_N=user;CHAP_R={};", proof(&challenge, "one secret"));
+    script.is_refused((0, 1, true), &text, FAILED);
+}
+
+/// Goal: AuthMethod is None only where None was offered. RFC 7143 §6.2.1.
+#[test]
+fn none_only_if_it_is_offered() {
+    for (offered, chosen) in [("None", true), ("CHAP,None", true), ("CHAP", false), ("KRB5", false)]
+    {
+        let mut script = Script::new(None);
+        let text = alloc::format!("{}AuthMethod={offered};", names());
+        if chosen {
+            let answer = script.goes_on((0, 1, true), &text, (0, 1, true));
+            assert!(answer.ends_with("AuthMethod=None;"), "{answer}");
+        } else {
+            script.is_refused((0, 1, true), &text, FAILED);
+        }
+    }
 }
 
 /// Goal: fresh random bytes make fresh challenges; nothing of the secret is shown.

@@ -223,6 +223,35 @@ fn a_new_segment_length() {
     assert_eq!(steps, [stale], "reset by the refusal");
 }
 
+/// Goal: a request with another Initiator Task Tag and the reserved Target Transfer Tag begins anew:
+/// what was said before counts no more, and its tag is worth nothing. RFC 7143 §6.4, §11.10.4.
+#[test]
+fn a_new_request_resets_the_negotiation() {
+    let mut exchange = normal();
+    let open = |exchange: &mut TargetExchange, tag, text: &'static [u8]| {
+        let first = segment(TextFlags::NONE, TAG_RESERVED, text);
+        let mut steps = vec![];
+        exchange.request(&request(tag, &first), &first.data, 8192, &mut steps);
+        let [TextStep::Respond(answer)] = steps.as_slice() else { panic!("{steps:?}") };
+        assert!(!answer.flags.has(TextFlags::FINAL));
+        answer.target_transfer_tag
+    };
+    let end = |exchange: &mut TargetExchange, tag, transfer_tag| {
+        let last = segment(TextFlags::FINAL, transfer_tag, b"");
+        let mut steps = vec![];
+        exchange.request(&request(tag, &last), b"", 8192, &mut steps);
+        steps
+    };
+    let old = open(&mut exchange, 5, b"MaxRecvDataSegmentLength=4096\0");
+    let new = open(&mut exchange, 6, b"X-one=1\0");
+    assert_ne!(old, new);
+    let done = TextStep::Respond(segment(TextFlags::FINAL, TAG_RESERVED, b""));
+    assert_eq!(end(&mut exchange, 6, new), [done], "4096 is forgotten");
+    open(&mut exchange, 7, b"X-one=1\0");
+    let stale = [TextStep::Reject(RejectReason::PROTOCOL_ERROR)];
+    assert_eq!(end(&mut exchange, 5, old), stale);
+}
+
 /// Goal: text in any number of pieces by the C bit is answered once, each piece with an empty
 /// response; T and C exclude each other.
 #[test]

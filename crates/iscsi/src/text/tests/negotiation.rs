@@ -1,7 +1,9 @@
 //! Operational negotiation, key by key and as a whole.
 
 use crate::login::SessionType;
-use crate::text::{Digest, Negotiation, Offer, Role, TaskReporting, TextBuilder, Violation, parse};
+use crate::text::{
+    Digest, KEYS, Key, Negotiation, Offer, Role, Rule, TaskReporting, TextBuilder, Violation, parse,
+};
 use alloc::string::String;
 use alloc::vec;
 
@@ -60,6 +62,79 @@ fn answers_of_a_target() {
     ] {
         let mut target = target(offer.clone());
         assert_eq!(answer(&mut target, proposal).as_deref(), Ok(expected), "{proposal}");
+    }
+}
+
+/// Goal: no key of RFC 7143 is ever answered with NotUnderstood, whatever its value and whichever
+/// side is asked. RFC 7143 §6.2. Method: every key of the table, values of every kind.
+#[test]
+fn known_keys_are_understood() {
+    let values = ["", "0", "1", "Yes", "No", "None", "CRC32C", "1~2", "0x10", "FastAbort", "x,y"];
+    let mut answered = 0;
+    for info in KEYS {
+        for value in values {
+            for (role, session_type) in [
+                (Role::Target, SessionType::Normal),
+                (Role::Target, SessionType::Discovery),
+                (Role::Initiator, SessionType::Normal),
+            ] {
+                for leading in [true, false] {
+                    let mut side = Negotiation::new(role, Offer::target(), session_type, leading);
+                    let text = alloc::format!("{}={value};", info.name);
+                    let Ok(answer) = answer(&mut side, &text) else { continue };
+                    assert!(!answer.contains("NotUnderstood"), "{role:?} {text} {answer}");
+                    answered += usize::from(!answer.is_empty());
+                }
+            }
+        }
+    }
+    assert!(answered > 500, "{answered} answers");
+    for key in ["IFMarker", "OFMarker", "IFMarkInt", "OFMarkInt"] {
+        assert!(KEYS.iter().any(|info| info.name == key), "{key}");
+    }
+}
+
+/// Goal: what holds if nothing is negotiated, and how two values become one, key by key as
+/// RFC 7143 §13 writes it.
+#[test]
+fn defaults_and_result_functions() {
+    use crate::text::Rule::{And, FirstSupported, Maximum, Minimum, Or};
+    let expected = [
+        ("HeaderDigest", "None", FirstSupported),
+        ("DataDigest", "None", FirstSupported),
+        ("MaxConnections", "1", Minimum),
+        ("InitialR2T", "Yes", Or),
+        ("ImmediateData", "Yes", And),
+        ("MaxRecvDataSegmentLength", "8192", Rule::Declare),
+        ("MaxBurstLength", "262144", Minimum),
+        ("FirstBurstLength", "65536", Minimum),
+        ("DefaultTime2Wait", "2", Maximum),
+        ("DefaultTime2Retain", "20", Minimum),
+        ("MaxOutstandingR2T", "1", Minimum),
+        ("DataPDUInOrder", "Yes", Or),
+        ("DataSequenceInOrder", "Yes", Or),
+        ("ErrorRecoveryLevel", "0", Minimum),
+        ("SessionType", "Normal", Rule::Declare),
+        ("TaskReporting", "RFC3720", FirstSupported),
+        ("iSCSIProtocolLevel", "1", Minimum),
+    ];
+    for (name, default, rule) in expected {
+        let info = Key::named(name).unwrap().info();
+        assert_eq!(info.default.map(|value| info.value_text(value)).as_deref(), Some(default));
+        assert_eq!(info.rule, rule, "{name}");
+    }
+    for role in [Role::Target, Role::Initiator] {
+        let silent = Negotiation::new(role, Offer::target(), SessionType::Normal, true);
+        let (session, connection) = silent.finish().unwrap();
+        assert_eq!((session.max_connections, session.max_outstanding_r2t), (1, 1));
+        assert!(session.initial_r2t && session.immediate_data);
+        assert!(session.data_pdu_in_order && session.data_sequence_in_order);
+        assert_eq!((session.max_burst_bytes, session.first_burst_bytes), (262_144, 65_536));
+        assert_eq!((session.time_to_wait_seconds, session.time_to_retain_seconds), (2, 20));
+        assert_eq!((session.error_recovery_level, session.protocol_level), (0, 1));
+        assert_eq!(session.task_reporting, TaskReporting::Rfc3720);
+        assert_eq!(connection.send_data_segment_bytes_max, 8192);
+        assert!(!connection.digests.header && !connection.digests.data);
     }
 }
 

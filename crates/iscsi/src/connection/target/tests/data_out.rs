@@ -204,6 +204,67 @@ fn final_bit() {
     rig.good(1, task);
 }
 
+/// Goal: a Data-Out without data is taken where it stands in its sequence, and counts in it.
+/// RFC 7143 §11.7.7.
+#[test]
+fn data_out_without_data() {
+    let (mut rig, task, r2t) = asked(KEYS);
+    let tag = r2t.target_transfer_tag;
+    let data = pattern(2048);
+    rig.send(1, data_out(5, tag, 0, 0, false).encode(), &[]);
+    rig.send(1, data_out(5, tag, 1, 0, false).encode(), &data[..1024]);
+    rig.send(1, data_out(5, tag, 2, 1024, false).encode(), &[]);
+    rig.send(1, data_out(5, tag, 3, 1024, true).encode(), &data[1024..]);
+    assert_eq!(rig.link(1).runs, [task]);
+    assert_eq!(rig.link(1).buffers[&task], data);
+    rig.good(1, task);
+    assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).status, 0);
+    rig.assert_nothing_left();
+}
+
+/// Goal: never more R2Ts are open than MaxOutstandingR2T; the next one comes with the end of one.
+/// RFC 7143 §13.17.
+#[test]
+fn open_sequences_are_counted() {
+    for (agreed, keys) in [(2, KEYS), (1, "MaxBurstLength=2048 MaxOutstandingR2T=1")] {
+        let mut rig = Rig::normal(keys);
+        let data = pattern(9 * 2048);
+        rig.send(1, write(0, 5, 9 * 2048).encode(), &[]);
+        let task = rig.started(1).id;
+        rig.wants(1, task, 9 * 2048);
+        let mut open: Vec<ReadyToTransfer> = Vec::new();
+        for r2t_sn in 0..9 {
+            open.extend(rig.sent(1).iter().map(|pdu| ReadyToTransfer::decode(&pdu.bhs)));
+            assert_eq!(open.len(), agreed.min(9 - r2t_sn), "all that may be open");
+            let r2t = open.remove(0);
+            assert_eq!(r2t.r2t_sn as usize, r2t_sn);
+            let at = r2t.buffer_offset_bytes as usize;
+            let (tag, half) = (r2t.target_transfer_tag, at as u32 + 1024);
+            rig.send(1, data_out(5, tag, 0, at as u32, false).encode(), &data[at..at + 1024]);
+            assert!(rig.sent(1).is_empty(), "the sequence is still open");
+            rig.send(1, data_out(5, tag, 1, half, true).encode(), &data[at + 1024..at + 2048]);
+        }
+        assert_eq!(rig.link(1).buffers[&task], data);
+        rig.good(1, task);
+        assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).status, 0);
+        rig.assert_nothing_left();
+    }
+}
+
+/// Goal: a write without F whose data is all immediate waits for nothing. RFC 7143 §11.3.4 asks for
+/// F there; an initiator that forgets it is not left waiting.
+#[test]
+fn all_data_immediate_without_f() {
+    let mut rig = Rig::normal(KEYS);
+    rig.send(1, write_unsolicited(0, 5, 512).encode(), &pattern(512));
+    let task = rig.started(1).id;
+    rig.wants(1, task, 512);
+    assert_eq!(rig.link(1).runs, [task]);
+    rig.good(1, task);
+    assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).status, 0);
+    rig.assert_nothing_left();
+}
+
 /// Goal: unsolicited data only where it was agreed to, and no more than FirstBurstLength.
 #[test]
 fn unsolicited_data_that_was_not_agreed_to() {

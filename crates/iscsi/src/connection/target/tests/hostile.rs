@@ -76,6 +76,9 @@ impl Witness {
         assert!(!max_cmd_sn.before(exp_cmd_sn.minus(1)));
         assert!(max_cmd_sn.next().since(exp_cmd_sn) <= WINDOW);
         (self.exp_cmd_sn, self.max_cmd_sn) = (Some(exp_cmd_sn), Some(max_cmd_sn));
+        if opcode == Opcode::SCSI_RESPONSE && ScsiResponse::decode(&pdu.bhs).status == 2 {
+            assert!(pdu.data.len() > 2, "CHECK CONDITION without sense: RFC 7143 §11.4.7");
+        }
         if opcode == Opcode::READY_TO_TRANSFER {
             let r2t = ReadyToTransfer::decode(&pdu.bhs);
             let end = r2t.buffer_offset_bytes + r2t.desired_length_bytes;
@@ -270,7 +273,9 @@ impl Storm {
             self.good_writes += u32::from(self.rig.link(cid).runs.contains(&task));
             let status = self.random.pick(&[0, 0, 0, 2]);
             let data_in = Bytes::from(pattern(self.random.pick(&[0, 512, 5000])));
-            let outcome = Outcome { status, data_in, ..Outcome::default() };
+            // As the target has it: sense with each CHECK CONDITION.
+            let sense = if status == 2 { Bytes::from_static(&[0x70; 18]) } else { Bytes::new() };
+            let outcome = Outcome { status, sense, data_in, ..Outcome::default() };
             self.rig.done(cid, task, outcome);
         }
     }

@@ -3,6 +3,7 @@
 mod basics;
 mod data_out;
 mod hostile;
+mod invariants;
 mod management;
 mod ordering;
 mod requests;

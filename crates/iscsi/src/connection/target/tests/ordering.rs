@@ -4,8 +4,8 @@ use super::requests::*;
 use super::rig::Rig;
 use crate::framing::Place;
 use crate::pdu::{
-    FirstByte, LogoutReason, ManagementFunction, NopIn, NopOut, Opcode, Reject, RejectReason,
-    ScsiCommand, ScsiResponse, TAG_RESERVED,
+    FirstByte, LogoutReason, ManagementFunction, NopIn, NopOut, Opcode, ReadyToTransfer, Reject,
+    RejectReason, ScsiCommand, ScsiResponse, TAG_RESERVED,
 };
 use crate::session::target::SessionLimits;
 use alloc::vec::Vec;
@@ -148,6 +148,55 @@ fn immediate_requests() {
     assert_eq!(rig.link(1).aborts.len(), 3, "a logout needs no room");
     assert_eq!(rig.sent_one(1).opcode(), Opcode::LOGOUT_RESPONSE);
     assert!(rig.link(1).aborts.contains(&second) && rig.link(1).aborts.contains(&third));
+    rig.assert_nothing_left();
+}
+
+/// Goal: whatever the limit, there is room for one immediate task management function and one other
+/// immediate request. RFC 7143 §4.2.2.1.
+#[test]
+fn one_immediate_request_of_each_kind_has_room() {
+    for function_first in [true, false] {
+        let mut rig = Rig::new();
+        rig.limits.immediate_commands_max = 0;
+        rig.login(1, "");
+        let function = |tag| management(0, tag, ManagementFunction::CLEAR_ACA).encode();
+        let command = |tag| immediate(read(0, tag, 0)).encode();
+        let requests = [function(5), command(6), function(7), command(8)];
+        let order = if function_first { [0, 1, 2, 3] } else { [1, 0, 3, 2] };
+        order.into_iter().for_each(|at| rig.send(1, requests[at], &[]));
+        let rejected: Vec<_> = rig.sent(1).iter().map(|pdu| Reject::decode(&pdu.bhs)).collect();
+        assert_eq!(rejected.len(), 2, "one more of each is too many");
+        let reason = RejectReason::IMMEDIATE_COMMAND_REJECT;
+        assert!(rejected.iter().all(|reject| reject.reason == reason), "{rejected:?}");
+        let task = rig.started(1).id;
+        let (id, ..) = rig.managed.pop().expect("it is carried out");
+        rig.managed(id);
+        assert_eq!(rig.sent_one(1).opcode(), Opcode::TASK_MANAGEMENT_RESPONSE);
+        rig.good(1, task);
+        assert_eq!(rig.sent_one(1).opcode(), Opcode::SCSI_RESPONSE);
+        rig.assert_nothing_left();
+    }
+}
+
+/// Goal: a task lives on the connection of its command: data that comes for it on another one is
+/// discarded and counts for nothing. RFC 7143 §4.2.5.1.
+#[test]
+fn data_on_another_connection() {
+    let mut rig = windowed(8);
+    rig.login(2, "MaxConnections=4");
+    rig.send(1, write(0, 5, 512).encode(), &[]);
+    let task = rig.started(1).id;
+    rig.wants(1, task, 512);
+    let tag = ReadyToTransfer::decode(&rig.sent_one(1).bhs).target_transfer_tag;
+    rig.send(2, data_out(5, tag, 0, 0, true).encode(), &[1; 512]);
+    assert_eq!(rig.link(2).receives.last(), Some(&Place::Discard));
+    assert!(rig.link(1).runs.is_empty() && rig.link(2).runs.is_empty());
+    rig.send(1, data_out(5, tag, 0, 0, true).encode(), &[2; 512]);
+    assert_eq!(rig.link(1).runs, [task]);
+    assert_eq!(rig.link(1).buffers[&task], [2; 512]);
+    rig.good(1, task);
+    assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).initiator_task_tag, 5);
+    assert!(rig.sent(2).is_empty());
     rig.assert_nothing_left();
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct Rig {
     pub(crate) limits: ConnectionLimits,
     pub(crate) session_limits: SessionLimits,
     pub(crate) targets: Vec<TargetRecord>,
+    /// What a login is answered instead of being let in.
+    pub(crate) identified: Option<Identified>,
     inputs: VecDeque<(u16, Input)>,
 }
 
@@ -69,6 +71,7 @@ impl Rig {
             limits: ConnectionLimits::default(),
             session_limits: SessionLimits::default(),
             targets: Vec::new(),
+            identified: None,
             inputs: VecDeque::new(),
         }
     }
@@ -264,7 +267,10 @@ impl Rig {
                 assert!(link.awaited.replace(place).is_none(), "one Receive a payload");
                 link.receives.push(place);
             }
-            Output::Send(pdu) => self.link(cid).sent.push(pdu),
+            Output::Send(pdu) => {
+                super::invariants::check(&pdu);
+                self.link(cid).sent.push(pdu);
+            }
             Output::Identify(_) => {
                 let admission = Admission {
                     portal_group_tag: 1,
@@ -273,7 +279,9 @@ impl Rig {
                     offer: self.offer.clone(),
                     entropy: [7; 33],
                 };
-                self.inputs.push_back((cid, Input::Identified(Identified::Admit(admission))));
+                let admit = Identified::Admit(admission);
+                let answer = self.identified.clone().unwrap_or(admit);
+                self.inputs.push_back((cid, Input::Identified(answer)));
             }
             Output::Join(join) => {
                 let limits = self.session_limits.clone();

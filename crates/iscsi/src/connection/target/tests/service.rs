@@ -3,10 +3,11 @@
 use super::super::{CloseReason, Input, TargetRecord};
 use super::requests::*;
 use super::rig::{Rig, login_request};
+use crate::login::Identified;
 use crate::pdu::{
-    AsyncEvent, AsyncMessage, CommandFlags, FirstByte, HEADER_BYTES, LogoutReason, LogoutRequest,
-    LogoutResponse, LogoutResult, ManagementFunction, NopIn, Opcode, Reject, RejectReason,
-    ScsiCommand, TAG_RESERVED, TextFlags, TextRequest, TextResponse,
+    AsyncEvent, AsyncMessage, CommandFlags, FirstByte, HEADER_BYTES, LoginResponse, LoginStatus,
+    LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, ManagementFunction, NopIn, Opcode,
+    Reject, RejectReason, ScsiCommand, TAG_RESERVED, TextFlags, TextRequest, TextResponse,
 };
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -88,19 +89,28 @@ fn a_longer_segment_is_declared() {
     assert_eq!(rig.sent_one(1).data.len(), 1000);
 }
 
-/// Goal: a discovery session takes Text, Logout and NOP-Out only.
+/// Goal: a discovery session takes SendTargets and the logout of the session, nothing else.
+/// RFC 7143 §4.3.
 #[test]
 fn discovery_sessions_do_not_read() {
     let mut rig = Rig::normal(DISCOVERY);
-    let refused = [
-        read(0, 5, 512).encode(),
-        management(0, 5, ManagementFunction::ABORT_TASK_SET).encode(),
-        data_out(5, 1, 0, 0, true).encode(),
+    rig.send(1, pong(0, TAG_RESERVED, SerialNumber(0)).encode(), &[]);
+    assert!(rig.sent(1).is_empty(), "an acknowledgement asks for nothing");
+    let refused: [([u8; HEADER_BYTES], &[u8]); 8] = [
+        (read(0, 5, 512).encode(), &[]),
+        (management(0, 5, ManagementFunction::ABORT_TASK_SET).encode(), &[]),
+        (data_out(5, 1, 0, 0, true).encode(), &[]),
+        (nop_out(0, 5).encode(), &[]),
+        (logout(0, 5, LogoutReason::CLOSE_CONNECTION, 1).encode(), &[]),
+        (logout(0, 5, LogoutReason::REMOVE_FOR_RECOVERY, 1).encode(), &[]),
+        (text(0, 5).encode(), b"X-key=1\0"),
+        (text(1, 5).encode(), b""),
     ];
-    for bhs in refused {
-        rig.send(1, bhs, &[]);
+    for (bhs, data) in refused {
+        rig.send(1, bhs, data);
         assert_eq!(Reject::decode(&rig.sent_one(1).bhs).reason, RejectReason::PROTOCOL_ERROR);
     }
+    assert!(rig.link(1).started.is_empty() && rig.link(1).listed.is_empty());
     rig.send(1, logout(0, 6, LogoutReason::CLOSE_SESSION, 1).encode(), &[]);
     assert_eq!(LogoutResponse::decode(&rig.sent_one(1).bhs).response, LogoutResult::CLOSED);
     assert!(rig.ended);
@@ -203,6 +213,33 @@ fn logins_that_never_end() {
     assert_eq!(rig.sent(1).len(), 1);
     rig.wait(Duration::from_secs(1));
     assert!(matches!(rig.link(1).closed, Some(CloseReason::TimedOut(_))));
+}
+
+/// Goal: the connection closes behind a Login Response whose status is not success, whatever its
+/// class, and the session it asked for is not there. RFC 7143 §11.13.5.
+#[test]
+fn a_refused_login_is_closed() {
+    let refused = |status: LoginStatus| Identified::Refuse(status);
+    let moved = Identified::Redirect { address: "192.0.2.1:3260,1".to_string(), permanent: false };
+    for (answer, class) in [
+        (moved, 1),
+        (refused(LoginStatus::NOT_FOUND), 2),
+        (refused(LoginStatus::SERVICE_UNAVAILABLE), 3),
+    ] {
+        let mut rig = Rig::new();
+        rig.identified = Some(answer);
+        rig.connect(1);
+        let text = b"InitiatorName=iqn.2026-01.example:i\0TargetName=iqn.2026-01.example:t\0";
+        rig.send(1, login_request(1, 0).encode(), text);
+        let pdu = rig.sent_one(1);
+        let response = LoginResponse::decode(&pdu.bhs);
+        assert_eq!(response.status.0 >> 8, class);
+        let address = b"TargetAddress=192.0.2.1:3260\0";
+        assert_eq!(&pdu.data[..], if class == 1 { &address[..] } else { b"" });
+        let expected = CloseReason::LoginRefused(response.status);
+        assert_eq!(rig.link(1).closed, Some(expected));
+        assert!(rig.session.is_none());
+    }
 }
 
 /// Goal: a target that stops asks for a logout, then tells, then closes; in a hurry it only tells.
