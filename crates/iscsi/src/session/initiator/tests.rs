@@ -140,6 +140,20 @@ fn a_lost_connection_may_leave_a_gap() {
     }
 }
 
+/// Goal: a connection whose target broke the protocol takes all the others with it, also where no
+/// CmdSN is lost. RFC 7143 §7.7.
+#[test]
+fn a_violation_ends_the_session() {
+    let mut session = session(8);
+    say(&mut session, 2, ToSession::Closed { ending: Ending::Violation });
+    assert_eq!(outputs(&mut session), [Output::ToConnection(1, ToConnection::Close)]);
+    ask(&mut session, 1, 0);
+    let refused = Output::ToConnection(1, ToConnection::Refused { ticket: 0 });
+    assert_eq!(outputs(&mut session), [refused]);
+    say(&mut session, 1, ToSession::Closed { ending: Ending::Lost });
+    assert_eq!(outputs(&mut session), [Output::Ended(Ending::Violation)]);
+}
+
 /// Goal: a session logout stops requests on every connection; the session ends when all are gone.
 #[test]
 fn a_session_logout_stops_all() {

@@ -106,3 +106,48 @@ fn immediate_commands_do_not_wait() {
         pair.assert_nothing_left();
     }
 }
+
+/// Goal: no status precedes the acknowledgement of its command, on whatever connection others go
+/// on. RFC 7143 §4.2.2.1. Method: three connections and sessions that hear of one another by
+/// chance; every status carries an ExpCmdSN past the CmdSN of its own command.
+#[test]
+fn no_status_precedes_its_acknowledgement() {
+    for seed in seeds(20) {
+        let mut rng = Rng::new(seed);
+        let mut options = random_options(&mut rng);
+        options.cmd_sn = SerialNumber(u32::MAX - 30);
+        let mut pair = Pair::new(seed, options);
+        let mut links = std::vec![pair.login()];
+        for cid in [4, 9] {
+            links.push(pair.connect(0, cid));
+            pair.run();
+        }
+        random_load(&mut pair, &mut rng, &links, 80);
+        pair.run();
+        let mut commands: BTreeMap<u32, SerialNumber> = BTreeMap::new();
+        let mut judged = 0;
+        for bhs in pair.log().all() {
+            let exp_cmd_sn = match bhs[0] & 0x3f {
+                code if code == Opcode::SCSI_COMMAND.0 => {
+                    let sent = ScsiCommand::decode(bhs);
+                    commands.insert(sent.initiator_task_tag, sent.cmd_sn);
+                    continue;
+                }
+                code if code == Opcode::SCSI_RESPONSE.0 => ScsiResponse::decode(bhs).exp_cmd_sn,
+                code if code == Opcode::DATA_IN.0 => {
+                    let data_in = DataIn::decode(bhs);
+                    if !data_in.flags.has(DataInFlags::STATUS) {
+                        continue;
+                    }
+                    data_in.exp_cmd_sn
+                }
+                _ => continue,
+            };
+            let cmd_sn = commands[&ScsiResponse::decode(bhs).initiator_task_tag];
+            assert!(exp_cmd_sn.after(cmd_sn), "seed {seed}: {exp_cmd_sn:?} of {cmd_sn:?}");
+            judged += 1;
+        }
+        assert_eq!(judged, 80, "seed {seed}");
+        pair.assert_nothing_left();
+    }
+}

@@ -225,6 +225,45 @@ fn asked_to_log_out() {
     }
 }
 
+/// Goal: each request acknowledges all status that came before it. RFC 7143 §4.2.2.2.
+#[test]
+fn status_is_acknowledged() {
+    let mut bench = Bench::new();
+    for id in 0..4 {
+        bench.execute(id, &[], 0);
+        let sent = bench.sent_command();
+        assert_eq!(sent.exp_stat_sn, bench.stat_sn, "the next one, over the wrap");
+        let response = bench.response(sent.initiator_task_tag);
+        bench.target(response.encode(), &[]);
+    }
+    let ping = bench.nop_in(TAG_RESERVED, 77);
+    bench.target(ping, &[]);
+    let answer = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
+    assert_eq!(answer.exp_stat_sn, bench.stat_sn);
+    bench.assert_nothing_left();
+}
+
+/// Goal: told that a connection or the session will drop, the initiator tells its owner for how
+/// long it may not come back, and neither logs in again nor logs out by itself.
+/// RFC 7143 §11.9.1, events 2 and 3.
+#[test]
+fn a_drop_is_told() {
+    for event in [AsyncEvent::CONNECTION_WILL_DROP, AsyncEvent::SESSION_WILL_DROP] {
+        let mut bench = Bench::new();
+        let message = bench.async_message(event, [7, 30, 60]);
+        bench.target(message, &[]);
+        let told = bench.told();
+        let [Output::Event(said)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((said.event, said.parameters), (event, [7, 30, 60]));
+        bench.handle(Input::PeerClosed);
+        let told = bench.told();
+        assert!(matches!(told[..], [Output::Close(CloseReason::PeerClosed)]), "{told:?}");
+        bench.later(3600);
+        assert!(bench.sent.is_empty() && bench.told().is_empty());
+        bench.assert_nothing_left();
+    }
+}
+
 /// Goal: asked to negotiate, the initiator sends an empty Text Request.
 #[test]
 fn asked_to_negotiate() {
@@ -269,9 +308,11 @@ fn send_targets() {
     assert_eq!(request.data, b"SendTargets=All\0"[..]);
     assert!(bench.sent.is_empty(), "one exchange at a time");
     let header = TextRequest::decode(&request.bhs);
-    let bhs = bench.text_response(&header, TextFlags::CONTINUE, 0x55);
+    let unit = TextRequest { lun: Lun::new(6), ..header };
+    let bhs = bench.text_response(&unit, TextFlags::CONTINUE, 0x55);
     bench.target(bhs, b"TargetName=iqn.2026-01.example:a\0TargetAddr");
     let more = TextRequest::decode(&bench.sent(Opcode::TEXT_REQUEST).bhs);
+    assert_eq!(more.lun, Lun::new(6), "copied with the tag");
     assert_eq!(more.initiator_task_tag, header.initiator_task_tag);
     assert_eq!((more.target_transfer_tag, more.cmd_sn), (0x55, header.cmd_sn.next()));
     let bhs = bench.text_response(&more, TextFlags::FINAL, TAG_RESERVED);

@@ -1,9 +1,10 @@
 //! Task management functions, and what comes of the tasks they end.
 
-use super::bench::Bench;
+use super::bench::{Bench, limits};
 use crate::connection::initiator::{Failure, Input, Management, Output};
 use crate::framing::TaskId;
 use crate::pdu::*;
+use crate::text::Offer;
 use wire::Lun;
 
 impl Bench {
@@ -107,6 +108,36 @@ fn a_waiting_command_is_withdrawn() {
         bench.target(response.encode(), &[]);
     }
     bench.told();
+    bench.assert_nothing_left();
+}
+
+/// Goal: until a function on several tasks is answered, R2Ts of the tasks it meets are answered
+/// too, those that come behind its request included; then nothing more of them is sent.
+/// RFC 7143 §4.2.3.3 a).
+#[test]
+fn data_goes_out_until_a_reset_is_answered() {
+    let offer = Offer { immediate_data: false, initial_r2t: true, ..Offer::initiator() };
+    let mut bench = Bench::with(offer, limits());
+    bench.execute(1, &[5; 1000], 0);
+    let tag = bench.sent_command().initiator_task_tag;
+    bench.manage(2, ManagementFunction::LOGICAL_UNIT_RESET, None);
+    let reset = bench.sent_management();
+    bench.target(bench.r2t(tag, 0, 0, 600).encode(), &[]);
+    let sent = bench.sent(Opcode::DATA_OUT);
+    assert_eq!(DataOut::decode(&sent.bhs).target_transfer_tag, 0x100);
+    assert_eq!(sent.data, [5; 600][..]);
+    let answer = bench.management(reset.initiator_task_tag, ManagementResponse::FUNCTION_COMPLETE);
+    bench.target(answer, &[]);
+    bench.target(bench.r2t(tag, 1, 600, 400).encode(), &[]);
+    assert!(bench.sent.is_empty(), "the task is over");
+    let told = bench.told();
+    assert!(
+        matches!(
+            told[..],
+            [Output::Completed { result: Err(Failure::Aborted), .. }, Output::Managed { .. }]
+        ),
+        "{told:?}"
+    );
     bench.assert_nothing_left();
 }
 

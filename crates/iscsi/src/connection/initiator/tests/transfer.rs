@@ -1,7 +1,7 @@
 //! Data in both directions.
 
 use super::bench::{Bench, limits};
-use crate::connection::initiator::{CommandResult, Output, Residual};
+use crate::connection::initiator::{CommandResult, Input, Output, Residual};
 use crate::framing::{Pdu, Place};
 use crate::pdu::*;
 use crate::text::Offer;
@@ -68,6 +68,82 @@ fn a_write_opens_with_what_was_agreed() {
             assert_eq!(at, unasked, "{initial_r2t} {immediate} {bytes}");
         }
     }
+}
+
+/// Goal: unsolicited Data-Out follows in the order of the commands, also when the commands are sent
+/// before any of it. RFC 7143 §4.2.5.2.
+#[test]
+fn unsolicited_data_in_the_order_of_the_commands() {
+    let mut bench = Bench::with(offer(false, false), limits());
+    let data = pattern(3000);
+    let now = bench.now;
+    let execute = |id| Input::Execute(super::bench::command(id, &data, 0));
+    bench.machine.handle(now, execute(1));
+    bench.machine.handle(now, execute(2));
+    bench.handle(execute(3));
+    let tags = [(); 3].map(|()| bench.sent_command().initiator_task_tag);
+    let sent = data_outs(&mut bench);
+    let order: Vec<u32> = sent.iter().map(|(header, _)| header.initiator_task_tag).collect();
+    let expected: Vec<u32> = tags.iter().flat_map(|tag| [*tag; 3]).collect();
+    assert_eq!(order, expected);
+    for tag in tags {
+        let response = bench.response(tag);
+        bench.target(response.encode(), &[]);
+    }
+    assert_eq!(bench.told().len(), 3);
+    bench.assert_nothing_left();
+}
+
+/// Goal: a command that moves no data has neither R nor W, expects nothing, and is final.
+/// RFC 7143 §11.3.1.
+#[test]
+fn a_command_without_data() {
+    let mut bench = Bench::new();
+    bench.execute(1, &[], 0);
+    let sent = bench.sent_command();
+    assert!(!sent.flags.has(CommandFlags::READ) && !sent.flags.has(CommandFlags::WRITE));
+    assert!(sent.flags.has(CommandFlags::FINAL));
+    assert_eq!(sent.expected_data_transfer_length, 0);
+    let response = bench.response(sent.initiator_task_tag);
+    bench.target(response.encode(), &[]);
+    assert_eq!(completed(&mut bench).status, 0);
+    bench.assert_nothing_left();
+}
+
+/// Goal: Data-In of length 0 is taken, with a status and without, and counts in DataSN.
+/// RFC 7143 §11.7.7.
+#[test]
+fn data_in_without_data() {
+    let mut bench = Bench::new();
+    bench.execute(1, &[], 512);
+    let tag = bench.sent_command().initiator_task_tag;
+    bench.target(bench.data_in(tag, 0, 0).encode(), &[]);
+    bench.target(bench.data_in(tag, 1, 0).encode(), &[1; 512]);
+    let mut last = bench.data_in(tag, 2, 512);
+    last.flags = DataInFlags::FINAL | DataInFlags::STATUS;
+    last.stat_sn = bench.stat_sn.take();
+    bench.target(last.encode(), &[]);
+    let result = completed(&mut bench);
+    assert_eq!((result.status, result.data_in_bytes), (0, 512));
+    bench.assert_nothing_left();
+}
+
+/// Goal: where the response is not "completed at target", status and residuals say nothing.
+/// RFC 7143 §11.4.2, §11.4.3.
+#[test]
+fn a_target_failure_has_no_residual() {
+    let mut bench = Bench::new();
+    bench.execute(1, &[], 512);
+    let tag = bench.sent_command().initiator_task_tag;
+    let mut response = bench.response(tag);
+    response.response = ServiceResponse::TARGET_FAILURE;
+    response.flags = ResponseFlags::FINAL | ResponseFlags::UNDERFLOW;
+    response.residual_bytes = 512;
+    bench.target(response.encode(), &[]);
+    let result = completed(&mut bench);
+    assert_eq!(result.response, ServiceResponse::TARGET_FAILURE);
+    assert_eq!((result.residual, result.data_in_bytes), (Residual::None, 0));
+    bench.assert_nothing_left();
 }
 
 /// Goal: R2Ts are answered in their order, two may be open, the tags come back.
@@ -170,7 +246,7 @@ fn both_directions() {
     let data = pattern(600);
     let mut command = super::bench::command(1, &data, 700);
     command.cdb = (0u8..40).collect::<Vec<u8>>().into();
-    bench.handle(crate::connection::initiator::Input::Execute(command));
+    bench.handle(Input::Execute(command));
     let pdu = bench.sent(Opcode::SCSI_COMMAND);
     let sent = ScsiCommand::decode(&pdu.bhs);
     assert!(sent.flags.has(CommandFlags::READ | CommandFlags::WRITE));
@@ -228,7 +304,7 @@ fn a_closed_window_holds_commands_back() {
     assert!(bench.sent.is_empty(), "the window is closed");
     let mut urgent = super::bench::command(99, &[], 0);
     urgent.immediate = true;
-    bench.handle(crate::connection::initiator::Input::Execute(urgent));
+    bench.handle(Input::Execute(urgent));
     let sent = bench.sent_command();
     assert!(sent.first.is_immediate());
     assert_eq!(sent.cmd_sn, next, "the current CmdSN, which is not used up");
