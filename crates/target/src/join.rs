@@ -2,7 +2,7 @@
 
 use crate::access::{self, Path};
 use crate::server::{Sessions, Shared};
-use crate::session::{Mailbox, NoPlace, Session, SessionKey, SessionParts};
+use crate::session::{Discovery, Mailbox, NoPlace, Session, SessionKey, SessionParts};
 use crate::unit::LogicalUnit;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
@@ -24,14 +24,19 @@ pub(crate) async fn join(
     path: Path,
     mailbox: Mailbox,
 ) -> Result<(Joined, Arc<Session>), LoginStatus> {
+    let named = join.claim.target_name.as_ref().map(|name| name.to_ascii_lowercase());
+    let (target_name, discovery) = match join.claim.session_type {
+        SessionType::Normal => (named, None),
+        SessionType::Discovery => {
+            (None, Some(named.map_or(Discovery::Unnamed(path.local), Discovery::Named)))
+        }
+    };
     let key = SessionKey {
         initiator_name: join.claim.initiator_name.to_ascii_lowercase(),
         isid: join.claim.isid,
-        target_name: match join.claim.session_type {
-            SessionType::Normal => join.claim.target_name.as_ref().map(|n| n.to_ascii_lowercase()),
-            SessionType::Discovery => None,
-        },
+        target_name,
         portal_group_tag: join.portal_group_tag,
+        discovery,
     };
     let session = match join.claim.tsih {
         0 => create(&shared, &join, key, path, mailbox).await?,
@@ -62,9 +67,9 @@ async fn create(
     Ok(session)
 }
 
-/// Sessions of this key have to end first. Discovery sessions do not replace each other.
+/// Sessions of this key have to end first.
 fn is_replaced(key: &SessionKey, sessions: &Sessions) -> bool {
-    key.target_name.is_some() && sessions.all().iter().any(|session| session.key == *key)
+    sessions.all().iter().any(|session| session.key == *key)
 }
 
 fn insert(
@@ -116,9 +121,6 @@ fn discovery_port() -> TargetPort {
 
 /// Session reinstatement: the old one ends first, with all its tasks.
 async fn replace_sessions(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
-    if key.target_name.is_none() {
-        return Ok(());
-    }
     let same: Vec<_> = {
         let sessions = shared.sessions();
         sessions.all().into_iter().filter(|session| session.key == *key).collect()

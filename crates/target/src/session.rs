@@ -10,6 +10,7 @@ use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSessi
 use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
@@ -51,6 +52,17 @@ pub(crate) struct SessionKey {
     /// `None`: a discovery session.
     pub(crate) target_name: Option<String>,
     pub(crate) portal_group_tag: u16,
+    /// `None`: a normal session.
+    pub(crate) discovery: Option<Discovery>,
+}
+
+/// What makes two discovery sessions the same, besides initiator and ISID. RFC 7143 §7.4.2.
+#[derive(Clone, Debug, Eq, PartialEq, Hash)]
+pub(crate) enum Discovery {
+    /// The address that was reached: sessions over different portals are independent.
+    Unnamed(SocketAddr),
+    /// The target that was named.
+    Named(String),
 }
 
 /// One session of this server.

@@ -4,10 +4,32 @@
 mod common;
 
 use block::{Effect, Fault, Operation};
-use common::raw::{Answer, Raw};
+use common::raw::{Answer, Raw, opcode};
 use common::*;
 use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use std::time::{Duration, Instant};
+
+/// Goal: TARGET COLD RESET ends every session of the target, also those of other initiators, once
+/// its response is sent. RFC 7143 §11.5.1.
+#[test]
+fn a_cold_reset_ends_every_session() {
+    let rig = Rig::new();
+    let (mut one, two) = (rig.log_in(1), rig.log_in(2));
+    let mut second = Raw::connect(&rig.address).unwrap();
+    let (status, tsih) = join(&mut second, 3, 0, 0);
+    assert_eq!(status, 0);
+    let mut third = Raw::connect(&rig.address).unwrap();
+    third.cmd_sn = second.cmd_sn;
+    assert_eq!(join(&mut third, 3, tsih, 1), (0, tsih));
+    let tag = send_function(&mut one, TARGET_COLD_RESET, u32::MAX);
+    let answer = answer_to(&mut one, tag);
+    assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
+    for mut raw in [one, two, second, third] {
+        raw.wait_until_closed(PATIENCE).unwrap();
+    }
+    rig.log_in(1).read_block(0).unwrap();
+    rig.ends_well();
+}
 
 /// How many of these connections are still open once it is quiet.
 fn still_open(connections: &mut [Raw]) -> usize {
@@ -19,6 +41,61 @@ fn still_open(connections: &mut [Raw]) -> usize {
         }
     };
     connections.iter_mut().map(is_open).filter(|open| *open).count()
+}
+
+/// Goal: session reinstatement, RFC 7143 §6.3.5: the old session ends first, with all its tasks, and
+/// what is new is new: a TSIH of its own, never 0.
+#[test]
+fn a_session_takes_the_place_of_another() {
+    let rig = Rig::new();
+    let mut old = Raw::connect(&rig.address).unwrap();
+    let (status, old_tsih) = join(&mut old, 1, 0, 0);
+    assert_eq!(status, 0);
+    assert_eq!(old.execute(&[0; 6], 0).unwrap().0, 0);
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Read).times(1));
+    send_read(&mut old, 0, 1);
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    let mut bystander = rig.log_in(2);
+    let mut new = Raw::connect(&rig.address).unwrap();
+    let (status, new_tsih) = join(&mut new, 1, 0, 0);
+    assert_eq!(status, 0);
+    assert!(old_tsih != 0 && new_tsih != 0 && old_tsih != new_tsih, "{old_tsih} {new_tsih}");
+    assert_eq!(rig.device.hanging(), 0, "the task ended before the new session began");
+    old.wait_until_closed(PATIENCE).unwrap();
+    new.read_block(0).unwrap();
+    bystander.read_block(0).unwrap();
+    rig.ends_well();
+}
+
+/// Goal: an unnamed discovery session takes the place of one with the same initiator, ISID and
+/// address, RFC 7143 §7.4.2.1; others are left alone.
+#[test]
+fn a_discovery_session_takes_the_place_of_another() {
+    let rig = Rig::with(|options| options.portals.push(options.portals[0].clone()));
+    let log_in = |address: &str, number: u32, isid: u8, more: &str| {
+        let mut raw = Raw::connect(address).unwrap();
+        let text = format!(
+            "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Discovery\0{more}"
+        );
+        raw.send(&raw.login(text.as_bytes()).put(13, &[isid])).unwrap();
+        assert_eq!(raw.expect(opcode::LOGIN_RESPONSE).unwrap().header[36..38], [0, 0]);
+        raw
+    };
+    let named = format!("TargetName={TARGET}\0");
+    let (here, there) = (&rig.address, &rig.addresses()[1]);
+    let mut first = log_in(here, 1, 1, "");
+    let mut others = [
+        log_in(here, 2, 1, ""),
+        log_in(here, 1, 2, ""),
+        log_in(there, 1, 1, ""),
+        log_in(here, 1, 1, &named),
+        rig.log_in(1),
+    ];
+    let mut again = [log_in(here, 1, 1, "")];
+    first.wait_until_closed(PATIENCE).unwrap();
+    assert_eq!((still_open(&mut others), still_open(&mut again)), (5, 1));
+    drop((others, again));
+    rig.ends_well();
 }
 
 /// Goal: many logins at once that are the same session leave one session, the last.

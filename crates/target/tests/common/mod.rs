@@ -54,6 +54,12 @@ impl Rig {
         Self { server: Some(server), address, addresses, device, _alone: alone }
     }
 
+    /// Where it listens, portal by portal.
+    pub fn addresses(&self) -> Vec<String> {
+        let server = self.server.as_ref().unwrap();
+        server.addresses().iter().map(ToString::to_string).collect()
+    }
+
     /// A session under the initiator name of that number, without its first unit attention.
     pub fn log_in(&self, number: u32) -> Raw {
         let mut raw = Raw::log_in_as(&self.address, TARGET, number).unwrap();
