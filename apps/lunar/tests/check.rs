@@ -273,6 +273,29 @@ redirect = "h:1"
     }
 }
 
+/// Goal: the message about a short secret says how to make one, and the one made so is taken: 144
+/// random bits. RFC 7143 §9.2.1.
+#[test]
+fn a_secret_made_as_told_is_taken() {
+    let scratch = Scratch::new("made");
+    let secret = scratch.file("secret", b"short");
+    let text = r#"
+[[target]]
+name = "iqn.2026-11.org.example:a"
+chap = { user = "u", secret_file = "secret" }
+redirect = "h:1"
+"#;
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let document = json(&run(&["check", &file, "--json"]));
+    let hint = document["problems"][0]["hint"].as_str().unwrap();
+    let command = hint.split_once(": ").unwrap().1.replace("FILE", &secret);
+    let made = std::process::Command::new("sh").args(["-c", &command]).status().unwrap();
+    assert!(made.success(), "{command}");
+    let bytes = std::fs::read(&secret).unwrap();
+    assert_eq!(bytes.trim_ascii_end().len(), 24, "18 bytes in base64");
+    assert_exit(&run(&["check", &file]), 0);
+}
+
 /// Goal: one file under two LUNs with different settings is one disk with two faces: refused.
 #[test]
 fn one_disk_has_one_face() {

@@ -43,8 +43,8 @@ fn still_open(connections: &mut [Raw]) -> usize {
     connections.iter_mut().map(is_open).filter(|open| *open).count()
 }
 
-/// Goal: session reinstatement, RFC 7143 §6.3.5: the old session ends first, with all its tasks, and
-/// what is new is new: a TSIH of its own, never 0.
+/// Goal: session reinstatement, RFC 7143 §6.3.5: the old session ends first, with all its tasks,
+/// and what is new is new: a TSIH of its own, never 0.
 #[test]
 fn a_session_takes_the_place_of_another() {
     let rig = Rig::new();
@@ -75,7 +75,8 @@ fn a_discovery_session_takes_the_place_of_another() {
     let log_in = |address: &str, number: u32, isid: u8, more: &str| {
         let mut raw = Raw::connect(address).unwrap();
         let text = format!(
-            "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Discovery\0{more}"
+            "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0\
+             SessionType=Discovery\0{more}"
         );
         raw.send(&raw.login(text.as_bytes()).put(13, &[isid])).unwrap();
         assert_eq!(raw.expect(opcode::LOGIN_RESPONSE).unwrap().header[36..38], [0, 0]);

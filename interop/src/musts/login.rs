@@ -82,7 +82,18 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a login with TSIH 0 and the name, ISID and portal group of a session takes its \
                place",
-        tests: &["target::tests::joining::one_session_of_a_name_at_a_time"],
+        tests: &[
+            "target::tests::joining::a_session_takes_the_place_of_another",
+            "target::tests::joining::one_session_of_a_name_at_a_time",
+        ],
+    },
+    Must {
+        number: 24,
+        sections: "7.4.2.1, 7.4.2.2",
+        role: Target,
+        rule: "so does an unnamed discovery session, where initiator, ISID and address are the \
+               same",
+        tests: &["target::tests::joining::a_discovery_session_takes_the_place_of_another"],
     },
     Must {
         number: 31,
@@ -119,11 +130,34 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 32,
+        sections: "9.2.1",
+        role: Both,
+        rule: "random secrets of 128 bits and more are taken; the system's random device makes \
+               them, as the message about a short one says",
+        tests: &["lunar::tests::check::a_secret_made_as_told_is_taken"],
+    },
+    Must {
+        number: 32,
+        sections: "12.1.3",
+        role: Both,
+        rule: "binary values of CHAP have at most 1024 bytes",
+        tests: &[
+            "iscsi::login::tests::chap::mutual_attacks",
+            "iscsi::login::tests::initiator::wrong_chap_steps",
+        ],
+    },
+    Must {
         number: 33,
         sections: "9.2.1",
         role: Target,
-        rule: "our own challenge, sent back, ends the login and the connection",
-        tests: &["iscsi::login::tests::chap::mutual_attacks"],
+        rule: "our own challenge, sent back, ends the login and the connection, and so does a \
+               response that would be our own",
+        tests: &[
+            "iscsi::login::tests::chap::mutual_attacks",
+            "iscsi::login::tests::chap::a_response_that_is_our_own",
+            "iscsi::connection::target::tests::service::a_refused_login_is_closed",
+        ],
     },
     Must {
         number: 33,
@@ -145,6 +179,17 @@ pub(super) const MUSTS: &[Must] = &[
     },
     Must {
         number: 46,
+        sections: "11.12.6, 11.13.3",
+        role: Target,
+        rule: "TSIH 0 makes a session, and its final response has another; a TSIH that is not \
+               there is refused",
+        tests: &[
+            "target::tests::joining::a_session_takes_the_place_of_another",
+            "target::tests::joining::a_connection_takes_the_place_of_another",
+        ],
+    },
+    Must {
+        number: 46,
         sections: "11.13.3",
         role: Initiator,
         rule: "a final response without TSIH is no login",
@@ -152,6 +197,13 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::wrong_answers",
             "iscsi::login::tests::initiator::random_responses",
         ],
+    },
+    Must {
+        number: 47,
+        sections: "11.13.5",
+        role: Target,
+        rule: "the connection closes behind a response whose status is not success",
+        tests: &["iscsi::connection::target::tests::service::a_refused_login_is_closed"],
     },
     Must {
         number: 47,

@@ -40,8 +40,11 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.2.1",
         role: Target,
         rule: "immediate commands do not advance CmdSN and may lie outside of the window; one task \
-               management function and one other are always taken",
-        tests: &["iscsi::connection::target::tests::ordering::immediate_requests"],
+               management function and one other always have room",
+        tests: &[
+            "iscsi::connection::target::tests::ordering::immediate_requests",
+            "iscsi::connection::target::tests::ordering::immediate_requests_have_room",
+        ],
     },
     Must {
         number: 3,
@@ -91,7 +94,10 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.2.1",
         role: Target,
         rule: "no status precedes the acknowledgement of its command: its own ExpCmdSN is past it",
-        tests: &["iscsi::connection::target::tests::ordering::order_across_connections"],
+        tests: &[
+            "iscsi::sim::tests::order::no_status_precedes_its_acknowledgement",
+            "iscsi::connection::target::tests::ordering::order_across_connections",
+        ],
     },
     Must {
         number: 6,
@@ -99,6 +105,13 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "a gap in StatSN ends the session, as ErrorRecoveryLevel 0 has it",
         tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
+    },
+    Must {
+        number: 6,
+        sections: "4.2.2.2",
+        role: Initiator,
+        rule: "ExpStatSN of every request acknowledges all status before it",
+        tests: &["iscsi::connection::initiator::tests::life::status_is_acknowledged"],
     },
     Must {
         number: 6,
@@ -162,6 +175,18 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 8,
+        sections: "4.2.3.3",
+        role: Initiator,
+        rule: "until such a function is answered, the R2Ts of its tasks are; then the tasks are \
+               over, on every connection",
+        tests: &[
+            "iscsi::connection::initiator::tests::manage::data_goes_out_until_a_reset_is_answered",
+            "iscsi::connection::initiator::tests::manage::a_reset_ends_the_older_tasks_of_its_unit",
+            "iscsi::connection::initiator::tests::manage::tasks_ended_from_elsewhere",
+        ],
+    },
+    Must {
         number: 9,
         sections: "4.2.3.4, 13.23",
         role: Both,
@@ -176,7 +201,10 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.5.1",
         role: Both,
         rule: "all PDUs of a task travel on the connection of its command",
-        tests: &["iscsi::sim::tests::order::commands_start_in_order_over_all_connections"],
+        tests: &[
+            "iscsi::connection::target::tests::ordering::data_on_another_connection",
+            "iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
+        ],
     },
     Must {
         number: 26,

@@ -23,6 +23,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "iscsi::connection::target::tests::service::format_errors_end_the_session",
             "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::session::initiator::tests::a_violation_ends_the_session",
         ],
     },
     Must {
@@ -79,6 +80,13 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 40,
+        sections: "11.5.1",
+        role: Target,
+        rule: "TARGET COLD RESET closes every session of the target",
+        tests: &["target::tests::joining::a_cold_reset_ends_every_session"],
+    },
+    Must {
         number: 44,
         sections: "11.9.1",
         role: Initiator,
@@ -88,6 +96,14 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::life::asked_to_log_out",
             "iscsi::connection::initiator::tests::life::asked_to_negotiate",
         ],
+    },
+    Must {
+        number: 44,
+        sections: "11.9.1",
+        role: Initiator,
+        rule: "told that a connection or the session will drop, it tells its owner the time to \
+               wait, and does not come back by itself",
+        tests: &["iscsi::connection::initiator::tests::life::a_drop_is_told"],
     },
     Must {
         number: 48,
@@ -119,6 +135,16 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "where a rejected PDU ends a task, CHECK CONDITION follows",
         tests: &["iscsi::connection::target::tests::data_out::wrong_fields"],
+    },
+    Must {
+        number: 50,
+        sections: "11.17.1",
+        role: Target,
+        rule: "reason 0Bh is never used: each Reject that any test sees is looked at",
+        tests: &[
+            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_headers",
+        ],
     },
     Must {
         number: 51,

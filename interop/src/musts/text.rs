@@ -78,6 +78,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "an unknown key is answered with NotUnderstood; one of this RFC never is",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::known_keys_are_understood",
             "iscsi::login::tests::initiator::a_slow_target",
         ],
     },
@@ -101,6 +102,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
             "iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "iscsi::login::tests::chap::none_only_if_it_is_offered",
             "iscsi::login::tests::chap::algorithm_lists",
         ],
     },
@@ -122,7 +124,10 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "while a negotiation goes on the response has a Target Transfer Tag; a failure or a \
                reset keeps the old values",
-        tests: &["iscsi::text::tests::exchange::a_new_segment_length"],
+        tests: &[
+            "iscsi::text::tests::exchange::a_new_segment_length",
+            "iscsi::text::tests::exchange::a_new_request_resets_the_negotiation",
+        ],
     },
     Must {
         number: 28,
@@ -156,7 +161,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 54,
         sections: "4.3, 13.21",
         role: Target,
-        rule: "a discovery session takes no commands",
+        rule: "a discovery session takes SendTargets and the logout of the session; all else is \
+               rejected",
         tests: &["iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
     },
     Must {
@@ -178,13 +184,19 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "13.25",
         role: Target,
         rule: "the keys of markers are rejected, never NotUnderstood",
-        tests: &["iscsi::text::tests::negotiation::answers_of_a_target"],
+        tests: &[
+            "iscsi::text::tests::negotiation::answers_of_a_target",
+            "iscsi::text::tests::negotiation::known_keys_are_understood",
+        ],
     },
     Must {
         number: 58,
         sections: "13",
         role: Both,
-        rule: "what is not negotiated is at its default",
-        tests: &["iscsi::login::tests::transcripts::no_operational_stage"],
+        rule: "what is not negotiated is at its default, and two values become one as the key says",
+        tests: &[
+            "iscsi::text::tests::negotiation::defaults_and_result_functions",
+            "iscsi::login::tests::transcripts::no_operational_stage",
+        ],
     },
 ];

@@ -24,12 +24,20 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 11,
+        sections: "4.2.5.2",
+        role: Initiator,
+        rule: "unsolicited Data-Out follows in the order of the commands",
+        tests: &["iscsi::connection::initiator::tests::transfer::unsolicited_data_in_order"],
+    },
+    Must {
         number: 35,
         sections: "11.3.1, 11.3.4",
         role: Initiator,
         rule: "F says that no unsolicited Data-Out follows; it is set when all data is immediate",
         tests: &[
             "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::a_command_without_data",
             "iscsi::connection::initiator::tests::life::login_command_logout",
         ],
     },
@@ -37,8 +45,12 @@ pub(super) const MUSTS: &[Must] = &[
         number: 35,
         sections: "11.3.1",
         role: Target,
-        rule: "a command with neither W nor F is a format error",
-        tests: &["iscsi::connection::target::tests::service::format_errors_end_the_session"],
+        rule: "a command with neither W nor F is a format error; a missing F where all data is \
+               immediate leaves nobody waiting",
+        tests: &[
+            "iscsi::connection::target::tests::service::format_errors_end_the_session",
+            "iscsi::connection::target::tests::data_out::all_data_immediate_without_f",
+        ],
     },
     Must {
         number: 36,
@@ -57,8 +69,22 @@ pub(super) const MUSTS: &[Must] = &[
         number: 37,
         sections: "11.4.1, 11.4.3",
         role: Initiator,
-        rule: "O and U together are refused",
-        tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
+        rule: "O and U together are refused; a residual counts only with \"completed at target\"",
+        tests: &[
+            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::transfer::a_target_failure_has_no_residual",
+        ],
+    },
+    Must {
+        number: 37,
+        sections: "11.4.1, 11.4.2, 11.4.3",
+        role: Target,
+        rule: "no PDU has O and U both, or a status without \"completed at target\": each that any \
+               test sees is looked at",
+        tests: &[
+            "iscsi::connection::target::tests::hostile::storms",
+            "iscsi::connection::target::tests::hostile::random_headers",
+        ],
     },
     Must {
         number: 38,
@@ -67,6 +93,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "sense data stands behind its SenseLength, and a SenseLength that lies is noticed",
         tests: &[
             "iscsi::connection::target::tests::responses::sense_behind_data",
+            "iscsi::connection::target::tests::hostile::storms",
             "iscsi::connection::initiator::tests::transfer::check_condition_with_sense",
             "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
         ],
@@ -88,6 +115,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "iscsi::connection::target::tests::responses::sense_behind_data",
             "iscsi::connection::target::tests::responses::bidirectional",
+            "iscsi::connection::target::tests::hostile::storms",
         ],
     },
     Must {
@@ -103,8 +131,9 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "Data-In and Data-Out of length 0 are taken",
         tests: &[
+            "iscsi::connection::target::tests::data_out::data_out_without_data",
             "iscsi::connection::target::tests::data_out::final_bit",
-            "iscsi::connection::initiator::tests::hostile::a_window_that_lies_is_ignored",
+            "iscsi::connection::initiator::tests::transfer::data_in_without_data",
         ],
     },
     Must {
@@ -116,6 +145,13 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::basics::long_write_by_every_kind_of_data",
             "iscsi::sim::tests::transfer::every_size_around_the_borders_arrives_whole",
         ],
+    },
+    Must {
+        number: 43,
+        sections: "11.8, 13.17",
+        role: Target,
+        rule: "no more R2Ts are open than MaxOutstandingR2T",
+        tests: &["iscsi::connection::target::tests::data_out::open_sequences_are_counted"],
     },
     Must {
         number: 43,

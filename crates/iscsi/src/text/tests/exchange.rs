@@ -223,8 +223,8 @@ fn a_new_segment_length() {
     assert_eq!(steps, [stale], "reset by the refusal");
 }
 
-/// Goal: a request with another Initiator Task Tag and the reserved Target Transfer Tag begins anew:
-/// what was said before counts no more, and its tag is worth nothing. RFC 7143 §6.4, §11.10.4.
+/// Goal: a request with another Initiator Task Tag and the reserved Target Transfer Tag begins
+/// anew: what was said before counts no more, and its tag is worth nothing. RFC 7143 §6.4.
 #[test]
 fn a_new_request_resets_the_negotiation() {
     let mut exchange = normal();

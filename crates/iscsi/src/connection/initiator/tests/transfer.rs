@@ -73,7 +73,7 @@ fn a_write_opens_with_what_was_agreed() {
 /// Goal: unsolicited Data-Out follows in the order of the commands, also when the commands are sent
 /// before any of it. RFC 7143 §4.2.5.2.
 #[test]
-fn unsolicited_data_in_the_order_of_the_commands() {
+fn unsolicited_data_in_order() {
     let mut bench = Bench::with(offer(false, false), limits());
     let data = pattern(3000);
     let now = bench.now;

@@ -154,7 +154,7 @@ fn immediate_requests() {
 /// Goal: whatever the limit, there is room for one immediate task management function and one other
 /// immediate request. RFC 7143 §4.2.2.1.
 #[test]
-fn one_immediate_request_of_each_kind_has_room() {
+fn immediate_requests_have_room() {
     for function_first in [true, false] {
         let mut rig = Rig::new();
         rig.limits.immediate_commands_max = 0;
