@@ -1,63 +1,137 @@
-//! The table of the libiscsi suite in CONFORMANCE.md: written from a run, compared with a run.
+//! The libiscsi part of CONFORMANCE.md: written from a run of all profiles, compared with one.
 
-use crate::lunar::Lunar;
-use crate::scratch::Scratch;
-use crate::suite::{Outcome, Subject, TestResult};
-use anyhow::Result;
-use std::collections::BTreeMap;
+use crate::faults::excuse;
+use crate::profiles::{Run, Suites};
+use crate::suite::{Outcome, TestResult};
+use anyhow::{Context, Result};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Tests that no correct target passes cleanly, with the outcome a correct target gets: suite,
-/// test, outcome. CONFORMANCE.md says why, for each. Everything else has to pass or be skipped.
-pub const FAULTS_OF_THE_TOOL: [(&str, &str, Outcome); 2] = [
-    ("SCSI.GetLBAStatus", "UnmapSingle", Outcome::Failed),
-    ("iSCSI.iSCSIdatasn", "iSCSIDataSnInvalid", Outcome::Soft),
-];
+/// A test: its suite and its name.
+type Test = (String, String);
+
+fn key(result: &TestResult) -> Test {
+    (result.suite.clone(), result.test.clone())
+}
 
 /// The results that are neither passed nor skipped nor a fault of the tool.
-pub fn unclean(results: &[TestResult]) -> Vec<&TestResult> {
-    let excused = |result: &TestResult| {
-        let (suite, test) = (result.suite.as_str(), result.test.as_str());
-        FAULTS_OF_THE_TOOL.contains(&(suite, test, result.outcome))
-    };
-    let bad = |result: &&TestResult| result.outcome > Outcome::Skipped && !excused(result);
-    results.iter().filter(bad).collect()
+pub fn unclean(runs: &[Run]) -> Vec<String> {
+    let mut bad = Vec::new();
+    for Run { profile, results } in runs {
+        for result in results.iter().filter(|result| result.outcome > Outcome::Skipped) {
+            if excuse(profile.name, result).is_none() {
+                let TestResult { suite, test, outcome, note } = result;
+                bad.push(format!("{}: {suite}.{test}: {outcome}: {note}", profile.name));
+            }
+        }
+    }
+    bad
 }
 
-/// The profile of the committed table: one thin LUN, 512-byte blocks on 4096-byte ones.
-pub struct ThinDisk {
-    scratch: Scratch,
-    runs: u32,
-    lunar: Option<Lunar>,
+/// Which profile covers each test, if one does, in the order in which the tool names them.
+/// Covered means: passed there, and neither `[SKIPPED]` nor `[FAILED]` was printed.
+pub fn union(runs: &[Run]) -> Vec<(Test, Option<&'static str>)> {
+    let mut order: Vec<Test> = Vec::new();
+    let mut covered = BTreeMap::new();
+    for Run { profile, results } in runs {
+        for result in results {
+            let key = key(result);
+            if !covered.contains_key(&key) {
+                order.push(key.clone());
+            }
+            let by = covered.entry(key).or_insert(None);
+            if by.is_none() && result.outcome == Outcome::Passed {
+                *by = Some(profile.name);
+            }
+        }
+    }
+    let by = |test: &Test| covered.get(test).copied().flatten();
+    order.into_iter().map(|test| (test.clone(), by(&test))).collect()
 }
 
-impl ThinDisk {
-    const TARGET: &str = "iqn.2026-11.org.lunarsan.test:suite";
-
-    /// Starts `lunar serve` on a new sparse file.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start() -> Result<Self> {
-        let mut disk = Self { scratch: Scratch::new("suite")?, runs: 0, lunar: None };
-        disk.reset()?;
-        Ok(disk)
-    }
+/// All of it, in Markdown: what is covered, the profiles, what did not pass on each.
+pub fn report(runs: &[Run]) -> String {
+    [union_table(runs), profile_table(runs), exceptions_table(runs)].join("\n")
 }
 
-impl Subject for ThinDisk {
-    fn url(&self) -> String {
-        self.lunar.as_ref().map_or_else(String::new, |lunar| lunar.url(Self::TARGET, 0))
+fn union_table(runs: &[Run]) -> String {
+    let mut text = String::from(
+        "| suite | tests | covered | by which profile | not covered, and the tool's line |\n\
+         |---|--:|--:|---|---|\n",
+    );
+    let union = union(runs);
+    let mut left = &union[..];
+    while let Some(((name, _), _)) = left.first() {
+        let end = left.iter().position(|((suite, _), _)| suite != name).unwrap_or(left.len());
+        let (suite, rest) = left.split_at(end);
+        union_row(&mut text, name, suite, runs);
+        left = rest;
     }
+    let covered = union.iter().filter(|(_, by)| by.is_some()).count();
+    writeln!(text, "| **all** | {} | {covered} | | |", union.len()).ok();
+    text
+}
 
-    fn reset(&mut self) -> Result<()> {
-        self.lunar = None;
-        self.runs += 1;
-        let file = self.scratch.path(&format!("disk-{}.img", self.runs));
-        let options = ["--size", "1G", "--physical-block-size", "4096", "--name", Self::TARGET];
-        self.lunar = Some(Lunar::serve(&[&[file.as_str()], &options[..]].concat())?);
-        Ok(())
+fn union_row(text: &mut String, name: &str, tests: &[(Test, Option<&str>)], runs: &[Run]) {
+    let mut by: Vec<(&str, usize)> = Vec::new();
+    for profile in tests.iter().filter_map(|(_, by)| *by) {
+        match by.iter_mut().find(|(name, _)| *name == profile) {
+            Some((_, count)) => *count += 1,
+            None => by.push((profile, 1)),
+        }
     }
+    let covered: usize = by.iter().map(|(_, count)| count).sum();
+    let by: Vec<String> = by.iter().map(|(profile, count)| format!("{profile} {count}")).collect();
+    let lacking = tests.iter().filter(|(_, by)| by.is_none());
+    let lacking: Vec<String> =
+        lacking.map(|(test, _)| format!("{}: {}", test.1, best_line(test, runs))).collect();
+    writeln!(
+        text,
+        "| {name} | {} | {covered} | {} | {} |",
+        tests.len(),
+        by.join(", "),
+        lacking.join("<br>")
+    )
+    .ok();
+}
+
+/// What the tool said on the profile where it came furthest: where it ran the test, rather than
+/// skip it; of profiles that are alike, the last, which is there for fewer tests.
+fn best_line(test: &Test, runs: &[Run]) -> String {
+    let all = runs.iter().flat_map(|run| run.results.iter().map(move |one| (run, one)));
+    let of_test = all.filter(|(_, result)| key(result) == *test);
+    let ran = |result: &TestResult| result.outcome != Outcome::Skipped;
+    let best = of_test.max_by_key(|(_, result)| (ran(result), Reverse(result.outcome)));
+    best.map_or_else(String::new, |(run, result)| {
+        format!("{} on {} — {}", result.outcome, run.profile.name, one_cell(&result.note))
+    })
+}
+
+fn one_cell(note: &str) -> String {
+    note.replace('|', "/")
+}
+
+fn profile_table(runs: &[Run]) -> String {
+    let mut text = String::from("| profile | `lunar serve` | tool | suites |");
+    for (_, name) in Outcome::NAMES {
+        write!(text, " {name} |").ok();
+    }
+    write!(text, "\n|---|---|---|---|{}\n", "--:|".repeat(Outcome::NAMES.len())).ok();
+    for Run { profile, results } in runs {
+        let suites = match profile.suites {
+            Suites::All => "all".into(),
+            Suites::Only(names) => names.join(", "),
+        };
+        let (name, line, tool) = (profile.name, profile.command_line(), profile.tool.join(" "));
+        write!(text, "| {name} | `{line}` | {tool} | {suites} |").ok();
+        let totals = totals(results);
+        for (outcome, _) in Outcome::NAMES {
+            write!(text, " {} |", totals.get(&outcome).copied().unwrap_or_default()).ok();
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// How many tests ended how.
@@ -69,120 +143,93 @@ pub fn totals(results: &[TestResult]) -> BTreeMap<Outcome, usize> {
     totals
 }
 
-/// The table, in Markdown. What did not pass is named, with the tool's own line.
-pub fn table(results: &[TestResult]) -> String {
-    let mut text = String::from("| suite |");
-    for (_, name) in Outcome::NAMES {
-        write!(text, " {name} |").ok();
+fn exceptions_table(runs: &[Run]) -> String {
+    let mut text = String::from(
+        "| profile | suite | outcome | tests | the tool's line |\n|---|---|---|---|---|\n",
+    );
+    for Run { profile, results } in runs {
+        let mut groups: Vec<(&TestResult, Vec<&str>)> = Vec::new();
+        for result in results.iter().filter(|result| result.outcome != Outcome::Passed) {
+            let same = |of: &TestResult| {
+                (&of.suite, of.outcome, &of.note) == (&result.suite, result.outcome, &result.note)
+            };
+            match groups.iter_mut().find(|(of, _)| same(of)) {
+                Some((_, tests)) => tests.push(&result.test),
+                None => groups.push((result, vec![&result.test])),
+            }
+        }
+        for (TestResult { suite, outcome, note, .. }, tests) in groups {
+            let (name, tests, note) = (profile.name, tests.join(", "), one_cell(note));
+            writeln!(text, "| {name} | {suite} | {outcome} | {tests} | {note} |").ok();
+        }
     }
-    text += " what did not pass, and the tool's line |\n|---|";
-    text += &"--:|".repeat(Outcome::NAMES.len());
-    text += "---|\n";
-    let mut left = results;
-    while let Some(first) = left.first() {
-        let end = left.iter().position(|one| one.suite != first.suite).unwrap_or(left.len());
-        let (suite, rest) = left.split_at(end);
-        row(&mut text, &first.suite, suite, &exceptions(suite));
-        left = rest;
-    }
-    row(&mut text, "**all**", results, "");
     text
 }
 
-fn row(text: &mut String, name: &str, results: &[TestResult], exceptions: &str) {
-    write!(text, "| {name} |").ok();
-    let totals = totals(results);
-    for (outcome, _) in Outcome::NAMES {
-        write!(text, " {} |", totals.get(&outcome).copied().unwrap_or_default()).ok();
-    }
-    writeln!(text, " {exceptions} |").ok();
+/// What a committed report promises.
+struct Committed {
+    profiles: BTreeSet<String>,
+    /// Every suite of the union, with the tests that nothing covers.
+    uncovered: BTreeMap<String, BTreeSet<String>>,
+    /// (profile, suite, test): how it ended, where it did not pass.
+    exceptions: BTreeMap<(String, String, String), Outcome>,
 }
 
-/// `skip: A, B — why<br>fail: C — why`.
-fn exceptions(results: &[TestResult]) -> String {
-    let mut groups: Vec<(Outcome, &str, Vec<&str>)> = Vec::new();
-    for result in results.iter().filter(|result| result.outcome != Outcome::Passed) {
-        match groups.iter_mut().find(|group| (group.0, group.1) == (result.outcome, &result.note)) {
-            Some(group) => group.2.push(&result.test),
-            None => groups.push((result.outcome, &result.note, vec![&result.test])),
+impl Committed {
+    fn parse(text: &str) -> Result<Self> {
+        let mut parts = text.split("\n\n");
+        let mut rows = || -> Result<Vec<Vec<String>>> {
+            let table = parts.next().context("CONFORMANCE.md needs three tables")?;
+            let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect();
+            Ok(table.lines().skip(2).map(cells).collect())
+        };
+        let mut uncovered = BTreeMap::new();
+        for row in rows()? {
+            let [_, suite, .., lacking, _] = &row[..] else { continue };
+            let tests = lacking.split("<br>").filter_map(|test| test.split_once(": "));
+            uncovered.insert(suite.clone(), tests.map(|(test, _)| test.to_owned()).collect());
+        }
+        let profiles = rows()?.iter().filter_map(|row| row.get(1).cloned()).collect();
+        let mut exceptions = BTreeMap::new();
+        for row in rows()? {
+            let [_, profile, suite, outcome, tests, ..] = &row[..] else { continue };
+            let known = Outcome::NAMES.iter().find(|(_, name)| name == outcome);
+            let (outcome, _) = known.with_context(|| format!("no outcome {outcome}"))?;
+            for test in tests.split(", ") {
+                let key = (profile.clone(), suite.clone(), test.to_owned());
+                exceptions.insert(key, *outcome);
+            }
+        }
+        Ok(Self { profiles, uncovered, exceptions })
+    }
+}
+
+/// Each test that is worse than the committed report says, in words: on its profile, or because
+/// no profile covers it any more.
+///
+/// # Errors
+/// The committed report cannot be read.
+pub fn worse_than(committed: &str, runs: &[Run]) -> Result<Vec<String>> {
+    let committed = Committed::parse(committed)?;
+    let mut worse = Vec::new();
+    for ((suite, test), by) in union(runs) {
+        let before = committed.uncovered.get(&suite);
+        if by.is_none() && before.is_some_and(|tests| !tests.contains(&test)) {
+            worse.push(format!("{suite}.{test}: no profile covers it any more"));
         }
     }
-    let lines = groups.iter().map(|(outcome, note, tests)| {
-        format!("{outcome}: {} — {}", tests.join(", "), note.replace('|', "/"))
-    });
-    lines.collect::<Vec<_>>().join("<br>")
-}
-
-/// What a table says of each test that did not pass: (suite, test) → outcome. Suites with
-/// nothing to name are there with an empty test name.
-fn parse_table(text: &str) -> BTreeMap<(String, String), Outcome> {
-    let mut expected = BTreeMap::new();
-    for line in text.lines().filter(|line| line.starts_with("| ") && line.contains("SCSI.")) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let Some(suite) = cells.get(1) else { continue };
-        expected.insert(((*suite).to_owned(), String::new()), Outcome::Passed);
-        let exceptions = cells.get(Outcome::NAMES.len() + 2).copied().unwrap_or_default();
-        for group in exceptions.split("<br>") {
-            let Some((outcome, rest)) = group.split_once(": ") else { continue };
-            let known = Outcome::NAMES.iter().find(|(_, name)| *name == outcome);
-            let Some((outcome, _)) = known else { continue };
-            for test in rest.split(" — ").next().unwrap_or_default().split(", ") {
-                expected.insert(((*suite).to_owned(), test.to_owned()), *outcome);
+    for Run { profile, results } in runs {
+        for TestResult { suite, test, outcome, note } in results {
+            let key = (profile.name.to_owned(), suite.clone(), test.clone());
+            let before = committed.exceptions.get(&key).copied().unwrap_or(Outcome::Passed);
+            if committed.profiles.contains(profile.name) && *outcome > before {
+                let name = profile.name;
+                worse.push(format!("{name}: {suite}.{test}: was {before}, now {outcome}: {note}"));
             }
         }
     }
-    expected
-}
-
-/// Each test that is worse than the committed table says, in words.
-pub fn worse_than(committed: &str, results: &[TestResult]) -> Vec<String> {
-    let expected = parse_table(committed);
-    let mut worse = Vec::new();
-    for result in results {
-        let (suite, test) = (result.suite.clone(), result.test.clone());
-        let known = expected.contains_key(&(suite.clone(), String::new()));
-        let before = match expected.get(&(suite, test)) {
-            Some(outcome) => *outcome,
-            None if known => Outcome::Passed,
-            None => continue,
-        };
-        if result.outcome > before {
-            let TestResult { suite, test, outcome, note } = result;
-            worse.push(format!("{suite}.{test}: was {before}, now {outcome}: {note}"));
-        }
-    }
-    worse
+    Ok(worse)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn result(test: &str, outcome: Outcome, note: &str) -> TestResult {
-        let (suite, test, note) = ("SCSI.A".into(), test.into(), note.into());
-        TestResult { suite, test, outcome, note }
-    }
-
-    /// Goal: a run compared with its own table is no worse; each test that falls is named.
-    #[test]
-    fn a_run_is_compared_test_by_test() -> Result<()> {
-        let mut results = vec![
-            result("One", Outcome::Passed, ""),
-            result("Two", Outcome::Skipped, "a | b — c"),
-            result("Three-X", Outcome::Skipped, "a | b — c"),
-            result("Four", Outcome::Failed, "x: y"),
-        ];
-        let committed = &table(&results);
-        assert_eq!(worse_than(committed, &results), Vec::<String>::new());
-        results[3].outcome = Outcome::Passed;
-        assert_eq!(worse_than(committed, &results), Vec::<String>::new());
-        results[0] = result("One", Outcome::Skipped, "why");
-        results[2].outcome = Outcome::Soft;
-        let expected = [
-            "SCSI.A.One: was pass, now skip: why",
-            "SCSI.A.Three-X: was skip, now soft: a | b — c",
-        ];
-        assert_eq!(worse_than(committed, &results), expected);
-        Ok(())
-    }
-}
+mod tests;

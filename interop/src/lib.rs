@@ -6,9 +6,11 @@
 
 pub mod conformance;
 pub mod document;
+pub mod faults;
 pub mod lunar;
 pub mod musts;
 pub mod process;
+pub mod profiles;
 pub mod raw;
 pub mod scratch;
 pub mod suite;

@@ -82,6 +82,24 @@ impl Lunar {
         &self.address
     }
 
+    /// The addresses of all its portals, in the order of `--listen`.
+    ///
+    /// # Errors
+    /// It does not listen on so many in time.
+    pub fn addresses(&self, count: usize) -> Result<Vec<String>> {
+        let until = Instant::now() + START_MAX;
+        loop {
+            let log = self.server.log();
+            let lines = log.lines().filter_map(|line| line.strip_prefix("listening on "));
+            let found: Vec<String> = lines.map(str::to_owned).collect();
+            if found.len() >= count {
+                return Ok(found);
+            }
+            ensure!(Instant::now() < until, "it listens on {found:?} only:\n{log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// `iscsi://127.0.0.1:PORT`.
     pub fn portal_url(&self) -> String {
         format!("iscsi://{}", self.address)

@@ -104,14 +104,18 @@ fn parse_list(listed: &str) -> Vec<Suite> {
     suites
 }
 
-/// Runs one suite against `url`; the LUN's data is lost.
+/// Runs one suite against a LUN, reached by one URL or by two; its data is lost. `options` are the
+/// tool's own, besides `--dataloss`.
 ///
 /// # Errors
 /// The tool cannot be started, or prints what we do not understand.
-pub fn run_suite(suite: &Suite, url: &str) -> Result<Vec<TestResult>> {
-    // Unbuffered, so that a crash or a kill does not swallow the name of its test.
-    let tool = ["-o0", "iscsi-test-cu", "--dataloss", "--verbose", "--test", &suite.name, url];
-    let finished = run("stdbuf", &tool, SUITE_MAX)?;
+pub fn run_suite(suite: &Suite, urls: &[String], options: &[&str]) -> Result<Vec<TestResult>> {
+    // Unbuffered, so that a crash or a kill does not swallow the name of its test. Some tests say
+    // that they skip only where every command is shown.
+    let tool = ["-o0", "iscsi-test-cu", "--dataloss", "--verbose", "--Verbose-scsi", "--test"];
+    let mut arguments = [&tool[..], &[suite.name.as_str()], options].concat();
+    arguments.extend(urls.iter().map(String::as_str));
+    let finished = run("stdbuf", &arguments, SUITE_MAX)?;
     judge(suite, &finished).with_context(|| format!("{}:\n{}", suite.name, finished.outputs()))
 }
 
@@ -188,12 +192,14 @@ impl Printed {
             }
             _ => line,
         };
+        // A failed assertion's line goes on with what is printed next, behind its indentation.
+        let one = |why: &str| why.trim().split("    ").next().unwrap_or_default().to_owned();
         if let Some((_, why)) = line.split_once("[SKIPPED]") {
             self.skipped.get_or_insert_with(|| why.trim().to_owned());
         } else if let Some((_, why)) = line.split_once("[FAILED]") {
-            self.failed.get_or_insert_with(|| why.trim().to_owned());
+            self.failed.get_or_insert_with(|| one(why));
         } else if self.verdict == Some(false) && line.trim_start().starts_with("1. ") {
-            self.failed.get_or_insert_with(|| line.trim_start()[3..].trim().to_owned());
+            self.failed.get_or_insert_with(|| one(&line.trim_start()[3..]));
         }
     }
 }
@@ -233,34 +239,6 @@ fn check_against_summary(stdout: &str, printed: &[Printed]) -> Result<()> {
         ours(false)
     );
     Ok(())
-}
-
-/// A target to test; it can be put back to its first state.
-pub trait Subject {
-    /// The URL of the LUN now.
-    fn url(&self) -> String;
-    /// A fresh target: no reservation, no session, no data of before. The URL may change.
-    ///
-    /// # Errors
-    /// It cannot be started again.
-    fn reset(&mut self) -> Result<()>;
-}
-
-/// Runs every suite; after one that did not end well the subject is reset.
-///
-/// # Errors
-/// As [`run_suite`] and [`Subject::reset`].
-pub fn run_all(subject: &mut dyn Subject) -> Result<Vec<TestResult>> {
-    let mut results = Vec::new();
-    for suite in suites()? {
-        let mut of_suite = run_suite(&suite, &subject.url())?;
-        // A reservation left behind by a failed suite would make the later ones fail.
-        if of_suite.iter().any(|result| result.outcome >= Outcome::Soft) {
-            subject.reset()?;
-        }
-        results.append(&mut of_suite);
-    }
-    Ok(results)
 }
 
 #[cfg(test)]

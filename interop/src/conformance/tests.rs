@@ -1,0 +1,90 @@
+//! Reports of made-up runs.
+
+use super::*;
+use crate::profiles::PROFILES;
+
+fn result(suite: &str, test: &str, outcome: Outcome, note: &str) -> TestResult {
+    let (suite, test, note) = (suite.into(), test.into(), note.into());
+    TestResult { suite, test, outcome, note }
+}
+
+fn runs() -> Vec<Run> {
+    let first = vec![
+        result("SCSI.A", "One", Outcome::Passed, ""),
+        result("SCSI.A", "Two", Outcome::Skipped, "a | b — c"),
+        result("SCSI.A", "Three-X", Outcome::Skipped, "a | b — c"),
+        result("SCSI.B", "Four", Outcome::Failed, "x: y"),
+    ];
+    let second = vec![
+        result("SCSI.A", "One", Outcome::Passed, ""),
+        result("SCSI.A", "Two", Outcome::Passed, ""),
+        result("SCSI.A", "Three-X", Outcome::Soft, "why"),
+    ];
+    vec![
+        Run { profile: &PROFILES[0], results: first },
+        Run { profile: &PROFILES[1], results: second },
+    ]
+}
+
+/// Goal: a test is covered by the first profile on which it passed and said nothing else; what is
+/// not covered is named with the tool's line, from where it was not skipped.
+#[test]
+fn what_is_covered() {
+    let runs = runs();
+    let by: Vec<_> = union(&runs).into_iter().map(|((_, test), by)| (test, by)).collect();
+    let (first, second) = (PROFILES[0].name, PROFILES[1].name);
+    let expected = [("One", Some(first)), ("Two", Some(second)), ("Three-X", None), ("Four", None)];
+    assert_eq!(by, expected.map(|(test, by)| (test.to_owned(), by)));
+    let text = report(&runs);
+    for line in [
+        format!("| SCSI.A | 3 | 2 | {first} 1, {second} 1 | Three-X: soft on {second} — why |"),
+        format!("| SCSI.B | 1 | 0 |  | Four: fail on {first} — x: y |"),
+        "| **all** | 4 | 2 | | |".to_owned(),
+        format!("| {first} | SCSI.A | skip | Two, Three-X | a / b — c |"),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+/// Goal: a run compared with its own report is no worse; each test that falls is named, on its
+/// profile and in the union; a profile or a suite that is new is no worse than nothing.
+#[test]
+fn a_run_is_compared_test_by_test() -> Result<()> {
+    let mut runs = runs();
+    let committed = report(&runs);
+    let nothing = Vec::<String>::new();
+    assert_eq!(worse_than(committed.trim(), &runs)?, nothing);
+    runs[0].results[3].outcome = Outcome::Passed;
+    assert_eq!(worse_than(&committed, &runs)?, nothing);
+    runs.push(Run {
+        profile: &PROFILES[2],
+        results: vec![
+            result("SCSI.A", "One", Outcome::Skipped, ""),
+            result("SCSI.N", "New", Outcome::Failed, ""),
+        ],
+    });
+    assert_eq!(worse_than(&committed, &runs)?, nothing);
+    runs[1].results[1] = result("SCSI.A", "Two", Outcome::Skipped, "why");
+    runs[0].results[2].outcome = Outcome::Hung;
+    let expected = [
+        "SCSI.A.Two: no profile covers it any more".to_owned(),
+        format!("{}: SCSI.A.Three-X: was skip, now hang: a | b — c", PROFILES[0].name),
+        format!("{}: SCSI.A.Two: was pass, now skip: why", PROFILES[1].name),
+    ];
+    assert_eq!(worse_than(&committed, &runs)?, expected);
+    assert!(worse_than("nothing", &runs).is_err());
+    Ok(())
+}
+
+/// Goal: only what is excused is clean, with that very outcome, on that very profile.
+#[test]
+fn excuses_are_exact() {
+    let known = |outcome| result("SCSI.GetLBAStatus", "UnmapSingle", outcome, "line");
+    let run = |at: usize, outcome| Run { profile: &PROFILES[at], results: vec![known(outcome)] };
+    assert_eq!(PROFILES[0].name, "thin-512e");
+    assert_eq!(unclean(&[run(0, Outcome::Failed)]), Vec::<String>::new());
+    for bad in [run(1, Outcome::Failed), run(0, Outcome::Crashed)] {
+        assert_eq!(unclean(&[bad]).len(), 1);
+    }
+    assert!(PROFILES.iter().all(|profile| !profile.name.contains([',', '|', ' '])));
+}

@@ -1,0 +1,247 @@
+//! The disks that the libiscsi suite is run against, each for the tests that another kind of disk
+//! skips. They differ in public options of `lunar serve` and of the tool alone.
+
+use crate::lunar::Lunar;
+use crate::scratch::Scratch;
+use crate::suite::{Outcome, Suite, TestResult, run_suite, suites};
+use anyhow::{Context, Result, ensure};
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// How many profiles run at a time.
+const WORKERS: usize = 2;
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:suite";
+
+/// What is served.
+#[derive(Clone, Copy, Debug)]
+pub enum Device {
+    /// A file that the server makes; its size stands among the options.
+    File,
+    /// A sparse file of this many bytes that is there before.
+    Existing(u64),
+    /// `mem:SIZE`.
+    Memory(&'static str),
+}
+
+/// Which suites of the tool a profile runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Suites {
+    /// Every one.
+    All,
+    /// Those the profile is there for.
+    Only(&'static [&'static str]),
+}
+
+/// One kind of disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name in CONFORMANCE.md.
+    pub name: &'static str,
+    /// What it serves.
+    pub device: Device,
+    /// Options of `lunar serve`.
+    pub serve: &'static [&'static str],
+    /// How many portals it listens on; the tool gets a URL for each.
+    pub portals: usize,
+    /// Options of the tool.
+    pub tool: &'static [&'static str],
+    /// What it runs.
+    pub suites: Suites,
+}
+
+const BASE: Profile = Profile {
+    name: "",
+    device: Device::File,
+    serve: &[],
+    portals: 1,
+    tool: &[],
+    suites: Suites::All,
+};
+
+/// Every profile. A test counts for the first one that covers it.
+pub const PROFILES: &[Profile] = &[
+    Profile { name: "thin-512e", serve: &["--size", "1G"], ..BASE },
+    Profile { name: "thin-4096", serve: &["--size", "1G", "--block-size", "4096"], ..BASE },
+    Profile {
+        name: "thin-512",
+        serve: &["--size", "1G", "--physical-block-size", "512"],
+        suites: Suites::Only(&[
+            "SCSI.CompareAndWrite",
+            "SCSI.GetLBAStatus",
+            "SCSI.Inquiry",
+            "SCSI.ReadCapacity16",
+            "SCSI.Unmap",
+        ]),
+        ..BASE
+    },
+    Profile {
+        name: "thick",
+        serve: &["--size", "64M", "--no-thin"],
+        suites: Suites::Only(&[
+            "SCSI.Inquiry",
+            "SCSI.ReadCapacity16",
+            "SCSI.ReportSupportedOpcodes",
+        ]),
+        ..BASE
+    },
+    Profile {
+        name: "small",
+        serve: &["--size", "8M"],
+        suites: Suites::Only(&["SCSI.WriteSame10", "SCSI.WriteSame16"]),
+        ..BASE
+    },
+    Profile {
+        name: "removable",
+        serve: &["--size", "64M", "--removable"],
+        suites: Suites::Only(&["SCSI.NoMedia", "SCSI.PreventAllow", "SCSI.StartStopUnit"]),
+        ..BASE
+    },
+    Profile {
+        name: "read-only",
+        device: Device::Existing(64 << 20),
+        serve: &["--read-only"],
+        suites: Suites::Only(&["SCSI.ReadOnly"]),
+        ..BASE
+    },
+    Profile {
+        name: "memory",
+        device: Device::Memory("mem:64M"),
+        suites: Suites::Only(&["SCSI.WriteAtomic16"]),
+        ..BASE
+    },
+    Profile {
+        name: "two-paths",
+        serve: &["--size", "64M"],
+        portals: 2,
+        suites: Suites::Only(&["SCSI.MultipathIO", "SCSI.ProutReserve"]),
+        ..BASE
+    },
+    Profile {
+        name: "sanitize",
+        serve: &["--size", "64M"],
+        tool: &["--allow-sanitize"],
+        suites: Suites::Only(&["SCSI.Sanitize"]),
+        ..BASE
+    },
+];
+
+/// What the tool found on one profile.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Which profile.
+    pub profile: &'static Profile,
+    /// Every test of its suites.
+    pub results: Vec<TestResult>,
+}
+
+impl Profile {
+    fn runs(&self, suite: &str) -> bool {
+        match self.suites {
+            Suites::All => true,
+            Suites::Only(names) => names.contains(&suite),
+        }
+    }
+
+    /// Its disk's size or place is not part of what it shows: `lunar serve` with this.
+    pub fn command_line(&self) -> String {
+        let device = match self.device {
+            Device::File | Device::Existing(_) => "FILE",
+            Device::Memory(url) => url,
+        };
+        let listen = ["--listen 127.0.0.1:0"].repeat(self.portals);
+        [&[device], self.serve, &listen[..]].concat().join(" ")
+    }
+
+    /// Runs its suites; after one that did not end well the next finds a fresh disk and server.
+    ///
+    /// # Errors
+    /// The server does not start, or the tool prints what we do not understand.
+    pub fn run(&'static self, all: &[Suite]) -> Result<Run> {
+        let mut subject = Subject::start(self)?;
+        let mut results = Vec::new();
+        for suite in all.iter().filter(|suite| self.runs(&suite.name)) {
+            let mut of_suite = run_suite(suite, &subject.urls, self.tool)?;
+            // A reservation left behind by a failed suite would make the later ones fail.
+            if of_suite.iter().any(|result| result.outcome >= Outcome::Soft) {
+                subject.reset()?;
+            }
+            results.append(&mut of_suite);
+        }
+        ensure!(subject.lunar.server().is_running()?, "{}: the server died", self.name);
+        Ok(Run { profile: self, results })
+    }
+}
+
+/// A server with its disk.
+struct Subject {
+    profile: &'static Profile,
+    scratch: Scratch,
+    disks: u32,
+    lunar: Lunar,
+    urls: Vec<String>,
+}
+
+impl Subject {
+    fn start(profile: &'static Profile) -> Result<Self> {
+        let scratch = Scratch::new(&format!("suite-{}", profile.name))?;
+        let (lunar, urls) = serve(profile, &scratch, 0)?;
+        Ok(Self { profile, scratch, disks: 1, lunar, urls })
+    }
+
+    /// No reservation, no session, no data of before.
+    fn reset(&mut self) -> Result<()> {
+        (self.lunar, self.urls) = serve(self.profile, &self.scratch, self.disks)?;
+        self.disks += 1;
+        Ok(())
+    }
+}
+
+fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<(Lunar, Vec<String>)> {
+    let file = scratch.path(&format!("disk-{number}.img"));
+    let device = match profile.device {
+        Device::File => file.as_str(),
+        Device::Existing(bytes) => {
+            File::create(&file).and_then(|made| made.set_len(bytes)).context("a sparse file")?;
+            file.as_str()
+        }
+        Device::Memory(url) => url,
+    };
+    let listen = ["--listen", "127.0.0.1:0"].repeat(profile.portals);
+    let arguments = [&["serve", device, "--name", TARGET], profile.serve, &listen[..]].concat();
+    let lunar = Lunar::start(&arguments)?;
+    let addresses = lunar.addresses(profile.portals)?;
+    let urls = addresses.iter().map(|address| format!("iscsi://{address}/{TARGET}/0")).collect();
+    Ok((lunar, urls))
+}
+
+/// Runs every profile, some at a time.
+///
+/// # Errors
+/// As [`Profile::run`].
+pub fn run_all() -> Result<Vec<Run>> {
+    let suites = suites()?;
+    for name in PROFILES.iter().flat_map(|profile| match profile.suites {
+        Suites::All => &[],
+        Suites::Only(names) => names,
+    }) {
+        ensure!(suites.iter().any(|suite| suite.name == *name), "the tool has no suite {name}");
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(profile) = PROFILES.get(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push(profile.run(&suites));
+        }
+        done
+    };
+    let done: Vec<Result<Run>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join());
+        ended.flatten().flatten().collect()
+    });
+    let mut runs = done.into_iter().collect::<Result<Vec<_>>>()?;
+    ensure!(runs.len() == PROFILES.len(), "{} of {} profiles ran", runs.len(), PROFILES.len());
+    runs.sort_by_key(|run| PROFILES.iter().position(|profile| profile.name == run.profile.name));
+    Ok(runs)
+}
