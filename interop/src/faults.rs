@@ -53,26 +53,6 @@ pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
             write.",
     },
     Fault {
-        profiles: &["removable"],
-        suite: "SCSI.StartStopUnit",
-        tests: &["NoLoej"],
-        outcome: Outcome::Failed,
-        why: "It stops the unit without ejecting the medium and wants TEST UNIT READY to end \
-            GOOD. SBC-3 has a stopped unit answer NOT READY, INITIALIZING COMMAND REQUIRED (02h, \
-            04h/02h) until it is started. What the test is about is so: the answer is not MEDIUM \
-            NOT PRESENT.",
-    },
-    Fault {
-        profiles: &["removable"],
-        suite: "SCSI.PreventAllow",
-        tests: &["ColdReset"],
-        outcome: Outcome::Soft,
-        why: "TARGET COLD RESET is \"a power on event\" that ends all sessions (RFC 7143 \
-            §11.5.1), so the session that comes after it begins with the unit attention 29h. The \
-            test means to \"wait until all unit attentions clear\", with a function that was \
-            told to expect GOOD and prints `[FAILED]` for each of them.",
-    },
-    Fault {
         profiles: &["two-paths"],
         suite: "SCSI.MultipathIO",
         tests: &["Reset"],
