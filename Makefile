@@ -48,7 +48,7 @@ soak: ## The long forms of the tests that run by seed
 	@scripts/setup test
 	LUNAR_SEEDS=$(SOAK_SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release --workspace
 
-fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60)
+fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60); docs/fuzz.md is the log of longer runs
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 conformance: ## Run the libiscsi suite and write CONFORMANCE.md
