@@ -294,7 +294,7 @@ impl BlockUnit {
             Some(0xa4) if parked.cdb.get(1).is_some_and(|action| action & 0x1f == 0x0a) => {
                 ports::set_groups_list(self, nexus, context, data)
             }
-            Some(0x5f) => reserve::persistent_out_list(self, nexus, &parked.cdb, data),
+            Some(0x5f) => reserve::persistent_out_list(self, nexus, context, &parked.cdb, data),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
         }
     }

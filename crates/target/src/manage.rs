@@ -74,8 +74,9 @@ async fn reset(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>)
     unit.scsi().reset(Some(by.nexus));
 }
 
-/// PREEMPT AND ABORT: the tasks of these nexuses on this unit. Those of the nexus that asks are
-/// left alone: the command itself is one of them.
+/// PREEMPT AND ABORT: the tasks of these nexuses on this unit; who lost some is told, as SAM-5 §5.6
+/// has it for commands that another nexus clears. Those of the nexus that asks are left alone: the
+/// command itself is one of them.
 pub(crate) async fn abort_tasks_of(
     shared: &Arc<Shared>,
     by: &Arc<Session>,
@@ -84,8 +85,11 @@ pub(crate) async fn abort_tasks_of(
 ) {
     let sessions = shared.sessions().all();
     for session in sessions {
-        if session.nexus != by.nexus && nexuses.contains(&session.nexus) {
-            abort(shared, &session, unit).await;
+        if session.nexus != by.nexus
+            && nexuses.contains(&session.nexus)
+            && abort(shared, &session, unit).await > 0
+        {
+            unit.scsi().raise_for(COMMANDS_CLEARED, session.nexus);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::cdb::spc::{PersistentReserveIn, PersistentReserveOut, Reserve6};
 use crate::commands::Request;
 use crate::reservations::OutRequest;
 use crate::sense::Sense;
-use crate::unit::BlockUnit;
+use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
 
 /// RESERVE (6). SPC-2 §7.21.
@@ -59,11 +59,12 @@ pub(crate) fn persistent_out(_: &mut BlockUnit, request: &Request<'_>) -> Result
 pub(crate) fn persistent_out_list(
     unit: &mut BlockUnit,
     nexus: NexusId,
+    context: &Context<'_>,
     cdb: &[u8],
     list: &[u8],
 ) -> Result<Plan, Refusal> {
     let (reservations, ports) = unit.reservations(nexus)?;
-    let outcome = reservations.out(ports, out_request(cdb), list)?;
+    let outcome = reservations.out(ports, context.ports, out_request(cdb), list)?;
     for (ports, attention) in &outcome.attentions {
         unit.tell(ports, *attention);
     }

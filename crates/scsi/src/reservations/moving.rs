@@ -31,11 +31,12 @@ pub(super) fn is_list_length(bytes: usize) -> bool {
 }
 
 impl Reservations {
-    /// Registers the nexus that the list names and makes it the holder. Its target port must be
-    /// the sender's, or that of a registration: others are not known here.
+    /// Registers the nexus that the list names and makes it the holder. Its target port is one
+    /// of the target that was asked; those of other targets that show the unit have no name here.
     pub(super) fn register_and_move(
         &mut self,
         nexus: &ItNexus,
+        ports: &[TargetPort],
         list: &[u8],
     ) -> Result<Outcome, Refusal> {
         let (head, transport_id) = list
@@ -49,11 +50,11 @@ impl Reservations {
         if kind.is_all_registrants() || !self.is_holder(&self.registrations[sender]) {
             return Err(Refusal::ReservationConflict);
         }
-        let new = self.destination(nexus, &parameters, transport_id)?;
+        let new = self.destination(nexus, ports, &parameters, transport_id)?;
         let at = match self.find(&new) {
             Some(at) => at,
             None => {
-                self.check_room()?;
+                self.check_room(1)?;
                 self.registrations.push(Registration { nexus: new, key: 0, holds: false });
                 self.registrations.len() - 1
             }
@@ -72,6 +73,7 @@ impl Reservations {
     fn destination(
         &self,
         sender: &ItNexus,
+        ports: &[TargetPort],
         parameters: &MoveParameters,
         transport_id: &[u8],
     ) -> Result<ItNexus, Sense> {
@@ -82,22 +84,13 @@ impl Reservations {
         if parameters.flags.has(MoveFlags::APTPL) && !self.can_persist {
             return wrong(17, Some(0));
         }
-        let Some(port) = self.known_port(sender, parameters.relative_id) else {
-            return wrong(18, None);
-        };
+        let mut known = ports.iter().filter(|port| port.relative_id == parameters.relative_id);
+        let Some(port) = known.next() else { return wrong(18, None) };
         if parameters.transport_id_bytes as usize != transport_id.len() {
             return wrong(20, None);
         }
         let Some(initiator) = transport::decode(transport_id) else { return wrong(24, None) };
         let new = ItNexus::new(&initiator, port);
         if new == *sender { wrong(24, None) } else { Ok(new) }
-    }
-
-    fn known_port<'a>(&'a self, sender: &'a ItNexus, relative_id: u16) -> Option<&'a TargetPort> {
-        let registered = self.registrations.iter().map(|entry| &entry.nexus);
-        core::iter::once(sender)
-            .chain(registered)
-            .map(|nexus| &nexus.port)
-            .find(|port| port.relative_id == relative_id)
     }
 }

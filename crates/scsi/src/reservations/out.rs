@@ -4,6 +4,8 @@ use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservati
 use crate::attention::Attention;
 use crate::plan::Refusal;
 use crate::sense::Sense;
+use crate::unit::TargetPort;
+use alloc::vec;
 use alloc::vec::Vec;
 
 wire::wire_enum! {
@@ -27,6 +29,10 @@ wire::wire_struct! {
         20 => flags: OutFlags,
     }
 }
+
+/// A list for REGISTER may be this long, so that SPEC_I_PT with its TransportIDs is refused for
+/// what it is.
+const REGISTER_LIST_BYTES_MAX: usize = 4096;
 
 /// What the CDB of a PERSISTENT RESERVE OUT says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,7 +62,7 @@ impl OutRequest {
     /// # Errors
     /// INVALID FIELD IN CDB: no such service action, or a scope or type that is none where one is
     /// needed. PARAMETER LIST LENGTH ERROR: not 24 bytes, or for REGISTER AND MOVE not 24 and a
-    /// TransportID.
+    /// TransportID, or for the other registrations too many for SPEC_I_PT.
     pub fn check(&self) -> Result<(), Sense> {
         if self.action().name().is_none() {
             return Err(Sense::invalid_field_in_cdb(1, Some(4)));
@@ -64,6 +70,9 @@ impl OutRequest {
         let bytes = self.parameter_bytes as usize;
         let fits = match self.action() {
             OutAction::REGISTER_AND_MOVE => moving::is_list_length(bytes),
+            OutAction::REGISTER | OutAction::REGISTER_AND_IGNORE_EXISTING_KEY => {
+                (OutParameters::LEN..=REGISTER_LIST_BYTES_MAX).contains(&bytes)
+            }
             _ => bytes == OutParameters::LEN,
         };
         if !fits {
@@ -90,16 +99,18 @@ impl OutRequest {
 }
 
 impl Reservations {
-    /// Does what a PERSISTENT RESERVE OUT of `nexus` asks for. Nothing is changed by a refusal.
+    /// Does what a PERSISTENT RESERVE OUT of `nexus` asks for; `ports` are all of the target it
+    /// came to. Nothing is changed by a refusal.
     ///
     /// # Errors
     /// As [`OutRequest::check`]; RESERVATION CONFLICT when the sender is not registered, gave
-    /// another key, or when RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for SPEC_I_PT
-    /// and ALL_TG_PT, which are not offered, and for APTPL without a place for the state;
+    /// another key, or when RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for
+    /// SPEC_I_PT, which is not offered (decision 041), and for APTPL without a place for the state;
     /// INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES.
     pub fn out(
         &mut self,
         nexus: &ItNexus,
+        ports: &[TargetPort],
         request: OutRequest,
         list: &[u8],
     ) -> Result<Outcome, Refusal> {
@@ -112,8 +123,8 @@ impl Reservations {
         }
         let before = self.encode();
         let mut outcome = match request.action() {
-            OutAction::REGISTER_AND_MOVE => self.register_and_move(nexus, list)?,
-            _ => self.act(nexus, request, list)?,
+            OutAction::REGISTER_AND_MOVE => self.register_and_move(nexus, ports, list)?,
+            _ => self.act(nexus, ports, request, list)?,
         };
         outcome.save = before != self.encode();
         Ok(outcome)
@@ -122,6 +133,7 @@ impl Reservations {
     fn act(
         &mut self,
         nexus: &ItNexus,
+        ports: &[TargetPort],
         request: OutRequest,
         list: &[u8],
     ) -> Result<Outcome, Refusal> {
@@ -129,7 +141,10 @@ impl Reservations {
         let parameters = OutParameters::decode(bytes);
         let ignore_key = request.action() == OutAction::REGISTER_AND_IGNORE_EXISTING_KEY;
         if ignore_key || request.action() == OutAction::REGISTER {
-            return self.register(nexus, parameters, ignore_key);
+            if !parameters.flags.has(OutFlags::SPEC_I_PT) && list.len() != OutParameters::LEN {
+                return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
+            }
+            return self.register(nexus, ports, parameters, ignore_key);
         }
         let at = self.registered_with(nexus, parameters.key)?;
         match request.action() {
@@ -140,51 +155,82 @@ impl Reservations {
         }
     }
 
-    /// SPC-4 §5.12.7. An action key of 0 unregisters.
+    /// SPC-4 §5.12.7. An action key of 0 unregisters. With ALL_TG_PT the initiator port registers
+    /// through every port of the target, as if it had asked through each: one that is registered
+    /// with another key is a conflict, and then nothing is done at all.
     fn register(
         &mut self,
         nexus: &ItNexus,
+        ports: &[TargetPort],
         parameters: OutParameters,
         ignore_key: bool,
     ) -> Result<Outcome, Refusal> {
-        let flags = parameters.flags;
-        for (flag, bit, offered) in [
-            (OutFlags::SPEC_I_PT, 3, false),
-            (OutFlags::ALL_TG_PT, 2, false),
-            (OutFlags::APTPL, 0, self.can_persist),
-        ] {
+        let OutParameters { key, action_key, flags } = parameters;
+        for (flag, bit, offered) in
+            [(OutFlags::SPEC_I_PT, 3, false), (OutFlags::APTPL, 0, self.can_persist)]
+        {
             if flags.has(flag) && !offered {
                 return Err(Sense::invalid_field_in_parameter_list(20, Some(bit)).into());
             }
         }
-        let found = self.find(nexus);
-        let existing_key = found.map_or(0, |at| self.registrations[at].key);
-        if !ignore_key && parameters.key != existing_key {
-            return Err(Refusal::ReservationConflict);
+        let mut nexuses = vec![nexus.clone()];
+        if flags.has(OutFlags::ALL_TG_PT) {
+            let each = ports.iter().map(|port| ItNexus::new(&nexus.initiator, port));
+            nexuses.extend(each.filter(|other| other != nexus));
         }
-        let key = parameters.action_key;
-        let mut outcome = Outcome::default();
-        match found {
-            None if key == 0 => return Ok(outcome),
-            None => {
-                self.check_room()?;
-                self.registrations.push(Registration { nexus: nexus.clone(), key, holds: false });
-            }
-            Some(at) if key == 0 => outcome = self.unregister(at),
-            Some(at) => self.registrations[at].key = key,
+        if !ignore_key {
+            self.check_keys(&nexuses, key)?;
         }
+        let absent = nexuses.iter().filter(|nexus| self.find(nexus).is_none()).count();
+        if action_key != 0 {
+            self.check_room(absent)?;
+        } else if absent == nexuses.len() {
+            return Ok(Outcome::default());
+        }
+        let outcome = if action_key == 0 {
+            self.unregister(&nexuses)
+        } else {
+            nexuses.into_iter().for_each(|nexus| self.set_key(nexus, action_key));
+            Outcome::default()
+        };
         self.persists = flags.has(OutFlags::APTPL);
         self.generation = self.generation.wrapping_add(1);
         Ok(outcome)
     }
 
+    /// The sender's own key must be right, 0 where it has none, and so must that of every further
+    /// nexus that is registered. Those that are not are no conflict: who has shown its own key
+    /// may add a port that came later.
+    fn check_keys(&self, nexuses: &[ItNexus], key: u64) -> Result<(), Refusal> {
+        for (index, nexus) in nexuses.iter().enumerate() {
+            let right = match self.find(nexus) {
+                Some(at) => self.registrations[at].key == key,
+                None => index > 0 || key == 0,
+            };
+            if !right {
+                return Err(Refusal::ReservationConflict);
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers a nexus, or changes its key.
+    fn set_key(&mut self, nexus: ItNexus, key: u64) {
+        match self.find(&nexus) {
+            Some(at) => self.registrations[at].key = key,
+            None => self.registrations.push(Registration { nexus, key, holds: false }),
+        }
+    }
+
     /// SPC-4 §5.12.11.3: the holder takes its reservation with it; all registrants hold theirs
     /// until the last one goes.
-    fn unregister(&mut self, at: usize) -> Outcome {
-        let removed = self.registrations.remove(at);
+    fn unregister(&mut self, nexuses: &[ItNexus]) -> Outcome {
+        let held = self.registrations.iter().any(|entry| entry.holds);
+        self.registrations.retain(|entry| !nexuses.contains(&entry.nexus));
+        let holds = self.registrations.iter().any(|entry| entry.holds);
         let mut outcome = Outcome::default();
         let Some(kind) = self.kind else { return outcome };
-        if removed.holds || self.registrations.is_empty() {
+        if (held && !holds) || self.registrations.is_empty() {
             self.kind = None;
             if kind.is_registrants_only() {
                 self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |_| true);
@@ -291,9 +337,9 @@ impl Reservations {
         });
     }
 
-    /// There is room for another registration.
-    pub(super) fn check_room(&self) -> Result<(), Sense> {
-        if self.registrations.len() < REGISTRATIONS_MAX {
+    /// There is room for so many more registrations.
+    pub(super) fn check_room(&self, more: usize) -> Result<(), Sense> {
+        if self.registrations.len().saturating_add(more) <= REGISTRATIONS_MAX {
             Ok(())
         } else {
             Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES)

@@ -45,7 +45,8 @@ wire::wire_struct! {
     /// A full status descriptor; a TransportID follows. SPC-4 §6.15.5.
     pub struct FullStatus [24] {
         0  => key: u64,
-        /// ALL_TG_PT, never set here, and R_HOLDER.
+        /// ALL_TG_PT, never set here, and R_HOLDER: what was registered with ALL_TG_PT is told
+        /// nexus by nexus, for one of them may hold the reservation and the others not.
         12 => flags: u8,
         13 => kind: ReservationType,
         18 => relative_id: u16,
@@ -57,6 +58,8 @@ wire::wire_struct! {
 const TYPE_MASK: u16 = 0x8000 | 0x4000 | 0x2000 | 0x0800 | 0x0200 | 0x0001;
 /// CRH: RESERVE and RELEASE of SPC-2 with the exceptions of SPC-4 §5.12.3.
 const COMPATIBLE_HANDLING: u8 = 0x10;
+/// ATP_C: ALL_TG_PT.
+const ALL_TARGET_PORTS: u8 = 0x04;
 /// PTPL_C in byte 2, PTPL_A in byte 3.
 const PERSISTS: u8 = 0x01;
 /// TMV, and ALLOW COMMANDS 011b: TEST UNIT READY is allowed through every type; MODE SENSE,
@@ -99,7 +102,7 @@ impl Reservations {
         let active = if self.persists { PERSISTS } else { 0 };
         let capabilities = Capabilities {
             bytes: Capabilities::LEN as u16,
-            capable: COMPATIBLE_HANDLING | capable,
+            capable: COMPATIBLE_HANDLING | ALL_TARGET_PORTS | capable,
             active: MASK_VALID_ALLOW_3 | active,
             types: TYPE_MASK,
         };

@@ -1,4 +1,5 @@
 mod moving;
+mod ports;
 mod state;
 
 use super::*;
@@ -32,18 +33,26 @@ const APTPL: u8 = 0x01;
 
 const CONFLICT: Result<Outcome, Refusal> = Err(Refusal::ReservationConflict);
 
+/// The ports of the target: that of [`nexus`], and another.
+fn ports() -> Vec<TargetPort> {
+    let name = "iqn.2026-11.org.lunarsan:a";
+    [1, 2]
+        .map(|tag| TargetPort { name: name.into(), portal_group_tag: tag, relative_id: tag })
+        .into()
+}
+
 /// The nexus of initiator `number`.
 fn nexus(number: u8) -> ItNexus {
     let initiator = InitiatorPort {
         name: format!("iqn.2026-11.org.example:{number}"),
         isid: [0x80, 0, 0, 0, 0, number],
     };
-    let port = TargetPort {
-        name: "iqn.2026-11.org.lunarsan:a".into(),
-        portal_group_tag: 1,
-        relative_id: 1,
-    };
-    ItNexus::new(&initiator, &port)
+    ItNexus::new(&initiator, &ports()[0])
+}
+
+/// Its nexus through the other port.
+fn far(number: u8) -> ItNexus {
+    ItNexus::new(&nexus(number).initiator, &ports()[1])
 }
 
 /// The key initiator `number` registers in these tests.
@@ -70,15 +79,19 @@ impl Reservations {
         kind: Type,
         action_key: u64,
     ) -> Result<Outcome, Refusal> {
-        let outcome =
-            self.out(&nexus(number), request(action, kind), &list(key(number), action_key, 0));
+        let outcome = self.out(
+            &nexus(number),
+            &ports(),
+            request(action, kind),
+            &list(key(number), action_key, 0),
+        );
         assert!(self.is_consistent());
         outcome
     }
 
     fn register_number(&mut self, number: u8) {
         let entry = list(0, key(number), 0);
-        let outcome = self.out(&nexus(number), request(REGISTER, Type(0)), &entry);
+        let outcome = self.out(&nexus(number), &ports(), request(REGISTER, Type(0)), &entry);
         assert_eq!(outcome, Ok(Outcome::default()));
     }
 
@@ -168,7 +181,8 @@ fn what_a_nexus_is() {
 fn register_wants_the_existing_key() {
     let mut reservations = Reservations::new(true);
     let register = request(REGISTER, Type(0));
-    let mut out = |number, own, new| reservations.out(&nexus(number), register, &list(own, new, 0));
+    let mut out =
+        |number, own, new| reservations.out(&nexus(number), &ports(), register, &list(own, new, 0));
     assert_eq!(out(1, 7, 8), CONFLICT, "not registered, yet a key");
     assert_eq!(out(1, 0, 0), Ok(Outcome::default()), "nothing to do");
     assert_eq!(out(1, 0, 8), Ok(Outcome::default()));
@@ -185,7 +199,7 @@ fn register_and_ignore_takes_any_key() {
     let mut reservations = Reservations::new(true);
     let register = request(REGISTER_AND_IGNORE, Type(0));
     for (new, keys) in [(0, vec![]), (5, vec![5]), (6, vec![6]), (0, vec![])] {
-        let outcome = reservations.out(&nexus(1), register, &list(0xbad, new, 0));
+        let outcome = reservations.out(&nexus(1), &ports(), register, &list(0xbad, new, 0));
         assert_eq!(outcome, Ok(Outcome::default()));
         assert_eq!(reservations.keys(), keys);
     }
@@ -208,7 +222,7 @@ fn only_so_many_registrations() {
     for number in 0..=REGISTRATIONS_MAX {
         let mut who = nexus(0);
         who.initiator.name = format!("iqn.x:{number}");
-        let outcome = reservations.out(&who, register, &list(0, 1, 0));
+        let outcome = reservations.out(&who, &ports(), register, &list(0, 1, 0));
         if number < REGISTRATIONS_MAX {
             assert_eq!(outcome, Ok(Outcome::default()));
         } else {
@@ -222,9 +236,10 @@ fn only_so_many_registrations() {
 #[test]
 fn what_is_not_offered_is_refused() {
     let mut reservations = Reservations::new(false);
-    for (flag, bit) in [(0x08, 3), (0x04, 2), (APTPL, 0)] {
+    for (flag, bit) in [(0x08, 3), (APTPL, 0)] {
         for action in [REGISTER, REGISTER_AND_IGNORE] {
-            let outcome = reservations.out(&nexus(1), request(action, Type(0)), &list(0, 1, flag));
+            let outcome =
+                reservations.out(&nexus(1), &ports(), request(action, Type(0)), &list(0, 1, flag));
             let sense = Sense::invalid_field_in_parameter_list(20, Some(bit));
             assert_eq!(outcome, Err(Refusal::Check(sense)));
         }
@@ -235,14 +250,24 @@ fn what_is_not_offered_is_refused() {
     for action in 8..32 {
         assert_eq!(check(action, 1, 24), Err(Sense::invalid_field_in_cdb(1, Some(4))));
     }
-    for bytes in [0, 23, 25, u32::MAX] {
+    for bytes in [0, 23, 4097, u32::MAX] {
         assert_eq!(check(REGISTER, 1, bytes), Err(Sense::PARAMETER_LIST_LENGTH_ERROR));
+        assert_eq!(check(RESERVE, 1, bytes.min(25)), Err(Sense::PARAMETER_LIST_LENGTH_ERROR));
+    }
+    for (flag, sense) in [
+        (0, Sense::PARAMETER_LIST_LENGTH_ERROR),
+        (0x08, Sense::invalid_field_in_parameter_list(20, Some(3))),
+    ] {
+        let longer = OutRequest { parameter_bytes: 52, ..request(REGISTER, Type(0)) };
+        let mut list = list(0, 1, flag);
+        list.resize(52, 0);
+        assert_eq!(reservations.out(&nexus(1), &ports(), longer, &list), Err(sense.into()));
     }
     assert_eq!(check(RESERVE, 0x11, 24), Err(Sense::invalid_field_in_cdb(2, Some(7))));
     for kind in [0, 2, 4, 9, 15] {
         assert_eq!(check(RESERVE, kind, 24), Err(Sense::invalid_field_in_cdb(2, Some(3))));
     }
-    let short = reservations.out(&nexus(1), request(REGISTER, Type(0)), &[0; 23]);
+    let short = reservations.out(&nexus(1), &ports(), request(REGISTER, Type(0)), &[0; 23]);
     assert_eq!(short, Err(Refusal::Check(Sense::PARAMETER_LIST_LENGTH_ERROR)));
 }
 
@@ -269,6 +294,7 @@ fn the_key_is_asked_for() {
         let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
         let wrong = reservations.out(
             &nexus(1),
+            &ports(),
             request(action, Type::WRITE_EXCLUSIVE),
             &list(key(2), key(2), 0),
         );
@@ -446,7 +472,7 @@ fn both_kinds_of_reservation() {
         assert_eq!(reservations.report(action), Err(Refusal::ReservationConflict));
     }
     let register = request(REGISTER, Type(0));
-    assert_eq!(reservations.out(&nexus(1), register, &list(0, 1, 0)), CONFLICT);
+    assert_eq!(reservations.out(&nexus(1), &ports(), register, &list(0, 1, 0)), CONFLICT);
     let mut reservations = Reservations::new(true);
     reservations.register_number(1);
     let conflict = Err(Refusal::ReservationConflict);
@@ -502,12 +528,13 @@ fn read_keys_and_reservation_bytes() {
 #[test]
 fn capabilities_bytes() {
     let capabilities = Reservations::new(false).report(2).unwrap();
-    assert_eq!(capabilities, [0, 8, 0x10, 0xb0, 0xea, 0x01, 0, 0]);
+    assert_eq!(capabilities, [0, 8, 0x14, 0xb0, 0xea, 0x01, 0, 0]);
     let mut reservations = Reservations::new(true);
-    assert_eq!(reservations.report(2).unwrap()[..4], [0, 8, 0x11, 0xb0]);
-    let outcome = reservations.out(&nexus(1), request(REGISTER, Type(0)), &list(0, 1, APTPL));
+    assert_eq!(reservations.report(2).unwrap()[..4], [0, 8, 0x15, 0xb0]);
+    let outcome =
+        reservations.out(&nexus(1), &ports(), request(REGISTER, Type(0)), &list(0, 1, APTPL));
     assert!(outcome.unwrap().save);
-    assert_eq!(reservations.report(2).unwrap()[..4], [0, 8, 0x11, 0xb1]);
+    assert_eq!(reservations.report(2).unwrap()[..4], [0, 8, 0x15, 0xb1]);
 }
 
 #[test]
@@ -542,14 +569,16 @@ fn any_kind() -> impl Strategy<Value = u8> {
 
 proptest! {
     /// Goal: no sequence of commands breaks the invariants, and a refusal changes nothing.
-    /// Method: five nexuses, few keys so that they meet, every action, losses and resets between.
+    /// Method: five initiators, each through two ports, few keys so that they meet, every
+    /// action, losses and resets between.
     #[test]
     fn any_sequence_keeps_the_invariants(steps in prop::collection::vec(
-        (0_u8..5, 0_u8..10, any_kind(), 0_u64..4, 0_u64..4, any::<bool>()), 0..60,
+        (0_u8..10, 0_u8..10, any_kind(), 0_u64..4, 0_u64..4, 0_u8..4), 0..60,
     )) {
         let mut reservations = Reservations::new(true);
-        for (number, action, scope_and_type, key, action_key, aptpl) in steps {
-            let who = nexus(number);
+        for (number, action, scope_and_type, key, action_key, flags) in steps {
+            let who = if number < 5 { nexus(number) } else { far(number - 5) };
+            let (aptpl, all_ports) = (flags & 1, (flags & 2) << 1);
             if action == 8 {
                 reservations.nexus_lost(&who);
                 let _ = reservations.reserve(&who);
@@ -560,14 +589,14 @@ proptest! {
                 let request =
                     OutRequest { service_action: action, scope_and_type, parameter_bytes: 24 };
                 let list = if action == REGISTER_AND_MOVE {
-                    let mut list = moving::move_list(action_key, u8::from(aptpl) * 3, 1, &nexus(3));
+                    let mut list = moving::move_list(action_key, aptpl * 3, 2, &nexus(3));
                     list[..8].copy_from_slice(&key.to_be_bytes());
                     list
                 } else {
-                    list(key, action_key, u8::from(aptpl))
+                    list(key, action_key, aptpl | all_ports)
                 };
                 let request = OutRequest { parameter_bytes: list.len() as u32, ..request };
-                match reservations.out(&who, request, &list) {
+                match reservations.out(&who, &ports(), request, &list) {
                     Ok(outcome) => {
                         prop_assert_eq!(outcome.save, before.encode() != reservations.encode());
                         prop_assert!(outcome.attentions.iter().all(|(told, _)| *told != who));
@@ -604,7 +633,7 @@ proptest! {
         let parameter_bytes = bytes.len() as u32;
         let request = OutRequest { service_action, scope_and_type, parameter_bytes };
         let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
-        let _ = reservations.out(&nexus(2), request, &bytes);
+        let _ = reservations.out(&nexus(2), &ports(), request, &bytes);
         prop_assert!(reservations.is_consistent());
     }
 }

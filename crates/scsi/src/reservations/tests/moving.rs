@@ -25,7 +25,7 @@ fn move_with(reservations: &mut Reservations, number: u8, list: &[u8]) -> Result
         scope_and_type: 0,
         parameter_bytes: list.len() as u32,
     };
-    let outcome = reservations.out(&nexus(number), request, list);
+    let outcome = reservations.out(&nexus(number), &ports(), request, list);
     assert!(reservations.is_consistent());
     outcome
 }
@@ -52,6 +52,19 @@ fn moving_a_reservation() {
     }
 }
 
+/// To a port nobody has registered through, also to the sender's own initiator there.
+#[test]
+fn moving_to_another_port() {
+    for to in [1, 4] {
+        let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
+        let list = move_list(0x99, 0, 2, &nexus(to));
+        assert_eq!(move_with(&mut reservations, 1, &list), Ok(Outcome::default()));
+        assert!(!reservations.conflict(&far(to), Access::Write));
+        assert!(reservations.conflict(&nexus(1), Access::Write));
+        assert!(reservations.conflict(&nexus(to), Access::Write));
+    }
+}
+
 #[test]
 fn moving_is_judged() {
     let kind = Type::WRITE_EXCLUSIVE;
@@ -63,7 +76,7 @@ fn moving_is_judged() {
     assert_eq!(judge(4, &move_list(9, 0, 1, &nexus(2))), CONFLICT, "not registered");
     assert_eq!(judge(1, &move_list(0, 0, 1, &nexus(4))), wrong(8, None));
     assert_eq!(judge(1, &move_list(9, APTPL, 1, &nexus(4))), wrong(17, Some(0)));
-    assert_eq!(judge(1, &move_list(9, 0, 2, &nexus(4))), wrong(18, None), "no such port");
+    assert_eq!(judge(1, &move_list(9, 0, 3, &nexus(4))), wrong(18, None), "no such port");
     assert_eq!(judge(1, &move_list(9, 0, 1, &nexus(1))), wrong(24, None), "to itself");
     let mut lies = move_list(9, 0, 1, &nexus(4));
     lies[23] += 4;

@@ -9,7 +9,9 @@ fn what_is_saved_and_when() {
     reservations.register_number(2);
     assert_eq!(reservations.encode(), []);
     let mut register = |own, new, flags| {
-        reservations.out(&nexus(1), request(REGISTER, Type(0)), &list(own, new, flags)).unwrap()
+        reservations
+            .out(&nexus(1), &ports(), request(REGISTER, Type(0)), &list(own, new, flags))
+            .unwrap()
     };
     assert!(register(0, key(1), APTPL).save);
     assert!(!register(key(1), key(1), APTPL).save, "nothing changed");
