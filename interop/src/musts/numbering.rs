@@ -65,6 +65,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::session::target::window::tests::moves_forward_in_order",
             "iscsi::connection::target::numbering::tests::window_moves_forward",
             "iscsi::connection::target::tests::ordering::window_closes_and_opens",
+            "iscsi::connection::target::tests::hostile::storms",
         ],
     },
     Must {
@@ -118,7 +119,10 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.2.2",
         role: Target,
         rule: "StatSN is taken by every status and by nothing else, without a gap",
-        tests: &["iscsi::connection::target::tests::responses::stat_sn_has_no_gap"],
+        tests: &[
+            "iscsi::connection::target::tests::responses::stat_sn_has_no_gap",
+            "iscsi::connection::target::tests::hostile::storms",
+        ],
     },
     Must {
         number: 7,

@@ -64,8 +64,12 @@ pub(super) const MUSTS: &[Must] = &[
         number: 39,
         sections: "11.5.4, 11.5.5",
         role: Initiator,
-        rule: "ABORT TASK names tag and CmdSN of its task",
-        tests: &["iscsi::connection::initiator::tests::manage::abort_task"],
+        rule: "ABORT TASK names tag and CmdSN of its task, or its own CmdSN where an immediate \
+               command made the task",
+        tests: &[
+            "iscsi::connection::initiator::tests::manage::abort_task",
+            "iscsi::connection::initiator::tests::manage::abort_of_an_immediate_task",
+        ],
     },
     Must {
         number: 40,
@@ -116,6 +120,25 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::service::logouts_of_several_connections",
             "iscsi::sim::tests::life::logout_during_io",
         ],
+    },
+    Must {
+        number: 48,
+        sections: "11.14",
+        role: Initiator,
+        rule: "behind a Logout Request nothing new is sent, nor on the other connections when it \
+               is for the session",
+        tests: &[
+            "iscsi::session::initiator::tests::a_session_logout_stops_all",
+            "iscsi::connection::initiator::tests::life::asked_to_log_out",
+        ],
+    },
+    Must {
+        number: 48,
+        sections: "11.14.5",
+        role: Target,
+        rule: "an initiator that comes back is told of the commands that ended with its \
+               connection: 47h/7Fh",
+        tests: &["target::tests::joining::a_connection_takes_the_place_of_another"],
     },
     Must {
         number: 49,

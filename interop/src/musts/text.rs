@@ -49,11 +49,13 @@ pub(super) const MUSTS: &[Must] = &[
         number: 13,
         sections: "6.3",
         role: Both,
-        rule: "a key that comes twice ends the login",
+        rule: "a key that comes twice ends the login; names and session type may be said once \
+               more as they were ([030](docs/decisions/030-text-where-peers-differ.md))",
         tests: &[
             "iscsi::text::tests::format::a_key_comes_once",
             "iscsi::login::tests::target::the_first_request",
             "iscsi::login::tests::target::stages_and_keys",
+            "iscsi::login::tests::transcripts::names_said_again",
             "interop::tests::hostile::login_text_of_odd_sizes",
         ],
     },
@@ -75,10 +77,13 @@ pub(super) const MUSTS: &[Must] = &[
         number: 15,
         sections: "6.2",
         role: Both,
-        rule: "an unknown key is answered with NotUnderstood; one of this RFC never is",
+        rule: "an unknown key is answered with NotUnderstood, or with a Reject where it stands \
+               alone after the login ([030](docs/decisions/030-text-where-peers-differ.md)); a \
+               key of this RFC never is",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
             "iscsi::text::tests::negotiation::known_keys_are_understood",
+            "iscsi::text::tests::exchange::send_targets_values",
             "iscsi::login::tests::initiator::a_slow_target",
         ],
     },
@@ -164,6 +169,17 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a discovery session takes SendTargets and the logout of the session; all else is \
                rejected",
         tests: &["iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
+    },
+    Must {
+        number: 54,
+        sections: "C",
+        role: Target,
+        rule: "SendTargets gives no other target than its own in a normal session, though All is \
+               taken there ([030](docs/decisions/030-text-where-peers-differ.md))",
+        tests: &[
+            "iscsi::text::tests::exchange::send_targets_values",
+            "iscsi::connection::target::tests::service::text_in_a_normal_session",
+        ],
     },
     Must {
         number: 55,

@@ -238,7 +238,9 @@ impl InitiatorConnection {
                 let result = Ok(ManagementResponse::TASK_DOES_NOT_EXIST);
                 return self.outputs.push_back(Output::Managed { id, result });
             };
-            (of, ref_cmd_sn, lun) = (*tag_of, task.cmd_sn, task.lun);
+            // RFC 7143 §11.5.5: for a task of an immediate command it is the function's own CmdSN.
+            ref_cmd_sn = if task.immediate { cmd_sn } else { task.cmd_sn };
+            (of, lun) = (*tag_of, task.lun);
         }
         let header = TaskManagementRequest {
             first: FirstByte::immediate(Opcode::TASK_MANAGEMENT_REQUEST),

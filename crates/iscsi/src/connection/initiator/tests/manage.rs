@@ -55,6 +55,29 @@ fn abort_task() {
     bench.assert_nothing_left();
 }
 
+/// Goal: ABORT TASK of a task that an immediate command made has a RefCmdSN equal to its own CmdSN,
+/// however far the numbers have gone since. RFC 7143 §11.5.5.
+#[test]
+fn abort_of_an_immediate_task() {
+    let mut bench = Bench::new();
+    let mut urgent = super::bench::command(1, &[], 0);
+    urgent.immediate = true;
+    bench.handle(Input::Execute(urgent));
+    let sent = bench.sent_command();
+    bench.execute(2, &[], 0);
+    let later = bench.sent_command();
+    bench.manage(3, ManagementFunction::ABORT_TASK, Some(1));
+    let abort = bench.sent_management();
+    assert_eq!(abort.referenced_task_tag, sent.initiator_task_tag);
+    assert_eq!((abort.ref_cmd_sn, abort.cmd_sn), (later.cmd_sn.next(), later.cmd_sn.next()));
+    let answer = bench.management(abort.initiator_task_tag, ManagementResponse::FUNCTION_COMPLETE);
+    bench.target(answer, &[]);
+    let response = bench.response(later.initiator_task_tag);
+    bench.target(response.encode(), &[]);
+    assert_eq!(bench.told().len(), 3);
+    bench.assert_nothing_left();
+}
+
 /// Goal: a task that ends before its abort is answered ends as the target says.
 #[test]
 fn a_response_may_overtake_the_abort() {
