@@ -110,6 +110,14 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        text: "[limits]\nlogin_failures_free = -1\nlogin_backoff_seconds_max = 8\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (2, 23, "`login_failures_free` is -1", "0 to"),
+            (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds` at most: 7"),
+        ],
+    },
+    Case {
         text: "[limits]\nconnections = 0\nlogin_seconds = 1.5\ntransfer_bytes = \"100K\"\n\
                [data_path]\ncores = 2000\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                chap = { user = \"u\", secret_file = \"missing\", mutual_user = \"t\" }\n\
@@ -173,6 +181,8 @@ chap = { user = "find", secret_file = "vm.secret" }
 [limits]
 connections = 100
 login_seconds = 5
+login_failures_free = 10
+login_backoff_seconds_max = 2
 window_commands = 64
 data_out_bytes = "32MiB"
 data_in_bytes = 33554432

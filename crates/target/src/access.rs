@@ -43,15 +43,18 @@ pub(crate) fn target_ports(target: &TargetOptions, portals: &[Portal]) -> Vec<Ta
     tags.into_iter().map(|tag| target_port(target, tag)).collect()
 }
 
-/// Judges a login's first claim. What an initiator may not use it is told does not exist; the log
-/// says why.
-pub(crate) fn identify(shared: &Shared, claim: &Claim, path: Path) -> Identified {
-    let Some(entropy) = entropy() else {
-        tracing::error!("the system gives no random bytes: logins are refused");
-        return Identified::Refuse(LoginStatus::TARGET_ERROR);
-    };
+/// Judges a login's first claim. What an initiator may not use it is told does not exist; the words
+/// beside the status are for the log.
+pub(crate) fn identify(
+    shared: &Shared,
+    claim: &Claim,
+    path: Path,
+) -> Result<Identified, (LoginStatus, &'static str)> {
+    const HIDDEN: LoginStatus = LoginStatus::NOT_FOUND;
+    let entropy =
+        entropy().ok_or((LoginStatus::TARGET_ERROR, "the system gives no random bytes"))?;
     if shared.is_stopping() {
-        return Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE);
+        return Err((LoginStatus::SERVICE_UNAVAILABLE, "the server stops"));
     }
     let admission = |tag, alias, chap, offer| {
         Identified::Admit(Admission {
@@ -64,34 +67,24 @@ pub(crate) fn identify(shared: &Shared, claim: &Claim, path: Path) -> Identified
     };
     if claim.session_type == SessionType::Discovery {
         let demand = shared.options.discovery_chap.clone();
-        return admission(portal_group(shared, None, path), None, demand, Offer::default());
+        return Ok(admission(portal_group(shared, None, path), None, demand, Offer::default()));
     }
     let name = claim.target_name.as_deref().unwrap_or_default();
-    let Some(target) = shared.target(name) else {
-        refused(claim, path, "there is no such target");
-        return Identified::Refuse(LoginStatus::NOT_FOUND);
-    };
-    if !target.access.allows(&claim.initiator_name, path.peer.ip()) {
-        refused(claim, path, "its name or address is not on the target's list");
-        return Identified::Refuse(LoginStatus::NOT_FOUND);
+    let (initiator, address) = (&claim.initiator_name, path.peer.ip());
+    let target = shared.target(name).ok_or((HIDDEN, "there is no such target"))?;
+    if !target.access.allows(initiator, address) {
+        return Err((HIDDEN, "its name or address is not on the target's list"));
     }
-    if !sees_something(target, &claim.initiator_name, path.peer.ip()) {
-        refused(claim, path, "no LUN of the target is for it");
-        return Identified::Refuse(LoginStatus::NOT_FOUND);
+    if !sees_something(target, initiator, address) {
+        return Err((HIDDEN, "no LUN of the target is for it"));
     }
     if let Some(address) = &target.redirect {
-        return Identified::Redirect { address: address.clone(), permanent: false };
+        return Ok(Identified::Redirect { address: address.clone(), permanent: false });
     }
-    match chap_demand(target, &claim.initiator_name) {
-        Ok(demand) => {
-            let tag = portal_group(shared, Some(target), path);
-            admission(tag, target.alias.clone(), demand, target.offer.clone())
-        }
-        Err(()) => {
-            refused(claim, path, "no CHAP credential of the target is for it");
-            Identified::Refuse(LoginStatus::NOT_FOUND)
-        }
-    }
+    let demand = chap_demand(target, initiator)
+        .map_err(|()| (HIDDEN, "no CHAP credential of the target is for it"))?;
+    let tag = portal_group(shared, Some(target), path);
+    Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
 }
 
 /// The credential for this initiator; an entry that names it comes before one for all.
@@ -104,15 +97,6 @@ fn chap_demand(target: &TargetOptions, initiator: &str) -> Result<Option<ChapDem
     });
     let entry = named.or_else(|| target.chap.iter().find(|entry| entry.initiator.is_none()));
     entry.map(|entry| Some(entry.demand.clone())).ok_or(())
-}
-
-fn refused(claim: &Claim, path: Path, why: &str) {
-    tracing::warn!(
-        initiator = claim.initiator_name,
-        target = claim.target_name,
-        peer = %path.peer,
-        "login refused: {why}"
-    );
 }
 
 fn entropy() -> Option<[u8; 33]> {

@@ -2,6 +2,7 @@
 
 use crate::access::{self, Path};
 use crate::join;
+use crate::login::Login;
 use crate::server::Shared;
 use crate::session::{Mail, Mailbox, Session};
 use crate::tasks::{Finished, Tasks};
@@ -54,6 +55,7 @@ struct Connection {
     answers: VecDeque<Input>,
     mailbox: Mailbox,
     mail: UnboundedReceiver<Mail>,
+    login: Login,
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
     tasks: Tasks,
@@ -96,6 +98,7 @@ impl Connection {
             answers: VecDeque::new(),
             mailbox,
             mail,
+            login: Login::default(),
             joining: None,
             session: None,
             tasks,
@@ -143,8 +146,8 @@ impl Connection {
             Output::Receive(place) => self.receive(place),
             Output::Send(pdu) => out.push(&pdu),
             Output::Identify(claim) => {
-                let answer = access::identify(&self.shared, &claim, self.path);
-                self.answers.push_back(Input::Identified(answer));
+                let answer = self.login.identify(&self.shared, claim, self.path);
+                self.answers.extend(answer.map(Input::Identified));
             }
             Output::Join(join) => self.join(join),
             Output::ListTargets { only } => {
@@ -175,7 +178,13 @@ impl Connection {
                 self.answers.extend(self.tasks.abort(task));
             }
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
-            Output::Close(reason) => self.over = Some(reason),
+            Output::Close(reason) => {
+                // Now: the peer may take its time to close, and try again meanwhile.
+                if let CloseReason::LoginRefused { status, why } = &reason {
+                    self.login.refused(&self.shared, self.path, *status, why);
+                }
+                self.over = Some(reason);
+            }
             Output::Wait(_) => {}
         }
     }
@@ -208,6 +217,7 @@ impl Connection {
     }
 
     fn join(&mut self, join: Join) {
+        Login::succeeded(&self.shared, &join, self.path);
         let cid = join.claim.cid;
         let shared = Arc::clone(&self.shared);
         let joining = join::join(shared, join, self.path, self.mailbox.clone());
@@ -258,17 +268,13 @@ impl Connection {
     }
 
     fn log_end(&self) {
+        let peer = Some(self.path.peer);
         match &self.over {
             Some(CloseReason::Violation(what)) => {
-                let peer = self.path.peer;
-                tracing::warn!(%peer, "connection closed: the peer broke the protocol: {what}");
+                let why = format!("the peer broke the protocol: {what}");
+                self.shared.warn_of_connection(peer, &why);
             }
-            Some(CloseReason::LoginRefused(status)) => {
-                tracing::warn!(peer = %self.path.peer, ?status, "login refused");
-            }
-            Some(CloseReason::TimedOut(what)) => {
-                tracing::warn!(peer = %self.path.peer, "connection closed: {what}");
-            }
+            Some(CloseReason::TimedOut(what)) => self.shared.warn_of_connection(peer, what),
             reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
         }
     }
@@ -325,7 +331,10 @@ impl Role for Connection {
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
-        let mut any = self.poll_joining(context);
+        let identified = self.login.poll(self.path, context);
+        let mut any = identified.is_some();
+        self.answers.extend(identified.map(Input::Identified));
+        any |= self.poll_joining(context);
         any |= self.poll_mail(context);
         while let Some(Finished { task, outcome }) = self.tasks.poll_finished(context) {
             self.answers.push_back(Input::Done { task, outcome });

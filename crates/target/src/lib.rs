@@ -5,10 +5,13 @@
 mod abort;
 mod access;
 mod access_list;
+mod backoff;
 mod connection;
 mod error;
 mod execute;
 mod join;
+mod log_budget;
+mod login;
 mod manage;
 mod options;
 mod ranges;

@@ -48,6 +48,11 @@ pub struct Limits {
     pub connections: usize,
     /// Seconds until a login must be through.
     pub login_seconds: u16,
+    /// Failed logins in a row after which further ones from the same address (IPv6: the same /64)
+    /// have to wait.
+    pub login_failures_free: u32,
+    /// Seconds that such a login waits at most, at most half of `login_seconds`; 0: none waits.
+    pub login_backoff_seconds_max: u16,
     /// Commands an initiator may have in flight in one session (MaxCmdSN window).
     pub window_commands: u32,
     /// Bytes of data-out buffers one connection may hold; commands beyond get TASK SET FULL.
@@ -67,6 +72,8 @@ impl Default for Limits {
         Self {
             connections: 16_384,
             login_seconds: 15,
+            login_failures_free: 5,
+            login_backoff_seconds_max: 4,
             window_commands: 128,
             data_out_bytes: 64 << 20,
             data_in_bytes: 64 << 20,

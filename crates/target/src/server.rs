@@ -2,7 +2,9 @@
 
 use crate::Error;
 use crate::access::{self, Path};
+use crate::backoff::Backoff;
 use crate::connection;
+use crate::log_budget::LogBudget;
 use crate::options::{ServerOptions, TargetOptions};
 use crate::session::{Mail, Mailbox, Session};
 use crate::unit::LogicalUnit;
@@ -137,6 +139,11 @@ pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) clock: Clock,
+    pub(crate) backoff: Backoff,
+    /// Lines of the log about logins that failed.
+    pub(crate) login_lines: LogBudget,
+    /// Lines of the log about connections that ended badly.
+    pub(crate) connection_lines: LogBudget,
     targets: HashMap<String, usize>,
     sessions: Mutex<Sessions>,
     connections: Mutex<HashMap<u64, Mailbox>>,
@@ -160,10 +167,14 @@ impl Shared {
                 return Err(Error::Options(what));
             }
         }
+        let backoff = Backoff::new(&options.limits);
         Ok(Arc::new(Self {
             options,
             addresses,
             clock: Clock::start(),
+            backoff,
+            login_lines: LogBudget::default(),
+            connection_lines: LogBudget::default(),
             targets,
             sessions: Mutex::default(),
             connections: Mutex::default(),
@@ -203,12 +214,21 @@ impl Shared {
             return None;
         }
         if connections.len() >= self.options.limits.connections {
-            tracing::warn!("connection closed: the limit `connections` is reached");
+            self.warn_of_connection(None, "the limit `connections` is reached");
             return None;
         }
         let id = self.next_id();
         connections.insert(id, mailbox.clone());
         Some(Presence { shared: Arc::clone(self), id })
+    }
+
+    /// Says why a connection was closed, unless such lines come in a flood.
+    pub(crate) fn warn_of_connection(&self, peer: Option<SocketAddr>, why: &str) {
+        if let Some(untold) = self.connection_lines.line(self.clock.now()) {
+            let untold = (untold > 0).then_some(untold);
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, untold, "connection closed: {why}");
+        }
     }
 
     fn tell_all(&self, mail: impl Fn() -> Mail) -> usize {
@@ -333,6 +353,8 @@ async fn accept_on(
         };
         let accepted = accepted.and_then(|(tcp, peer)| {
             let local = tcp.local_addr()?;
+            // IPv4 is IPv4, also on a socket of both families.
+            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
             Ok((tcp.into_std()?, Path { peer, local, portal }))
         });
         match accepted {

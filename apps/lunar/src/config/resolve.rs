@@ -186,6 +186,18 @@ impl Resolver<'_> {
                 *slot = seconds.value as u16;
             }
         }
+        if let Some(free) = table.integer("login_failures_free", 0..=1_000_000, to) {
+            limits.login_failures_free = free.value as u32;
+        }
+        if let Some(seconds) = table.integer("login_backoff_seconds_max", 0..=1800, to) {
+            limits.login_backoff_seconds_max = seconds.value as u16;
+            if limits.login_backoff_seconds_max > limits.login_seconds / 2 {
+                let what = format!("`login_backoff_seconds_max` is {}", seconds.value);
+                let half = limits.login_seconds / 2;
+                let hint = format!("it may be half of `login_seconds` at most: {half}");
+                to.add(&seconds.span, what, Some(hint));
+            }
+        }
         if let Some(window) = table.integer("window_commands", 1..=65_536, to) {
             limits.window_commands = window.value as u32;
         }

@@ -215,7 +215,11 @@ pub fn join(raw: &mut Raw, number: u32, tsih: u16, cid: u16) -> (u16, u16) {
 /// What SendTargets=All shows to the initiator of that number: in a discovery session, or in a
 /// normal one with `target`.
 pub fn send_targets(address: &str, number: u32, target: Option<&str>) -> String {
-    let mut raw = Raw::connect(address).unwrap();
+    send_targets_over(Raw::connect(address).unwrap(), number, target)
+}
+
+/// The same over this connection.
+pub fn send_targets_over(mut raw: Raw, number: u32, target: Option<&str>) -> String {
     let mut text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0");
     match target {
         Some(name) => text += &format!("SessionType=Normal\0TargetName={name}\0"),

@@ -197,7 +197,10 @@ impl Login {
                     out.push_back(Output::FullFeature(established.join.connection));
                     next = Some(FullFeature::new(now, self.limits.clone(), *established));
                 }
-                Step::Refused(status) => self.close(CloseReason::LoginRefused(status), out),
+                Step::Refused(status) => {
+                    let why = self.login.reason().unwrap_or_default().into();
+                    self.close(CloseReason::LoginRefused { status, why }, out);
+                }
                 Step::Close(why) => self.close(CloseReason::Violation(why.into()), out),
             }
         }

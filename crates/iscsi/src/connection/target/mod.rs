@@ -165,7 +165,12 @@ pub enum CloseReason {
     /// The peer logged out, or its side closed.
     Ended,
     /// The login was refused.
-    LoginRefused(LoginStatus),
+    LoginRefused {
+        /// As the peer was told.
+        status: LoginStatus,
+        /// In words, for the log.
+        why: String,
+    },
     /// The peer broke the protocol; the text says how.
     Violation(String),
     /// No answer to a ping, or a login that took too long.

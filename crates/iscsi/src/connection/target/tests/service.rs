@@ -236,7 +236,8 @@ fn a_refused_login_is_closed() {
         assert_eq!(response.status.0 >> 8, class);
         let address = b"TargetAddress=192.0.2.1:3260\0";
         assert_eq!(&pdu.data[..], if class == 1 { &address[..] } else { b"" });
-        let expected = CloseReason::LoginRefused(response.status);
+        let why = if class == 1 { "" } else { "refused by policy" }.into();
+        let expected = CloseReason::LoginRefused { status: response.status, why };
         assert_eq!(rig.link(1).closed, Some(expected));
         assert!(rig.session.is_none());
     }

@@ -1,0 +1,53 @@
+//! What the log tells of logins that fail: enough to see who and why, no secret, and no flood.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod common;
+
+use common::{Scratch, Server, assert_exit, lunar, run, said};
+
+const TARGET: &str = "iqn.2026-11.org.example:one";
+const EVE: &str = "iqn.2026-11.org.example:eve";
+
+/// Goal: a line for each of the first failures, with who, where to, from where and why; then one a
+/// minute. Method: twelve wrong secrets, and logins that are refused for other reasons.
+#[test]
+fn failed_logins_are_told_but_not_in_a_flood() {
+    let scratch = Scratch::new("log-of-failures");
+    let right = scratch.file("right", b"hunter2 hunter2 hunter2");
+    let wrong = scratch.file("wrong", b"swordfish swordfish");
+    let config = scratch.file(
+        "lunar.toml",
+        format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n[limits]\nlogin_backoff_seconds_max = 0\n\
+             [[target]]\nname = \"{TARGET}\"\nchap = {{ user = \"u\", secret_file = \"right\" }}\n\
+             [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n"
+        )
+        .as_bytes(),
+    );
+    let server = Server::start_command(lunar(&["target", "--config", &config]));
+    let elsewhere = format!("{}/iqn.2026-11.org.example:none/0", server.portal());
+    assert_exit(&run(&["info", &elsewhere, "--initiator-name", EVE]), 1);
+    let log_in = |file: &str| {
+        let who = ["--initiator-name", EVE, "--chap-user", "u", "--chap-secret-file", file];
+        run(&[&["info", &server.lun(0)], &who[..]].concat())
+    };
+    for _ in 0..12 {
+        assert_exit(&log_in(&wrong), 1);
+    }
+    assert_exit(&log_in(&right), 0);
+    assert_exit(&log_in(&wrong), 1);
+    let (stopped, _) = server.stop();
+    assert_exit(&stopped, 0);
+    let log = said(&stopped);
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("login refused")).collect();
+    assert_eq!(lines.len(), 6, "five, then none, then one after a success: {log}");
+    assert!(lines[0].contains("there is no such target"), "{}", lines[0]);
+    for line in &lines {
+        assert!(line.contains(EVE) && line.contains("peer=127.0.0.1:"), "{line}");
+    }
+    for line in &lines[1..] {
+        assert!(line.contains("wrong CHAP name or response"), "{line}");
+        assert!(line.contains(TARGET) && line.contains("AUTHENTICATION_FAILURE"), "{line}");
+    }
+    assert!(!log.contains("hunter2") && !log.contains("swordfish"), "{log}");
+}

@@ -1,0 +1,291 @@
+//! Failed logins make the next ones from the same network wait.
+//!
+//! Secrets of 96 bits are not found by trying, shorter ones may be; and a peer that tries without
+//! end costs work. Nobody else's logins wait: what is counted is counted for one network.
+
+use crate::options::Limits;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use wire::Time;
+
+/// The first wait; each further failure doubles it.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// Networks that are remembered at once; beyond, the one that failed longest ago is forgotten.
+const NETWORKS_MAX: usize = 4096;
+/// Logins of one network that wait at once; one more is refused.
+const WAITING_MAX: u16 = 8;
+/// A network without failures for so long is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// Failures in a row that get a line of the log each; then one an interval.
+const LINES_FREE: u32 = 5;
+/// Between further lines about one network.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
+/// Bits of an IPv6 address that one site cannot choose at will: its hosts share a /64.
+const IPV6_NETWORK_BITS: u32 = 64;
+
+/// Who logs in, as far as waiting is concerned.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash)]
+pub(crate) struct PeerNetwork(IpAddr);
+
+impl PeerNetwork {
+    /// An IPv4 address, also if mapped into IPv6, or the /64 of an IPv6 address.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let mask = u128::MAX << (128 - IPV6_NETWORK_BITS);
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+            }
+            v4 => v4,
+        })
+    }
+}
+
+/// When a login may go on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Turn {
+    /// At once.
+    Now,
+    /// After this; until [`Backoff::waited`] is called it counts as waiting.
+    After(Duration),
+    /// Too many logins of its network wait already.
+    Never,
+}
+
+/// The failures of all networks.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    failures_free: u32,
+    wait_max: Duration,
+    networks: Mutex<HashMap<PeerNetwork, Failures>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    count: u32,
+    /// One of them was a proof that failed: only a proof outweighs it.
+    unproven: bool,
+    last: Time,
+    waiting: u16,
+    last_line: Option<Time>,
+    untold: u64,
+}
+
+impl Backoff {
+    /// None has failed yet. Whoever waits has half the time of a login left, at least.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let wait_max = limits.login_backoff_seconds_max.min(limits.login_seconds / 2);
+        Self {
+            failures_free: limits.login_failures_free,
+            wait_max: Duration::from_secs(wait_max.into()),
+            networks: Mutex::default(),
+        }
+    }
+
+    /// May a login of this network go on?
+    pub(crate) fn turn(&self, network: PeerNetwork, now: Time) -> Turn {
+        let mut networks = self.networks();
+        let Some(failures) = networks.get_mut(&network) else { return Turn::Now };
+        let beyond = failures.count.saturating_sub(self.failures_free);
+        let wait = match beyond.checked_sub(1) {
+            _ if now.since(failures.last) >= FORGOTTEN_AFTER => Duration::ZERO,
+            None => Duration::ZERO,
+            Some(doublings) => {
+                let factor = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
+                FIRST_WAIT.saturating_mul(factor).min(self.wait_max)
+            }
+        };
+        if wait.is_zero() {
+            return Turn::Now;
+        }
+        if failures.waiting >= WAITING_MAX {
+            return Turn::Never;
+        }
+        failures.waiting += 1;
+        Turn::After(wait)
+    }
+
+    /// A login waits no more, whatever becomes of it.
+    pub(crate) fn waited(&self, network: PeerNetwork) {
+        if let Some(failures) = self.networks().get_mut(&network) {
+            failures.waiting = failures.waiting.saturating_sub(1);
+        }
+    }
+
+    /// A login failed; `unproven`: by a proof that was wrong. Gives how many failures of this
+    /// network the log has not told, if it is to tell this one.
+    pub(crate) fn failed(&self, network: PeerNetwork, unproven: bool, now: Time) -> Option<u64> {
+        let mut networks = self.networks();
+        if !networks.contains_key(&network) && networks.len() >= NETWORKS_MAX {
+            make_room(&mut networks, now);
+        }
+        let failures = networks.entry(network).or_default();
+        if now.since(failures.last) >= FORGOTTEN_AFTER {
+            *failures = Failures { waiting: failures.waiting, ..Failures::default() };
+        }
+        failures.count = failures.count.saturating_add(1);
+        failures.unproven |= unproven;
+        failures.last = now;
+        let quiet = failures.last_line.is_some_and(|last| now.since(last) < LINE_INTERVAL);
+        if failures.count > LINES_FREE && quiet {
+            failures.untold += 1;
+            return None;
+        }
+        failures.last_line = Some(now);
+        Some(std::mem::take(&mut failures.untold))
+    }
+
+    /// A login went through. It outweighs all failures, but one that had nothing to `prove` does
+    /// not outweigh wrong proofs: a target open to all would give endless tries at another.
+    pub(crate) fn succeeded(&self, network: PeerNetwork, proven: bool) {
+        let mut networks = self.networks();
+        if networks.get(&network).is_some_and(|failures| proven || !failures.unproven) {
+            networks.remove(&network);
+        }
+    }
+
+    fn networks(&self) -> MutexGuard<'_, HashMap<PeerNetwork, Failures>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn make_room(networks: &mut HashMap<PeerNetwork, Failures>, now: Time) {
+    networks.retain(|_, failures| now.since(failures.last) < FORGOTTEN_AFTER);
+    if networks.len() >= NETWORKS_MAX
+        && let Some(oldest) = networks.iter().min_by_key(|(_, f)| f.last).map(|(key, _)| *key)
+    {
+        networks.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn backoff(login_failures_free: u32, login_backoff_seconds_max: u16) -> Backoff {
+        let limits = Limits { login_failures_free, login_backoff_seconds_max, ..Limits::default() };
+        Backoff::new(&limits)
+    }
+
+    fn network(text: &str) -> PeerNetwork {
+        PeerNetwork::of(text.parse().unwrap())
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO.after(Duration::from_secs(seconds))
+    }
+
+    /// What the next login of `who` waits, in milliseconds.
+    fn wait(backoff: &Backoff, who: PeerNetwork, now: Time) -> u128 {
+        match backoff.turn(who, now) {
+            Turn::Now => 0,
+            Turn::After(wait) => {
+                backoff.waited(who);
+                wait.as_millis()
+            }
+            Turn::Never => panic!("refused"),
+        }
+    }
+
+    #[test]
+    fn waits_grow_to_their_limit_and_are_forgotten() {
+        let (backoff, who) = (backoff(2, 2), network("192.0.2.1"));
+        let mut waits = Vec::new();
+        for _ in 0..40 {
+            waits.push(wait(&backoff, who, at(1)));
+            backoff.failed(who, true, at(1));
+        }
+        assert_eq!(waits[..8], [0, 0, 0, 250, 500, 1000, 2000, 2000]);
+        assert_eq!(waits[39], 2000, "no overflow");
+        assert_eq!(wait(&backoff, network("192.0.2.2"), at(1)), 0, "another network");
+        assert_eq!(wait(&backoff, who, at(600)), 2000);
+        assert_eq!(wait(&backoff, who, at(601)), 0);
+        backoff.failed(who, true, at(601));
+        assert_eq!(wait(&backoff, who, at(601)), 0, "counted anew");
+    }
+
+    #[test]
+    fn a_success_clears_what_it_outweighs() {
+        let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
+        for (unproven, proven, cleared) in
+            [(false, false, true), (false, true, true), (true, false, false), (true, true, true)]
+        {
+            backoff.failed(who, unproven, at(1));
+            backoff.succeeded(who, proven);
+            assert_eq!(wait(&backoff, who, at(1)) == 0, cleared, "{unproven} {proven}");
+            backoff.succeeded(who, true);
+        }
+    }
+
+    #[test]
+    fn no_wait_outlasts_a_login() {
+        let limits = Limits {
+            login_failures_free: 0,
+            login_backoff_seconds_max: 60,
+            login_seconds: 3,
+            ..Limits::default()
+        };
+        let (backoff, who) = (Backoff::new(&limits), network("::1"));
+        (0..9).for_each(|_| _ = backoff.failed(who, true, at(1)));
+        assert_eq!(wait(&backoff, who, at(1)), 1000);
+        let never = Backoff::new(&Limits { login_backoff_seconds_max: 0, ..limits });
+        (0..9).for_each(|_| _ = never.failed(who, true, at(1)));
+        assert_eq!(wait(&never, who, at(1)), 0);
+    }
+
+    #[test]
+    fn only_so_many_wait_at_once() {
+        let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
+        backoff.failed(who, true, at(1));
+        for _ in 0..WAITING_MAX {
+            assert_ne!(backoff.turn(who, at(1)), Turn::Never);
+        }
+        assert_eq!(backoff.turn(who, at(1)), Turn::Never);
+        backoff.waited(who);
+        assert_ne!(backoff.turn(who, at(1)), Turn::Never);
+        backoff.succeeded(who, true);
+        (0..20).for_each(|_| backoff.waited(who)); // of a network that is forgotten
+        assert_eq!(backoff.turn(who, at(1)), Turn::Now);
+    }
+
+    #[test]
+    fn networks_are_what_a_peer_cannot_choose() {
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:1"));
+        assert_ne!(network("2001:db8:0:1::1"), network("2001:db8:0:2::1"));
+    }
+
+    /// Goal: the table is bounded, and whoever failed last stays in it.
+    #[test]
+    fn the_oldest_is_forgotten_for_a_new_one() {
+        let backoff = backoff(0, 8);
+        let numbered = |number: u32| PeerNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number)));
+        for number in 0..NETWORKS_MAX as u32 + 10 {
+            let now = Time::from_nanos(u64::from(number) + 1);
+            backoff.failed(numbered(number), true, now);
+            assert!(backoff.networks().len() <= NETWORKS_MAX);
+        }
+        let now = at(1);
+        assert_eq!(wait(&backoff, numbered(9), now), 0);
+        assert_eq!(wait(&backoff, numbered(10), now), 250);
+        let later = at(2).after(FORGOTTEN_AFTER);
+        backoff.failed(numbered(0), true, later);
+        assert_eq!(backoff.networks().len(), 1, "the expired ones make room first");
+    }
+
+    #[test]
+    fn a_flood_gets_a_line_an_interval() {
+        let (backoff, who) = (backoff(3, 8), network("192.0.2.1"));
+        let told = |second: u64| -> Vec<u64> {
+            (0..10).filter_map(|_| backoff.failed(who, true, at(second))).collect()
+        };
+        assert_eq!(told(1), [0; 5]);
+        assert_eq!(told(2), []);
+        assert_eq!(told(61), [15]);
+        assert_eq!(told(120), []);
+        assert_eq!(told(121), [19]);
+    }
+}

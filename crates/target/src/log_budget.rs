@@ -1,0 +1,64 @@
+//! Lines of the log that peers can cause: so many, or a flood would fill the disk.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use wire::Time;
+
+/// Lines that may come at once.
+const LINES_BURST: u32 = 20;
+/// After those, one line in this time.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Lines of one kind that may still be written.
+#[derive(Debug)]
+pub(crate) struct LogBudget(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    lines: u32,
+    since: Time,
+    untold: u64,
+}
+
+impl Default for LogBudget {
+    fn default() -> Self {
+        Self(Mutex::new(State { lines: LINES_BURST, since: Time::ZERO, untold: 0 }))
+    }
+}
+
+impl LogBudget {
+    /// Takes a line: how many were left out before it; `None`: this one is left out too.
+    pub(crate) fn line(&self, now: Time) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let earned = now.since(state.since).as_nanos() / LINE_INTERVAL.as_nanos();
+        if earned > 0 {
+            let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+            state.lines = state.lines.saturating_add(earned).min(LINES_BURST);
+            state.since = now;
+        }
+        if state.lines == 0 {
+            state.untold += 1;
+            return None;
+        }
+        state.lines -= 1;
+        Some(std::mem::take(&mut state.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_then_a_line_a_second() {
+        let budget = LogBudget::default();
+        let told = |seconds: u64| -> Vec<u64> {
+            let now = Time::ZERO.after(Duration::from_secs(seconds));
+            (0..50).filter_map(|_| budget.line(now)).collect()
+        };
+        assert_eq!(told(0), [0; LINES_BURST as usize]);
+        assert_eq!(told(1), [30]);
+        assert_eq!(told(3), [49, 0]);
+        assert_eq!(told(1000).len(), LINES_BURST as usize);
+    }
+}

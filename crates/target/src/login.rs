@@ -1,0 +1,126 @@
+//! A connection's login as the policy sees it: how long it waits, and what the log says of its end.
+
+use crate::access::{self, Path};
+use crate::backoff::{PeerNetwork, Turn};
+use crate::server::Shared;
+use iscsi::login::{Claim, Identified, Join};
+use iscsi::pdu::LoginStatus;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::time::Sleep;
+
+/// Longest part of a name that a peer chose which the log repeats, in characters. Names have 223
+/// bytes at most (RFC 7143 §4.2.7.2); what claims to be one may be longer.
+const LOGGED_NAME_MAX: usize = 223;
+
+/// What is known of a login while it lasts.
+#[derive(Debug, Default)]
+pub(crate) struct Login {
+    claim: Option<Claim>,
+    /// Why the policy refused it.
+    refusal: Option<&'static str>,
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    timer: Pin<Box<Sleep>>,
+    shared: Arc<Shared>,
+    network: PeerNetwork,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.shared.backoff.waited(self.network);
+    }
+}
+
+impl Login {
+    /// The first claim of a login; `None`: it waits, [`poll`](Self::poll) has the answer.
+    pub(crate) fn identify(
+        &mut self,
+        shared: &Arc<Shared>,
+        claim: Claim,
+        path: Path,
+    ) -> Option<Identified> {
+        self.claim = Some(claim);
+        let network = PeerNetwork::of(path.peer.ip());
+        match shared.backoff.turn(network, shared.clock.now()) {
+            Turn::Now => Some(self.judge(shared, path)),
+            Turn::After(wait) => {
+                tracing::debug!(peer = %path.peer, ?wait, "a login waits: others failed before");
+                let timer = Box::pin(tokio::time::sleep(wait));
+                self.waiting = Some(Waiting { timer, shared: Arc::clone(shared), network });
+                None
+            }
+            Turn::Never => {
+                self.refusal = Some("too many logins of its network wait because of failures");
+                Some(Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE))
+            }
+        }
+    }
+
+    /// The answer to a login that has waited long enough.
+    pub(crate) fn poll(&mut self, path: Path, context: &mut Context<'_>) -> Option<Identified> {
+        let waiting = self.waiting.as_mut()?;
+        let Poll::Ready(()) = waiting.timer.as_mut().poll(context) else { return None };
+        let shared = Arc::clone(&waiting.shared);
+        self.waiting = None;
+        Some(self.judge(&shared, path))
+    }
+
+    fn judge(&mut self, shared: &Shared, path: Path) -> Identified {
+        let Some(claim) = &self.claim else {
+            return Identified::Refuse(LoginStatus::TARGET_ERROR);
+        };
+        match access::identify(shared, claim, path) {
+            Ok(identified) => identified,
+            Err((status, why)) => {
+                self.refusal = Some(why);
+                Identified::Refuse(status)
+            }
+        }
+    }
+
+    /// All that was asked for is proven.
+    pub(crate) fn succeeded(shared: &Shared, join: &Join, path: Path) {
+        shared.backoff.succeeded(PeerNetwork::of(path.peer.ip()), join.user.is_some());
+    }
+
+    /// It was refused: counted where the initiator may have been trying out names or secrets, and
+    /// told unless such lines come in a flood.
+    pub(crate) fn refused(&self, shared: &Shared, path: Path, status: LoginStatus, why: &str) {
+        let now = shared.clock.now();
+        let unproven = status == LoginStatus::AUTHENTICATION_FAILURE;
+        let of_network = match status {
+            LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
+                return tracing::debug!(peer = %path.peer, "login redirected");
+            }
+            LoginStatus::AUTHENTICATION_FAILURE
+            | LoginStatus::AUTHORIZATION_FAILURE
+            | LoginStatus::NOT_FOUND => {
+                shared.backoff.failed(PeerNetwork::of(path.peer.ip()), unproven, now)
+            }
+            _ => Some(0),
+        };
+        let Some(of_network) = of_network else { return };
+        let Some(of_all) = shared.login_lines.line(now) else { return };
+        let untold = of_network.saturating_add(of_all);
+        let claim = self.claim.as_ref();
+        tracing::warn!(
+            initiator = claim.map(|claim| shortened(&claim.initiator_name)),
+            target = claim.and_then(|claim| claim.target_name.as_deref()).map(shortened),
+            peer = %path.peer,
+            ?status,
+            untold = (untold > 0).then_some(untold),
+            "login refused: {}",
+            self.refusal.unwrap_or(why)
+        );
+    }
+}
+
+fn shortened(name: &str) -> &str {
+    name.char_indices().nth(LOGGED_NAME_MAX).map_or(name, |(end, _)| &name[..end])
+}

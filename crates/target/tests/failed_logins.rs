@@ -1,0 +1,196 @@
+//! Logins that fail: who may prove what, and what happens to whoever tries again and again.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod common;
+
+use common::raw::{Answer, Raw};
+use common::*;
+use iscsi::login::chap::Challenge;
+use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
+use std::time::{Duration, Instant};
+use target::ChapEntry;
+
+const ALICE: u32 = 1;
+const BOB: u32 = 2;
+const FAILED: u16 = 0x0201;
+
+fn entry(initiator: Option<u32>, user: &str, secret: &str) -> ChapEntry {
+    ChapEntry {
+        initiator: initiator.map(|n| format!("iqn.2026-11.org.lunarsan.test:RAW-{n}")),
+        demand: ChapDemand {
+            algorithms: vec![ChapAlgorithm::Md5],
+            initiator: Credential { user: user.into(), secret: Secret::new(secret) },
+            target: None,
+        },
+    }
+}
+
+/// A login with CHAP under the initiator name of that number; its status.
+fn prove(raw: &mut Raw, number: u32, user: &str, secret: &str) -> u16 {
+    let text = format!(
+        "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0TargetName={TARGET}\0\
+         AuthMethod=CHAP\0CHAP_A=5\0"
+    );
+    let (status, text) = ask(raw, text.as_bytes(), 0x00);
+    if status != 0 {
+        return status;
+    }
+    let value = |key: &str| {
+        let pair = text.split('\0').find(|pair| pair.starts_with(key)).unwrap();
+        pair.split_once('=').unwrap().1.to_owned()
+    };
+    let challenge =
+        Challenge::received(ChapAlgorithm::Md5, &value("CHAP_I"), &value("CHAP_C")).unwrap();
+    let response = challenge.response(&Secret::new(secret));
+    let response: String = response.iter().map(|byte| format!("{byte:02x}")).collect();
+    let proof = format!("CHAP_N={user}\0CHAP_R=0x{response}\0");
+    ask(raw, proof.as_bytes(), 0x83).0
+}
+
+/// Sends a Login Request of the security stage with these flags; the answer's status and text.
+fn ask(raw: &mut Raw, text: &[u8], flags: u8) -> (u16, String) {
+    let request = raw.login(text).put(1, &[flags]);
+    raw.send(&request).unwrap();
+    let Answer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+    raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+    let status = u16::from_be_bytes([answer.header[36], answer.header[37]]);
+    (status, String::from_utf8(answer.data).unwrap())
+}
+
+/// A login from this address of ours: its status, and how long it took.
+fn attempt(rig: &Rig, source: &str, user: &str, secret: &str) -> (u16, Duration) {
+    let mut raw = connect_from(source, &rig.address);
+    let began = Instant::now();
+    let status = prove(&mut raw, ALICE, user, secret);
+    (status, began.elapsed())
+}
+
+fn rig_of(chap: Vec<ChapEntry>, failures_free: u32, backoff_seconds_max: u16) -> Rig {
+    Rig::with(|options| {
+        options.targets[0].chap = chap;
+        options.limits.login_failures_free = failures_free;
+        options.limits.login_backoff_seconds_max = backoff_seconds_max;
+        options.cores = 1;
+    })
+}
+
+/// Goal: a credential is its initiator's alone, whole: name and secret must both be right, names
+/// with their case. One for all others does not open what has one of its own.
+#[test]
+fn a_credential_is_one_initiators() {
+    let chap = vec![
+        entry(Some(ALICE), "0xalice", "alices secret"),
+        entry(Some(BOB), "bob", "bobs own secret"),
+        entry(None, "0ball", "the one of all others"),
+    ];
+    let rig = rig_of(chap, 100, 0);
+    for (number, user, secret, wanted) in [
+        (ALICE, "0xalice", "alices secret", 0),
+        (ALICE, "bob", "bobs own secret", FAILED),
+        (ALICE, "0ball", "the one of all others", FAILED),
+        (ALICE, "0xAlice", "alices secret", FAILED),
+        (ALICE, "0xalic", "alices secret", FAILED),
+        (ALICE, "bob", "alices secret", FAILED),
+        (ALICE, "0xalice", "bobs own secret", FAILED),
+        (ALICE, "0xalice", "", FAILED),
+        (BOB, "bob", "bobs own secret", 0),
+        (BOB, "0xalice", "alices secret", FAILED),
+        (3, "0ball", "the one of all others", 0),
+        (3, "bob", "bobs own secret", FAILED),
+    ] {
+        let mut raw = Raw::connect(&rig.address).unwrap();
+        assert_eq!(prove(&mut raw, number, user, secret), wanted, "{number} as {user}");
+    }
+    rig.ends_well();
+}
+
+/// Goal: after the free failures the same address waits, longer each time; others do not; a right
+/// proof ends it.
+#[test]
+fn failures_make_their_address_wait() {
+    let rig = rig_of(vec![entry(None, "u", "the right secret")], 1, 1);
+    let wrong = |source: &str| attempt(&rig, source, "u", "a wrong secret");
+    for at_least in [0, 0, 250, 500] {
+        let (status, took) = wrong("127.0.0.1");
+        assert_eq!(status, FAILED);
+        assert!(took >= Duration::from_millis(at_least), "{took:?}");
+    }
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| attempt(&rig, "127.0.0.1", "u", "the right secret"));
+        std::thread::sleep(Duration::from_millis(50));
+        for _ in 0..10 {
+            assert_eq!(attempt(&rig, "127.0.0.2", "u", "the right secret").0, 0);
+        }
+        assert!(!waits.is_finished(), "on the same core, others go first");
+        let (status, took) = waits.join().unwrap();
+        assert!(status == 0 && took >= Duration::from_secs(1), "{status:#x} {took:?}");
+    });
+    // Forgiven: the first failure is free again.
+    let began = Instant::now();
+    assert_eq!((wrong("127.0.0.1").0, wrong("127.0.0.1").0), (FAILED, FAILED));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    rig.ends_well();
+}
+
+/// Goal: a flood from one address has so many logins waiting at once; the rest is told to come back
+/// later, at once. The server stops while some wait.
+#[test]
+fn a_flood_does_not_pile_up() {
+    let rig = rig_of(vec![entry(None, "u", "the right secret")], 0, 4);
+    for _ in 0..3 {
+        attempt(&rig, "127.0.0.1", "u", "a wrong secret");
+    }
+    let opening = format!(
+        "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-1\0TargetName={TARGET}\0AuthMethod=CHAP\0"
+    );
+    let mut all: Vec<Raw> = (0..20).map(|_| Raw::connect(&rig.address).unwrap()).collect();
+    for raw in &mut all {
+        raw.send(&raw.login(opening.as_bytes()).put(1, &[0])).unwrap();
+    }
+    let mut refused = 0;
+    for raw in &mut all {
+        match raw.answer(Duration::from_millis(100)).unwrap() {
+            Answer::Silence => {}
+            Answer::Pdu(pdu) if pdu.header[36..38] == [3, 1] => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(refused, 12, "eight of twenty wait");
+    assert_eq!(send_targets_from("127.0.0.2", &rig), 1, "others are served meanwhile");
+    drop(all);
+    rig.ends_well();
+}
+
+/// How many targets a discovery session from this address is shown.
+fn send_targets_from(source: &str, rig: &Rig) -> usize {
+    let raw = connect_from(source, &rig.address);
+    let text = send_targets_over(raw, 9, None);
+    text.matches("TargetName=").count()
+}
+
+/// Goal: names are tried out no faster than secrets, and a login to a target open to all does not
+/// give new tries at one that is not.
+#[test]
+fn what_is_not_told_is_counted_too() {
+    let rig = Rig::with(|options| {
+        let unit = std::sync::Arc::clone(&options.targets[0].luns[0].unit);
+        let open = target("iqn.2026-11.org.lunarsan.test:open", unit);
+        options.targets.push(open);
+        options.targets[0].chap = vec![entry(None, "u", "the right secret")];
+        options.limits.login_failures_free = 1;
+        options.limits.login_backoff_seconds_max = 1;
+    });
+    let log_in = |name: &str| {
+        let began = Instant::now();
+        let status = Raw::log_in_as(&rig.address, name, ALICE).map(drop);
+        (status.is_ok(), began.elapsed() >= Duration::from_millis(500))
+    };
+    let (open, closed) = ("iqn.2026-11.org.lunarsan.test:open", "iqn.2026-11.org.example:none");
+    assert_eq!([closed; 4].map(log_in).map(|(_, waited)| waited), [false, false, false, true]);
+    assert_eq!([open; 2].map(log_in), [(true, true), (true, false)], "names: forgiven");
+    for _ in 0..3 {
+        assert_eq!(attempt(&rig, "127.0.0.1", "u", "a wrong secret").0, FAILED);
+    }
+    assert_eq!([open; 2].map(log_in), [(true, true), (true, true)], "a proof: not forgiven");
+    rig.ends_well();
+}
