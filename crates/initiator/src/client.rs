@@ -234,6 +234,7 @@ impl Client {
                     lun,
                     cdb,
                     attribute,
+                    priority: 0,
                     data_out,
                     data_in_bytes_max,
                     immediate: false,

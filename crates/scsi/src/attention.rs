@@ -96,6 +96,16 @@ impl AttentionQueue {
         self.waiting.pop_front()
     }
 
+    /// The next to be reported, which waits on.
+    pub fn peek(&self) -> Option<Attention> {
+        self.waiting.front().copied()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Clears one kind: REPORT LUNS does so with REPORTED LUNS DATA HAS CHANGED.
     pub fn clear(&mut self, attention: Attention) {
         self.waiting.retain(|waiting| *waiting != attention);

@@ -45,7 +45,7 @@ const SBC_3: u16 = 0x04c0;
 /// iSCSI; the session's protocol level is added, RFC 7144 §4.2.
 const ISCSI: u16 = 0x0960;
 /// The highest level that T10 left numbers for.
-const PROTOCOL_LEVEL_MAX: u8 = 31;
+const PROTOCOL_LEVEL_MAX: u16 = 31;
 
 const VERSION_SPC_4: u8 = 0x06;
 const REMOVABLE: u8 = 0x80;
@@ -78,13 +78,12 @@ pub struct Request {
 pub fn reply(
     options: &UnitOptions,
     context: &Context<'_>,
-    protocol_level: u8,
     request: Request,
 ) -> Result<Vec<u8>, Sense> {
     let mut data = if request.vital {
         vpd::page(options, context, request.page)?
     } else if request.page == 0 {
-        standard(options, context.ports.len(), protocol_level)
+        standard(options, context.ports.len(), context.protocol_level)
     } else {
         return Err(Sense::invalid_field_in_cdb(2, None));
     };
@@ -94,7 +93,7 @@ pub fn reply(
 
 /// Standard data of a unit of a target with so many ports; `protocol_level` is the session's
 /// iSCSIProtocolLevel.
-pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u8) -> Vec<u8> {
+pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u16) -> Vec<u8> {
     let removable = if options.removable { REMOVABLE } else { 0 };
     let product = padded(&options.product);
     let multiple_ports = if ports > 1 { MULTIP } else { 0 };
@@ -105,11 +104,11 @@ pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u8) -> Vec<
 }
 
 /// Standard data for a LUN that has no unit: INQUIRY is answered even there, SPC-4 §6.6.1.
-pub fn standard_of_no_unit(protocol_level: u8) -> Vec<u8> {
+pub fn standard_of_no_unit(protocol_level: u16) -> Vec<u8> {
     Standard { peripheral: NO_UNIT, ..common(protocol_level) }.encode().to_vec()
 }
 
-fn common(protocol_level: u8) -> Standard {
+fn common(protocol_level: u16) -> Standard {
     Standard {
         peripheral: 0,
         removable: 0,
@@ -125,7 +124,7 @@ fn common(protocol_level: u8) -> Standard {
         architecture: SAM_5,
         primary_commands: SPC_4,
         block_commands: SBC_3,
-        transport: ISCSI + u16::from(protocol_level.min(PROTOCOL_LEVEL_MAX)),
+        transport: ISCSI + protocol_level.min(PROTOCOL_LEVEL_MAX),
     }
 }
 
@@ -182,7 +181,7 @@ mod tests {
         for (vital, page) in [(false, 0), (true, 0x83)] {
             let ask = |allocation_bytes| {
                 let request = Request { vital, page, allocation_bytes };
-                reply(&options(), &Context::new(&[], &port()), 1, request).unwrap()
+                reply(&options(), &Context::new(&[], &port()), request).unwrap()
             };
             let whole = ask(u16::MAX);
             for length in 0..300 {
@@ -197,7 +196,7 @@ mod tests {
     fn pages_want_evpd() {
         for page in 1..=255 {
             let request = Request { vital: false, page, allocation_bytes: 255 };
-            let refused = reply(&options(), &Context::new(&[], &port()), 1, request);
+            let refused = reply(&options(), &Context::new(&[], &port()), request);
             assert_eq!(refused, Err(Sense::invalid_field_in_cdb(2, None)));
         }
     }

@@ -13,6 +13,7 @@ pub mod commands;
 pub mod inquiry;
 pub mod log;
 pub mod mode;
+mod nexus_loss;
 pub mod plan;
 pub mod ports;
 pub mod reservations;

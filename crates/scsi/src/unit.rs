@@ -8,6 +8,7 @@ pub use crate::state::StateError;
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Command, Found, Medium, Request};
 use crate::mode::{ModePages, SelectRequest};
+use crate::nexus_loss::LostNexuses;
 use crate::plan::buffers::{self, NexusBuffers};
 use crate::plan::medium::MediumState;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
@@ -108,7 +109,7 @@ pub struct Context<'a> {
     pub port: &'a TargetPort,
     /// All ports of the target, that one included, ordered by their relative identifiers.
     pub ports: &'a [TargetPort],
-    /// iSCSIProtocolLevel of the session, RFC 7144 §7.1.1: 1, or 2.
+    /// iSCSIProtocolLevel of the session, RFC 7144 §7.1.1: 0, 1 or 2.
     pub protocol_level: u16,
     /// The time of day, in milliseconds since 1970-01-01 00:00 UTC.
     pub now_milliseconds: u64,
@@ -129,10 +130,11 @@ pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 #[derive(Debug)]
 pub struct BlockUnit {
     options: UnitOptions,
-    nexuses: BTreeMap<NexusId, Nexus>,
+    pub(crate) nexuses: BTreeMap<NexusId, Nexus>,
+    pub(crate) lost: LostNexuses,
     medium: MediumState,
     modes: ModePages,
-    reservations: Reservations,
+    pub(crate) reservations: Reservations,
     port_groups: PortGroups,
     keeps_state: bool,
     /// The name of the initiator that asked for the reset that ended its own session, and has not
@@ -148,11 +150,13 @@ pub struct Checkpoint {
 
 /// What the unit knows of one nexus.
 #[derive(Debug)]
-struct Nexus {
-    ports: ItNexus,
-    attentions: AttentionQueue,
+pub(crate) struct Nexus {
+    pub(crate) ports: ItNexus,
+    pub(crate) attentions: AttentionQueue,
     /// PREVENT of this nexus forbids ejection.
-    prevents_removal: bool,
+    pub(crate) prevents_removal: bool,
+    /// By I_T NEXUS RESET: its initiator is told when it comes back.
+    pub(crate) is_lost: bool,
     buffers: NexusBuffers,
 }
 
@@ -162,6 +166,7 @@ impl BlockUnit {
         Self {
             options,
             nexuses: BTreeMap::new(),
+            lost: LostNexuses::default(),
             medium: MediumState::Ready,
             modes: ModePages::default(),
             reservations: Reservations::new(false),
@@ -221,25 +226,28 @@ impl BlockUnit {
         state::encode(&[(SectionKind::RESERVATIONS, self.reservations.encode())])
     }
 
-    /// An initiator has logged in; it is told of the power-on first, unless it
+    /// An initiator has logged in; it is told of the power-on first, or, after an I_T NEXUS RESET,
+    /// of the loss of its nexus and what came since, unless it
     /// [is expected back](Self::expect_return).
     pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
         let ports = ItNexus::new(&initiator, &port);
         self.reservations.nexus_attached(&ports);
-        let mut attentions = AttentionQueue::new();
-        if self.returning.take_if(|returning| *returning == ports.initiator().name).is_none() {
-            attentions.establish(Attention::POWER_ON_RESET);
+        let mut attentions = self.lost.find_again(&ports);
+        if self.returning.take_if(|returning| *returning == ports.initiator().name).is_some() {
+            attentions = AttentionQueue::new();
         }
-        self.nexuses.insert(
-            nexus,
-            Nexus { ports, attentions, prevents_removal: false, buffers: NexusBuffers::default() },
-        );
+        let (prevents_removal, is_lost) = (false, false);
+        let buffers = NexusBuffers::default();
+        self.nexuses.insert(nexus, Nexus { ports, attentions, prevents_removal, is_lost, buffers });
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
     pub fn detach(&mut self, nexus: NexusId) {
         if let Some(lost) = self.nexuses.remove(&nexus) {
             self.reservations.nexus_lost(&lost.ports);
+            if lost.is_lost {
+                self.lost.remember(lost.ports, lost.attentions);
+            }
         }
     }
 
@@ -334,6 +342,7 @@ impl BlockUnit {
                 nexus.attentions.establish(Attention(attention_code));
             }
         }
+        self.lost.establish(Attention(attention_code), None);
     }
 
     /// Establishes a unit attention (`0xAAQQ`) for one nexus.
@@ -430,6 +439,7 @@ impl BlockUnit {
         for nexus in self.nexuses.values_mut().filter(|nexus| nexus.ports == *ports) {
             nexus.attentions.establish(attention);
         }
+        self.lost.establish(attention, Some(ports));
     }
 
     /// Which of these are there now.
@@ -499,7 +509,7 @@ pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<P
         Some(0x03) if is_well_known => inform::sense_data(&Sense::NO_ADDITIONAL_SENSE, cdb),
         Some(0x03) => inform::sense_data(&refusal, cdb),
         Some(0x12) => {
-            let mut reply = inform::inquiry_of_no_unit(cdb)?;
+            let mut reply = inform::inquiry_of_no_unit(context, cdb)?;
             if let Some(byte) = reply.first_mut()
                 && is_well_known
             {

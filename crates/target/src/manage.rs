@@ -5,6 +5,7 @@ use crate::server::Shared;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
 use iscsi::pdu::{ManagementFunction, ManagementResponse};
+use iscsi::session::target::Input;
 use scsi::plan::NexusId;
 use std::sync::Arc;
 use wire::Lun;
@@ -21,10 +22,17 @@ pub(crate) fn spawn(
     lun: Lun,
 ) {
     tokio::task::spawn_local(async move {
-        let response = run(&shared, &session, function, lun).await;
-        session.managed(&shared, id, response);
-        if function == ManagementFunction::TARGET_COLD_RESET {
+        let (response, information) = match function {
+            ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
+            _ => (run(&shared, &session, function, lun).await, [0; 3]),
+        };
+        let cold = function == ManagementFunction::TARGET_COLD_RESET;
+        if cold {
+            // Before its session ends, which it does once it has its answer.
             session.units().for_each(|unit| unit.scsi().expect_return(session.nexus));
+        }
+        session.managed(&shared, Input::Managed { id, response, information });
+        if cold {
             end_all(&shared, &session);
         }
     });
@@ -42,6 +50,11 @@ async fn run(
                 reset(shared, session, unit).await;
             }
         }
+        ManagementFunction::I_T_NEXUS_RESET => {
+            for unit in session.units() {
+                unit.scsi().nexus_loss(session.nexus);
+            }
+        }
         _ => {
             let Some(unit) = session.unit(lun) else {
                 return ManagementResponse::LUN_DOES_NOT_EXIST;
@@ -49,6 +62,8 @@ async fn run(
             match function {
                 // This session's own tasks are quiet already; nothing else is meant.
                 ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_ACA => {}
+                // The unit is there; what runs on it the session knows.
+                ManagementFunction::QUERY_TASK | ManagementFunction::QUERY_TASK_SET => {}
                 ManagementFunction::CLEAR_TASK_SET => clear(shared, session, unit).await,
                 ManagementFunction::LOGICAL_UNIT_RESET => reset(shared, session, unit).await,
                 _ => return ManagementResponse::FUNCTION_NOT_SUPPORTED,
@@ -56,6 +71,17 @@ async fn run(
         }
     }
     ManagementResponse::FUNCTION_COMPLETE
+}
+
+/// RFC 7144 §6.4.2: FUNCTION SUCCEEDED if something waits to be told, which waits on.
+fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
+    let Some(unit) = session.unit(lun) else {
+        return (ManagementResponse::LUN_DOES_NOT_EXIST, [0; 3]);
+    };
+    match unit.scsi().pending_event(session.nexus) {
+        Some(information) => (ManagementResponse::FUNCTION_SUCCEEDED, information),
+        None => (ManagementResponse::FUNCTION_COMPLETE, [0; 3]),
+    }
 }
 
 /// Aborts everybody else's tasks; those who lost some are told.
@@ -111,11 +137,12 @@ fn others(
     all.into_iter().filter(move |other| !Arc::ptr_eq(other, by) && !other.luns_of(unit).is_empty())
 }
 
-/// TARGET COLD RESET ends every session of the target, RFC 7143 §11.5.1.
+/// TARGET COLD RESET ends every session of the target, RFC 7143 §11.5.1. The one that asked ends by
+/// itself once it has its answer.
 fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
     let sessions = shared.sessions().all();
     for session in sessions {
-        if session.key.target_name == by.key.target_name {
+        if session.key.target_name == by.key.target_name && !Arc::ptr_eq(&session, by) {
             session.end(shared);
         }
     }

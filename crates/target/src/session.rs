@@ -73,6 +73,7 @@ pub(crate) struct Session {
     pub(crate) nexus: NexusId,
     pub(crate) luns: BTreeMap<u16, Arc<LogicalUnit>>,
     pub(crate) max_connections: u16,
+    protocol_level: u16,
     lun_list: Vec<Lun>,
     port: TargetPort,
     ports: Vec<TargetPort>,
@@ -105,6 +106,7 @@ impl Session {
             nexus: parts.nexus,
             luns: parts.luns,
             max_connections: parts.max_connections,
+            protocol_level: parts.machine.parameters().protocol_level.into(),
             port: parts.port,
             ports: parts.ports,
             machine: Mutex::new(parts.machine),
@@ -147,6 +149,7 @@ impl Session {
     pub(crate) fn context(&self) -> Context<'_> {
         Context {
             ports: &self.ports,
+            protocol_level: self.protocol_level,
             now_milliseconds: milliseconds_since_1970(),
             ..Context::new(&self.lun_list, &self.port)
         }
@@ -233,14 +236,9 @@ impl Session {
         receiver.await.unwrap_or(0)
     }
 
-    /// Task management is through.
-    pub(crate) fn managed(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        id: u64,
-        response: iscsi::pdu::ManagementResponse,
-    ) {
-        self.step(shared, Input::Managed { id, response }, None);
+    /// Task management is through: `done` is [`Input::Managed`].
+    pub(crate) fn managed(self: &Arc<Self>, shared: &Arc<Shared>, done: Input) {
+        self.step(shared, done, None);
     }
 
     fn machine(&self) -> MutexGuard<'_, TargetSession> {

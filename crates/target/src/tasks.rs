@@ -30,6 +30,10 @@ const TASK_SET: LbaRange = LbaRange { lba: 0, count: 1 };
 /// transfers.
 const TRANSFER_SLACK: usize = 2 << 20;
 
+/// STATUS QUALIFIER of what may be tried again: this nexus should wait so many tenths of a second.
+/// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
+const RETRY_TENTHS: u16 = 1;
+
 /// A task that ended.
 pub(crate) struct Finished {
     pub(crate) task: TaskId,
@@ -188,8 +192,7 @@ impl Tasks {
         self.reserve(task.id, task.expected_bytes);
         if matches!(self.buffers.get(&task.id), Some(Collected::Refused)) {
             drop(self.take_buffer(task.id));
-            let outcome = Outcome { status: Status::TASK_SET_FULL.0, ..Outcome::default() };
-            return Some(Input::Done { task: task.id, outcome });
+            return Some(Input::Done { task: task.id, outcome: later(Status::TASK_SET_FULL) });
         }
         self.waiting.insert(task.id, planned);
         Some(Input::Wants { task: task.id, data_out_bytes: collect_bytes as u32 })
@@ -318,7 +321,7 @@ impl Tasks {
             Refusal::ReservationConflict => {
                 Outcome { status: Status::RESERVATION_CONFLICT.0, ..Outcome::default() }
             }
-            Refusal::Busy => Outcome { status: Status::BUSY.0, ..Outcome::default() },
+            Refusal::Busy => later(Status::BUSY),
         };
         Input::Done { task, outcome }
     }
@@ -412,13 +415,18 @@ fn outcome(ran: Ran) -> Outcome {
     match ran.ending {
         Ending::Good(data_in) => Outcome { data_in, ..status(Status::GOOD) },
         Ending::Conflict => status(Status::RESERVATION_CONFLICT),
-        Ending::Busy => status(Status::BUSY),
+        Ending::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
         Ending::Aborted => Outcome::default(), // nobody is told
         Ending::Check(sense) => Outcome {
             data_out_bytes: ran.wants_bytes,
             ..check_condition(ran.unit.as_ref(), &sense)
         },
     }
+}
+
+/// BUSY or TASK SET FULL, with the time after which there may be room.
+fn later(status: Status) -> Outcome {
+    Outcome { status: status.0, status_qualifier: RETRY_TENTHS, ..Outcome::default() }
 }
 
 fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {

@@ -33,7 +33,7 @@ wire::wire_struct! {
     pub struct ScsiCommand [48] {
         0 => first: FirstByte,
         1 => flags: CommandFlags,
-        /// Command priority in the low four bits, RFC 7144 §5.1.1; zero below protocol level 2.
+        /// Command priority in the high four bits, RFC 7144 §5.1; zero below protocol level 2.
         2 => priority: u8,
         4 => total_ahs_words: u8,
         5 => data_segment_length: U24,

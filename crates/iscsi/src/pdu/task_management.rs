@@ -6,10 +6,37 @@ use alloc::string::String;
 use wire::{Lun, SerialNumber, U24};
 
 wire::wire_enum! {
-    /// What to do. RFC 7143 §11.5.1; on the wire bit 7 of the byte is set as well.
+    /// What to do. RFC 7143 §11.5.1, RFC 7144 §6.3; on the wire bit 7 of the byte is set as well.
     pub struct ManagementFunction(u8) {
         ABORT_TASK = 1, ABORT_TASK_SET = 2, CLEAR_ACA = 3, CLEAR_TASK_SET = 4,
         LOGICAL_UNIT_RESET = 5, TARGET_WARM_RESET = 6, TARGET_COLD_RESET = 7, TASK_REASSIGN = 8,
+        QUERY_TASK = 9, QUERY_TASK_SET = 10, I_T_NEXUS_RESET = 11, QUERY_ASYNCHRONOUS_EVENT = 12,
+    }
+}
+
+impl ManagementFunction {
+    /// Its line of the table, if the number has one.
+    pub fn info(self) -> Option<&'static FunctionInfo> {
+        MANAGEMENT_FUNCTIONS.iter().find(|info| info.function == self)
+    }
+
+    /// It may end several tasks: the semantics of RFC 7143 §4.2.3.3 or §4.2.3.4 apply.
+    pub const fn is_multi_task(self) -> bool {
+        matches!(
+            self,
+            Self::ABORT_TASK_SET
+                | Self::CLEAR_TASK_SET
+                | Self::LOGICAL_UNIT_RESET
+                | Self::TARGET_WARM_RESET
+                | Self::TARGET_COLD_RESET
+                | Self::I_T_NEXUS_RESET
+        )
+    }
+
+    /// It ends the tasks of all units that the session sees; its LUN field is reserved.
+    /// RFC 7143 §11.5.3, RFC 7144 §6.3.1.
+    pub const fn is_of_all_units(self) -> bool {
+        matches!(self, Self::TARGET_WARM_RESET | Self::TARGET_COLD_RESET | Self::I_T_NEXUS_RESET)
     }
 }
 
@@ -59,6 +86,14 @@ functions! {
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     TASK_REASSIGN "TASK REASSIGN" 1 ("one task")
         REASSIGNMENT_NOT_SUPPORTED "RFC 7143 §11.5.1";
+    QUERY_TASK "QUERY TASK" 2 ("one task")
+        FUNCTION_SUCCEEDED "RFC 7144 §6.3";
+    QUERY_TASK_SET "QUERY TASK SET" 2 ("the session's tasks on a unit")
+        FUNCTION_SUCCEEDED "RFC 7144 §6.3";
+    I_T_NEXUS_RESET "I_T NEXUS RESET" 2 ("the session, which ends")
+        FUNCTION_COMPLETE "RFC 7144 §6.3";
+    QUERY_ASYNCHRONOUS_EVENT "QUERY ASYNCHRONOUS EVENT" 2 ("the session's attentions of a unit")
+        FUNCTION_SUCCEEDED "RFC 7144 §6.3";
 }
 
 /// [`MANAGEMENT_FUNCTIONS`] in Markdown: code, name, protocol level, scope, answer, source.
@@ -100,11 +135,11 @@ impl TaskManagementRequest {
 }
 
 wire::wire_enum! {
-    /// How it ended. RFC 7143 §11.6.1.
+    /// How it ended. RFC 7143 §11.6.1, RFC 7144 §6.4.2.
     pub struct ManagementResponse(u8) {
         FUNCTION_COMPLETE = 0, TASK_DOES_NOT_EXIST = 1, LUN_DOES_NOT_EXIST = 2,
         TASK_STILL_ALLEGIANT = 3, REASSIGNMENT_NOT_SUPPORTED = 4, FUNCTION_NOT_SUPPORTED = 5,
-        AUTHORIZATION_FAILED = 6, FUNCTION_REJECTED = 255,
+        AUTHORIZATION_FAILED = 6, FUNCTION_SUCCEEDED = 7, FUNCTION_REJECTED = 255,
     }
 }
 
@@ -116,6 +151,8 @@ wire::wire_struct! {
         2 => response: ManagementResponse,
         4 => total_ahs_words: u8,
         5 => data_segment_length: U24,
+        /// Additional Response Information, RFC 7144 §6.4.1; zero below protocol level 2.
+        8 => information: [u8; 3],
         16 => initiator_task_tag: u32,
         24 => stat_sn: SerialNumber,
         28 => exp_cmd_sn: SerialNumber,
@@ -133,10 +170,8 @@ mod tests {
         let text = management_markdown();
         for (at, info) in MANAGEMENT_FUNCTIONS.iter().enumerate() {
             assert_eq!(usize::from(info.function.0), at + 1);
-            assert_eq!(
-                info.function.name().map(|name| name.replace('_', " ")).as_deref(),
-                Some(info.name)
-            );
+            let name = info.function.name().map(|name| name.replace('_', " "));
+            assert_eq!(name, Some(info.name.replace('_', " ")));
             let row = format!("| {} | {} | {} |", at + 1, info.name, info.level);
             assert!(text.contains(&row), "{text}");
         }

@@ -26,8 +26,8 @@ pub(super) struct Host {
 pub enum Answer {
     /// Of a command, with the data-in buffer.
     Completed(Result<CommandResult, Failure>, Vec<u8>),
-    /// Of a task management function.
-    Managed(Result<ManagementResponse, Failure>),
+    /// Of a task management function, with its Additional Response Information.
+    Managed(Result<ManagementResponse, Failure>, [u8; 3]),
     /// Of a ping.
     Pong(Result<(), Failure>),
     /// Of SendTargets.
@@ -123,7 +123,9 @@ impl InitiatorEnd {
                     let buffer = self.buffers.remove(&id).expect("one end for each command");
                     self.answers.push((id, Answer::Completed(result, buffer)));
                 }
-                Output::Managed { id, result } => self.answers.push((id, Answer::Managed(result))),
+                Output::Managed { id, result, information } => {
+                    self.answers.push((id, Answer::Managed(result, information)));
+                }
                 Output::Pong { id, result } => self.answers.push((id, Answer::Pong(result))),
                 Output::Targets { id, result } => self.answers.push((id, Answer::Targets(result))),
                 Output::Text { id, result } => self.answers.push((id, Answer::Text(result))),

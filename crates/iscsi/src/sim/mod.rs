@@ -20,6 +20,7 @@ pub use host::Answer;
 pub use log::Log;
 pub use pair::{Options, Pair};
 pub use rng::Rng;
+pub use server::EVENT;
 
 /// The one target there is.
 pub const TARGET_NAME: &str = "iqn.2026-01.example:target";

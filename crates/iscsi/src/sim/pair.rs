@@ -266,6 +266,7 @@ impl Pair {
             lun: Lun::new(1),
             cdb: Bytes::copy_from_slice(cdb),
             attribute: TaskAttribute::SIMPLE,
+            priority: 0,
             data_out: Bytes::copy_from_slice(data_out),
             data_in_bytes_max: data_in,
             immediate: false,
@@ -482,6 +483,7 @@ impl Pair {
         assert!(self.hosts.iter().all(|host| host.session.is_idle()), "{:?}", self.hosts);
         let executor = &self.server.executor;
         assert!(executor.is_idle() && self.server.functions.is_empty(), "{executor:?}");
+        assert!(self.server.others.is_empty(), "{:?}", self.server.others);
         let open = |link: &Link| link.target.closed.is_none();
         for served in self.server.sessions.values() {
             assert_eq!(served.session.tasks(), 0, "{:?}", served.session);
@@ -577,7 +579,7 @@ impl Pair {
     }
 
     fn route_server(&mut self) {
-        for (link, message) in self.server.poll_sessions() {
+        for (link, message) in self.server.poll_sessions(self.now) {
             if self.options.one_core {
                 self.tell_target(link, Serve::Session(message));
             } else {

@@ -31,7 +31,13 @@ pub(super) struct Server {
     pub(super) executor: Executor,
     /// Task management functions that wait to be carried out: session, id.
     pub(super) functions: Vec<(u16, u64, ManagementFunction, Lun)>,
+    /// Aborts in other sessions, by their own number: for which session's function.
+    pub(super) others: BTreeMap<u64, (u16, u64)>,
+    last_other: u64,
 }
+
+/// What the executor of the simulator says of any unit attention.
+pub const EVENT: [u8; 3] = [0x16, 0x2a, 0x09];
 
 /// One session of the target.
 #[derive(Debug)]
@@ -58,6 +64,8 @@ impl Server {
             next_tsih: 1,
             executor: Executor::default(),
             functions: Vec::new(),
+            others: BTreeMap::new(),
+            last_other: 0,
         }
     }
 
@@ -101,24 +109,61 @@ impl Server {
 
     /// Carries out a task management function on the sessions; the disks need nothing done.
     pub(super) fn manage(&mut self, now: Time, at: usize) {
-        let (tsih, id, _, lun) = self.functions.swap_remove(at);
+        let (tsih, id, function, lun) = self.functions.swap_remove(at);
         let exists = match lun.form() {
+            _ if function.is_of_all_units() => true,
             wire::LunForm::Unit(number) => self.executor.has_disk(number),
             _ => false,
         };
-        let response = match exists {
-            true => ManagementResponse::FUNCTION_COMPLETE,
-            false => ManagementResponse::LUN_DOES_NOT_EXIST,
+        let mut information = [0; 3];
+        let response = match function {
+            _ if !exists => ManagementResponse::LUN_DOES_NOT_EXIST,
+            ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => {
+                information = EVENT;
+                ManagementResponse::FUNCTION_SUCCEEDED
+            }
+            _ => ManagementResponse::FUNCTION_COMPLETE,
         };
+        let own = [ManagementFunction::ABORT_TASK_SET, ManagementFunction::I_T_NEXUS_RESET];
+        if exists && function.is_multi_task() && !own.contains(&function) {
+            let lun = (!function.is_of_all_units()).then_some(lun);
+            for (_, served) in self.sessions.iter_mut().filter(|(other, _)| **other != tsih) {
+                self.last_other += 1;
+                self.others.insert(self.last_other, (tsih, id));
+                let aborted = ToMachine::AbortedByOther { id: self.last_other, lun };
+                served.session.handle(now, aborted);
+            }
+        }
+        if self.others.values().all(|function| *function != (tsih, id)) {
+            self.managed(now, tsih, id, response, information);
+        }
+    }
+
+    fn managed(
+        &mut self,
+        now: Time,
+        tsih: u16,
+        id: u64,
+        response: ManagementResponse,
+        information: [u8; 3],
+    ) {
         if let Some(served) = self.sessions.get_mut(&tsih) {
-            served.session.handle(now, ToMachine::Managed { id, response });
+            served.session.handle(now, ToMachine::Managed { id, response, information });
+        }
+    }
+
+    /// Tasks of one session are quiet that another session's function hit.
+    fn others_aborted(&mut self, now: Time, other: u64) {
+        let Some((tsih, id)) = self.others.remove(&other) else { return };
+        if self.others.values().all(|function| *function != (tsih, id)) {
+            self.managed(now, tsih, id, ManagementResponse::FUNCTION_COMPLETE, [0; 3]);
         }
     }
 
     /// What the sessions say, for the connections to take.
-    pub(super) fn poll_sessions(&mut self) -> Vec<(usize, ToConnection)> {
+    pub(super) fn poll_sessions(&mut self, now: Time) -> Vec<(usize, ToConnection)> {
         let mut messages = Vec::new();
-        let mut ended = Vec::new();
+        let (mut ended, mut aborted) = (Vec::new(), Vec::new());
         for (tsih, served) in &mut self.sessions {
             while let Some(output) = served.session.poll() {
                 match output {
@@ -130,7 +175,7 @@ impl Server {
                     FromMachine::Manage { id, function, lun } => {
                         self.functions.push((*tsih, id, function, lun));
                     }
-                    FromMachine::OthersAborted { .. } => {}
+                    FromMachine::OthersAborted { id, .. } => aborted.push(id),
                     FromMachine::Ended => ended.push(*tsih),
                 }
             }
@@ -140,6 +185,13 @@ impl Server {
             assert_eq!(served.session.tasks(), 0, "an ended session has no tasks");
             self.functions.retain(|function| function.0 != tsih);
         }
+        if aborted.is_empty() {
+            return messages;
+        }
+        for id in aborted {
+            self.others_aborted(now, id);
+        }
+        messages.extend(self.poll_sessions(now));
         messages
     }
 }

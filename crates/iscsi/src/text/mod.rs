@@ -103,8 +103,12 @@ impl Offer {
             data_pdu_in_order: true,
             data_sequence_in_order: true,
             error_recovery_level: 0,
-            task_reporting: vec![TaskReporting::ResponseFence, TaskReporting::Rfc3720],
-            protocol_level: 1,
+            task_reporting: vec![
+                TaskReporting::FastAbort,
+                TaskReporting::ResponseFence,
+                TaskReporting::Rfc3720,
+            ],
+            protocol_level: 2,
         }
     }
 

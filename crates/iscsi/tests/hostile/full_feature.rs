@@ -267,7 +267,7 @@ impl World {
         }
         for id in managed {
             let response = iscsi::pdu::ManagementResponse::FUNCTION_COMPLETE;
-            self.at_session(session::Input::Managed { id, response });
+            self.at_session(session::Input::Managed { id, response, information: [0; 3] });
         }
     }
 

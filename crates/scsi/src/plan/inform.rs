@@ -13,9 +13,6 @@ use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
 use wire::Lun;
 
-/// iSCSIProtocolLevel of RFC 7143, the one level there is here.
-const PROTOCOL_LEVEL: u8 = 1;
-
 /// Cuts data-in to the allocation length.
 pub(crate) fn cut(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
     reply.truncate(usize::try_from(allocation_bytes).unwrap_or(usize::MAX));
@@ -55,7 +52,7 @@ pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
 pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const NOT_CONNECTED: u8 = 0x20;
     let asked = inquiry_request(request.cdb);
-    let mut reply = inquiry::reply(unit.options(), request.context, PROTOCOL_LEVEL, asked)?;
+    let mut reply = inquiry::reply(unit.options(), request.context, asked)?;
     let state = unit.port_groups().state(request.context.port.portal_group_tag);
     if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
         *peripheral |= NOT_CONNECTED;
@@ -64,12 +61,12 @@ pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
 }
 
 /// INQUIRY where there is no unit: the standard data say so, there are no pages.
-pub(crate) fn inquiry_of_no_unit(cdb: &[u8]) -> Result<Vec<u8>, Sense> {
+pub(crate) fn inquiry_of_no_unit(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
     let asked = inquiry_request(cdb);
     if asked.vital || asked.page != 0 {
         return Err(Sense::invalid_field_in_cdb(2, None));
     }
-    let reply = inquiry::standard_of_no_unit(PROTOCOL_LEVEL);
+    let reply = inquiry::standard_of_no_unit(context.protocol_level);
     Ok(cut(reply, asked.allocation_bytes.into()))
 }
 

@@ -116,24 +116,35 @@ fn timeouts_of(command: &Command) -> CommandTimeouts {
     }
 }
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. SPC-4 §6.36: those of RFC 7143 §11.5.1.
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. SPC-4 §6.36: those of RFC 7143 §11.5.1, and in a
+/// session of protocol level 2 those of RFC 7144 §6.3.
 pub(crate) fn task_management(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const REPD: u8 = 0x80;
     const ABORT_TASK: u8 = 0x80;
     const ABORT_TASK_SET: u8 = 0x40;
     const CLEAR_TASK_SET: u8 = 0x10;
     const LOGICAL_UNIT_RESET: u8 = 0x08;
+    const QUERY_TASK: u8 = 0x04;
     const TARGET_RESET: u8 = 0x02;
+    // Byte 1.
+    const QUERY_ASYNCHRONOUS_EVENT: u8 = 0x04;
+    const QUERY_TASK_SET: u8 = 0x02;
+    const I_T_NEXUS_RESET: u8 = 0x01;
     const ALLOCATION_BYTES_MIN: u32 = 4;
     let raw = ReportSupportedTaskManagement::decode(&first(request.cdb));
     if raw.allocation_bytes < ALLOCATION_BYTES_MIN {
         return Err(Sense::invalid_field_in_cdb(6, None).into());
     }
-    let functions =
-        ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET | TARGET_RESET;
+    let mut functions =
+        [ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET | TARGET_RESET, 0];
+    if request.context.protocol_level >= 2 {
+        functions[0] |= QUERY_TASK;
+        functions[1] = QUERY_ASYNCHRONOUS_EVENT | QUERY_TASK_SET | I_T_NEXUS_RESET;
+    }
     // Extended data: its additional length, and timeouts that are not given.
     let extended = raw.options & REPD != 0;
-    let mut reply = alloc::vec![functions, 0, 0, if extended { 0x0c } else { 0 }];
+    let [first, second] = functions;
+    let mut reply = alloc::vec![first, second, 0, if extended { 0x0c } else { 0 }];
     if extended {
         reply.extend_from_slice(&[0; 12]);
     }

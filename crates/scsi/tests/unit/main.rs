@@ -8,6 +8,7 @@ mod buffers;
 mod diagnose;
 mod dispatch;
 mod medium;
+mod nexus;
 mod ports;
 mod properties;
 mod provisioning;

@@ -34,6 +34,8 @@ pub struct Bench {
     pub unit: BlockUnit,
     pub luns: Vec<Lun>,
     port: TargetPort,
+    /// iSCSIProtocolLevel of all sessions.
+    pub protocol_level: u16,
 }
 
 impl Bench {
@@ -50,7 +52,7 @@ impl Bench {
     /// Nobody is attached.
     pub fn fresh(options: UnitOptions) -> Self {
         let luns = vec![Lun::new(0), Lun::new(1), Lun::new(300)];
-        Self { unit: BlockUnit::new(options), luns, port: port() }
+        Self { unit: BlockUnit::new(options), luns, port: port(), protocol_level: 1 }
     }
 
     pub fn thin() -> Self {
@@ -74,7 +76,8 @@ impl Bench {
     }
 
     pub fn run(&mut self, nexus: NexusId, cdb: &[u8]) -> Result<Plan, Refusal> {
-        let context = Context::new(&self.luns, &self.port);
+        let context =
+            Context { protocol_level: self.protocol_level, ..Context::new(&self.luns, &self.port) };
         self.unit.plan(nexus, &context, cdb)
     }
 

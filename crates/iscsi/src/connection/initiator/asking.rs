@@ -36,21 +36,26 @@ impl InitiatorConnection {
 
     pub(super) fn on_manage(&mut self, management: Management) {
         let Management { id, function, referenced, .. } = management;
-        let refused = |why| Output::Managed { id, result: Err(Failure::Refused(why)) };
         if let Err(failure) = self.allowed() {
-            return self.outputs.push_back(Output::Managed { id, result: Err(failure) });
+            return self.tell_managed(id, Err(failure));
         }
         if function == ManagementFunction::TASK_REASSIGN {
-            return self.outputs.push_back(refused("it needs ErrorRecoveryLevel 2"));
+            let why = Failure::Refused("it needs ErrorRecoveryLevel 2");
+            return self.tell_managed(id, Err(why));
         }
-        if meets_several(function) {
+        let level = function.info().map_or(1, |info| info.level);
+        if level > self.session.protocol_level {
+            let why = Failure::Refused("it needs iSCSIProtocolLevel 2");
+            return self.tell_managed(id, Err(why));
+        }
+        if function.is_multi_task() {
             self.outputs.push_back(Output::ToSession(ToSession::Hold));
         }
-        if function != ManagementFunction::ABORT_TASK {
+        if !means_one_task(function) {
             return self.ask(Asked::Management(management));
         }
         let Some(referenced) = referenced else {
-            return self.outputs.push_back(refused("ABORT TASK without a task"));
+            return self.tell_managed(id, Err(Failure::Refused("it has to name a task")));
         };
         if self.tasks.values().any(|task| task.id == referenced) {
             return self.ask(Asked::Management(management));
@@ -58,14 +63,14 @@ impl InitiatorConnection {
         for (ticket, asked) in &mut self.asked {
             if let Asked::Command { command, aborts } = asked
                 && command.id == referenced
+                && function == ManagementFunction::ABORT_TASK
             {
                 aborts.push(management);
                 let withdraw = ToSession::Withdraw { ticket: *ticket };
                 return self.outputs.push_back(Output::ToSession(withdraw));
             }
         }
-        let result = Ok(ManagementResponse::TASK_DOES_NOT_EXIST);
-        self.outputs.push_back(Output::Managed { id, result });
+        self.tell_managed(id, Ok(without_task(function)));
     }
 
     pub(super) fn on_ask_text(&mut self, purpose: TextPurpose, text: Bytes) {
@@ -154,10 +159,28 @@ impl InitiatorConnection {
         function: ManagementFunction,
         result: Result<ManagementResponse, Failure>,
     ) {
-        self.outputs.push_back(Output::Managed { id, result });
-        if meets_several(function) {
+        self.managed_with(id, function, result, [0; 3]);
+    }
+
+    pub(super) fn managed_with(
+        &mut self,
+        id: TaskId,
+        function: ManagementFunction,
+        result: Result<ManagementResponse, Failure>,
+        information: [u8; 3],
+    ) {
+        // Those that it did not end go on.
+        for task in self.tasks.values_mut().filter(|task| task.paused_by == Some(id)) {
+            task.paused_by = None;
+        }
+        self.outputs.push_back(Output::Managed { id, result, information });
+        if function.is_multi_task() {
             self.outputs.push_back(Output::ToSession(ToSession::Release));
         }
+    }
+
+    pub(super) fn tell_managed(&mut self, id: TaskId, result: Result<ManagementResponse, Failure>) {
+        self.outputs.push_back(Output::Managed { id, result, information: [0; 3] });
     }
 
     pub(super) fn ask_if(&mut self, allowed: Result<(), Failure>, asked: Asked) {
@@ -186,7 +209,15 @@ impl InitiatorConnection {
     }
 }
 
-/// The function ends several tasks.
-fn meets_several(function: ManagementFunction) -> bool {
-    ![ManagementFunction::ABORT_TASK, ManagementFunction::CLEAR_ACA].contains(&function)
+pub(super) fn means_one_task(function: ManagementFunction) -> bool {
+    [ManagementFunction::ABORT_TASK, ManagementFunction::QUERY_TASK].contains(&function)
+}
+
+/// What a function on one task comes to if the target knows nothing of that task: RFC 7143
+/// §11.6.1, RFC 7144 §6.4.2.
+pub(super) fn without_task(function: ManagementFunction) -> ManagementResponse {
+    match function {
+        ManagementFunction::QUERY_TASK => ManagementResponse::FUNCTION_COMPLETE,
+        _ => ManagementResponse::TASK_DOES_NOT_EXIST,
+    }
 }

@@ -30,8 +30,7 @@ impl InitiatorConnection {
                 let id = command.id;
                 self.outputs.push_back(Output::Completed { id, result: Err(failure) });
                 for abort in aborts {
-                    let result = Err(failure);
-                    self.outputs.push_back(Output::Managed { id: abort.id, result });
+                    self.tell_managed(abort.id, Err(failure));
                 }
             }
             Asked::Management(Management { id, function, .. }) => {

@@ -86,6 +86,9 @@ pub struct Command {
     pub cdb: Bytes,
     /// SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
+    /// Command priority, 0 to 15: 0 says nothing, else 1 is the highest. Not sent below
+    /// iSCSIProtocolLevel 2. RFC 7144 §5.1.1.
+    pub priority: u8,
     /// Data for the target; its length is the ExpectedDataTransferLength. Sent as slices.
     pub data_out: Bytes,
     /// How much data is expected from the target: the length of the buffer that the driver holds
@@ -100,11 +103,12 @@ pub struct Command {
 pub struct Management {
     /// The caller's name for it, from the same set as those of commands.
     pub id: TaskId,
-    /// Which. TASK REASSIGN is refused: it needs ErrorRecoveryLevel 2.
+    /// Which. TASK REASSIGN is refused: it needs ErrorRecoveryLevel 2; so are those of RFC 7144
+    /// below iSCSIProtocolLevel 2. After I_T NEXUS RESET the target ends the session.
     pub function: ManagementFunction,
-    /// On which unit; zero for target resets.
+    /// On which unit; zero for those that mean all units.
     pub lun: Lun,
-    /// The task meant by ABORT TASK; it was executed on this connection.
+    /// The task meant by ABORT TASK or QUERY TASK; it was executed on this connection.
     pub referenced: Option<TaskId>,
 }
 
@@ -208,6 +212,8 @@ pub enum Output {
         id: TaskId,
         /// What the target answered, or why there is no answer.
         result: Result<ManagementResponse, Failure>,
+        /// Additional Response Information, RFC 7144 §6.4; zero where there is none.
+        information: [u8; 3],
     },
     /// The answer to a ping: the data came back as it was sent, up to what we can receive.
     Pong {
@@ -251,6 +257,8 @@ pub struct CommandResult {
     pub response: ServiceResponse,
     /// SAM status byte.
     pub status: u8,
+    /// Status qualifier, SAM-5 §5.3.2; 0 below iSCSIProtocolLevel 2 (RFC 7144 §5.2.1).
+    pub status_qualifier: u16,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
     /// How many bytes of the data-in buffer hold data of the target, from its start.

@@ -4,15 +4,17 @@
 use super::machine::{Incoming, InitiatorConnection};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
 use super::response::sense;
+use super::task::Task;
 use super::{CloseReason, Event, Failure, LogoutReply, Output, Violation};
 use crate::connection::target::TargetRecord;
-use crate::framing::{Header, Place};
+use crate::framing::{Header, Place, TaskId};
 use crate::pdu::{
     AsyncEvent, AsyncMessage, BasicHeader, FirstByte, HEADER_BYTES, LogoutReason, LogoutResponse,
     ManagementFunction, ManagementResponse, NopIn, Opcode, Reject, ScsiCommand, TAG_RESERVED,
     TaskManagementResponse, TextFlags, TextResponse,
 };
 use crate::session::initiator::{Ending, ToSession};
+use crate::text::TaskReporting;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -76,23 +78,31 @@ impl InitiatorConnection {
             return Err(Violation::UnknownTag { pdu: PDU, tag });
         };
         if answer.response == ManagementResponse::FUNCTION_COMPLETE {
-            match function {
-                ManagementFunction::ABORT_TASK if self.tasks.contains_key(&of) => {
-                    self.complete(of, Err(Failure::Aborted));
-                }
-                ManagementFunction::ABORT_TASK_SET
-                | ManagementFunction::CLEAR_TASK_SET
-                | ManagementFunction::LOGICAL_UNIT_RESET => {
-                    self.end_tasks_everywhere(Some(lun), cmd_sn);
-                }
-                ManagementFunction::TARGET_WARM_RESET | ManagementFunction::TARGET_COLD_RESET => {
-                    self.end_tasks_everywhere(None, cmd_sn);
-                }
-                _ => {}
+            if function == ManagementFunction::ABORT_TASK && self.tasks.contains_key(&of) {
+                self.complete(of, Err(Failure::Aborted));
+            }
+            if function.is_multi_task() {
+                let lun = (!function.is_of_all_units()).then_some(lun);
+                self.end_tasks_everywhere(lun, cmd_sn);
             }
         }
-        self.managed(id, function, Ok(answer.response));
+        let level_2 = self.session.protocol_level >= 2;
+        let information = if level_2 { answer.information } else { [0; 3] };
+        self.managed_with(id, function, Ok(answer.response), information);
         Ok(())
+    }
+
+    /// TaskReporting=FastAbort.
+    pub(super) fn is_fast(&self) -> bool {
+        self.session.task_reporting == TaskReporting::FastAbort
+    }
+
+    /// RFC 7143 §4.2.3.4 a): the initiator "MUST NOT send any more Data-Out PDUs for affected tasks
+    /// on the issuing connection … once the TMF is sent". If the function fails they go on.
+    pub(super) fn pause(&mut self, by: TaskId, lun: Option<Lun>, before: SerialNumber) {
+        for task in self.tasks.values_mut().filter(|task| is_meant(task, lun, before)) {
+            task.paused_by = Some(by);
+        }
     }
 
     fn end_tasks_everywhere(&mut self, lun: Option<Lun>, before: SerialNumber) {
@@ -103,11 +113,12 @@ impl InitiatorConnection {
     /// A function on several tasks was completed: those of this connection are over. What the
     /// target sent of them before may still be on its way, if the function ran elsewhere.
     pub(super) fn end_tasks(&mut self, lun: Option<Lun>, before: SerialNumber) {
-        let meant = |task: &super::task::Task| {
-            lun.is_none_or(|lun| same_unit(lun, task.lun)) && task.is_older(before)
-        };
-        let tags: Vec<u32> =
-            self.tasks.iter().filter(|(_, task)| meant(task)).map(|(tag, _)| *tag).collect();
+        let meant = self.tasks.iter().filter(|(_, task)| is_meant(task, lun, before));
+        let tags: Vec<u32> = meant.map(|(tag, _)| *tag).collect();
+        self.end_tagged(tags);
+    }
+
+    fn end_tagged(&mut self, tags: Vec<u32>) {
         for tag in tags {
             match &mut self.incoming {
                 // Its buffer is being filled; it is given back when that is over.
@@ -230,17 +241,26 @@ impl InitiatorConnection {
             AsyncEvent::RENEGOTIATE if !self.text_is_open() => {
                 self.ask(Asked::Text { purpose: TextPurpose::Renegotiate, text: Bytes::new() });
             }
-            AsyncEvent::TASKS_TERMINATED => {
-                let unit = |task: &super::task::Task| same_unit(task.lun, message.lun);
-                let tasks = &self.tasks;
-                self.bursts.retain(|burst| !tasks.get(&burst.initiator_task_tag).is_some_and(unit));
-                let target_transfer_tag = TAG_RESERVED;
-                self.ask(Asked::Answer { lun: message.lun, target_transfer_tag });
-            }
+            AsyncEvent::TASKS_TERMINATED if self.is_fast() => self.on_terminated(&message),
             // 2 and 3 are carried out by the target; when the connection ends, all is reported.
             _ => {}
         }
         Ok(())
+    }
+
+    /// RFC 7143 §11.9.1: "all active tasks for a LU with a matching LUN field … are being
+    /// terminated": nothing more is sent for them or answered to them, and the message is
+    /// acknowledged by a NOP-Out that bears its LUN. What the target had not received when it sent
+    /// the message is none of them.
+    fn on_terminated(&mut self, message: &AsyncMessage) {
+        let lun = message.lun;
+        let meant = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| same_unit(task.lun, lun) && task.cmd_sn.before(message.exp_cmd_sn));
+        let tags: Vec<u32> = meant.map(|(tag, _)| *tag).collect();
+        self.end_tagged(tags);
+        self.ask(Asked::Answer { lun, target_transfer_tag: TAG_RESERVED });
     }
 
     /// A Reject: whose header comes back in its data segment? RFC 7143 §7.3, §11.17.
@@ -256,7 +276,7 @@ impl InitiatorConnection {
         match FirstByte(bad[0]).opcode() {
             Opcode::SCSI_COMMAND => {
                 let command = ScsiCommand::decode(bad);
-                let is_ours = |task: &super::task::Task| task.cmd_sn == command.cmd_sn;
+                let is_ours = |task: &Task| task.cmd_sn == command.cmd_sn;
                 if !self.tasks.get(&tag).is_some_and(is_ours) {
                     return Ok(());
                 }
@@ -285,6 +305,11 @@ impl InitiatorConnection {
         self.incoming = Incoming::Control(header);
         self.outputs.push_back(Output::Receive(Place::Control));
     }
+}
+
+/// A function on several tasks means this one.
+fn is_meant(task: &Task, lun: Option<Lun>, before: SerialNumber) -> bool {
+    lun.is_none_or(|lun| same_unit(lun, task.lun)) && task.is_older(before)
 }
 
 /// Both fields mean the same unit, in whatever form.

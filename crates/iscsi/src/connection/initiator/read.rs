@@ -83,6 +83,7 @@ impl InitiatorConnection {
         .judge()?;
         let data_in_bytes = good_data(task, status.status, residual)?;
         let result = CommandResult {
+            status_qualifier: 0,
             response: ServiceResponse::COMMAND_COMPLETED,
             status: status.status,
             sense: Bytes::new(),

@@ -1,6 +1,7 @@
 //! What an initiator sends: each request waits for its numbers from the session, is sent, and
 //! waits for its answer.
 
+use super::asking::{means_one_task, without_task};
 use super::machine::InitiatorConnection;
 use super::task::{Burst, Task};
 use super::write::Opening;
@@ -159,8 +160,7 @@ impl InitiatorConnection {
                 let failure = if aborts.is_empty() { why } else { Failure::Aborted };
                 self.outputs.push_back(Output::Completed { id: command.id, result: Err(failure) });
                 for abort in aborts {
-                    let result = Ok(ManagementResponse::FUNCTION_COMPLETE);
-                    self.outputs.push_back(Output::Managed { id: abort.id, result });
+                    self.tell_managed(abort.id, Ok(ManagementResponse::FUNCTION_COMPLETE));
                 }
             }
             Some(Asked::MoreText { tag, .. }) => {
@@ -198,7 +198,7 @@ impl InitiatorConnection {
                 .with_if(read, CommandFlags::READ)
                 .with_if(write, CommandFlags::WRITE)
                 .with_attribute(command.attribute),
-            priority: 0,
+            priority: if self.session.protocol_level >= 2 { command.priority << 4 } else { 0 },
             total_ahs_words: (ahs.len() / 4) as u8,
             data_segment_length: U24::truncate(opening.immediate_bytes),
             lun: command.lun,
@@ -230,17 +230,19 @@ impl InitiatorConnection {
     fn send_management(&mut self, management: Management, cmd_sn: SerialNumber, tag: u32) {
         let Management { id, function, mut lun, referenced } = management;
         let (mut of, mut ref_cmd_sn) = (TAG_RESERVED, SerialNumber(0));
-        if function == ManagementFunction::ABORT_TASK {
+        if means_one_task(function) {
             let mut tasks = self.tasks.iter();
             let Some((tag_of, task)) = tasks.find(|(_, task)| Some(task.id) == referenced) else {
                 // It ended while the numbers were on their way.
                 self.free_tag(tag);
-                let result = Ok(ManagementResponse::TASK_DOES_NOT_EXIST);
-                return self.outputs.push_back(Output::Managed { id, result });
+                return self.tell_managed(id, Ok(without_task(function)));
             };
             // RFC 7143 §11.5.5: for a task of an immediate command it is the function's own CmdSN.
             ref_cmd_sn = if task.immediate { cmd_sn } else { task.cmd_sn };
             (of, lun) = (*tag_of, task.lun);
+        }
+        if function.is_multi_task() && self.is_fast() {
+            self.pause(id, (!function.is_of_all_units()).then_some(lun), cmd_sn);
         }
         let header = TaskManagementRequest {
             first: FirstByte::immediate(Opcode::TASK_MANAGEMENT_REQUEST),

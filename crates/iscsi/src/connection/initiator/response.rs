@@ -29,7 +29,10 @@ impl InitiatorConnection {
             self.ended_tags.retain(|ended| *ended != tag);
             return Ok(());
         };
-        let result = judge(task, &response, data)?;
+        let mut result = judge(task, &response, data)?;
+        if self.session.protocol_level >= 2 {
+            result.status_qualifier = response.status_qualifier;
+        }
         self.complete(tag, Ok(result));
         Ok(())
     }
@@ -72,6 +75,7 @@ fn judge(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandRe
     Ok(CommandResult {
         response: response.response,
         status: response.status,
+        status_qualifier: 0,
         sense: sense(data, PDU)?,
         data_in_bytes,
         residual,

@@ -18,6 +18,9 @@ pub(super) struct Task {
     pub(super) asked: Coverage,
     /// R2Ts whose data is not wholly sent.
     pub(super) r2ts_open: u32,
+    /// The task management function, by its name with the caller, that may end it: with FastAbort
+    /// no more data is sent until its answer. RFC 7143 §4.2.3.4 a).
+    pub(super) paused_by: Option<TaskId>,
     pub(super) data_in_bytes_max: u32,
     pub(super) received: Coverage,
     /// The next DataSN or R2TSN: one sequence for both. RFC 7143 §4.2.2.4.
@@ -37,6 +40,7 @@ impl Task {
             data_out: command.data_out,
             asked,
             r2ts_open: 0,
+            paused_by: None,
             data_in_bytes_max: command.data_in_bytes_max,
             received: Coverage::default(),
             input_sn: 0,

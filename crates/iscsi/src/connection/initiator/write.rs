@@ -82,10 +82,20 @@ impl InitiatorConnection {
         Ok(())
     }
 
+    /// The oldest that may go on.
+    fn next_burst(&self) -> Option<usize> {
+        let pauses = |burst: &Burst| {
+            let task = self.tasks.get(&burst.initiator_task_tag);
+            task.is_some_and(|task| task.paused_by.is_some())
+        };
+        self.bursts.iter().position(|burst| !pauses(burst))
+    }
+
     /// The next Data-Out that is due, made when it is asked for, so that data that waits costs no
     /// memory.
     pub(super) fn next_data_out(&mut self) -> Option<Pdu> {
-        let burst = self.bursts.front_mut()?;
+        let at = self.next_burst()?;
+        let burst = self.bursts.get_mut(at)?;
         let task = self.tasks.get_mut(&burst.initiator_task_tag)?;
         let step = (burst.end_bytes - burst.at_bytes)
             .min(self.connection.send_data_segment_bytes_max)
@@ -111,7 +121,7 @@ impl InitiatorConnection {
             if burst.target_transfer_tag != TAG_RESERVED {
                 task.r2ts_open -= 1;
             }
-            self.bursts.pop_front();
+            self.bursts.remove(at);
         }
         Some(Pdu::with_data(header.encode(), data))
     }

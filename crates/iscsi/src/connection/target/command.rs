@@ -2,6 +2,7 @@
 //! RFC 7143 §11.3, §11.4, §11.7, §11.8.
 
 use super::full_feature::{Body, FullFeature, Receiving, Refusal};
+use super::limits::seconds;
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
 use super::transfer::{Piece, Transfer, TransferRules, Underway};
@@ -11,7 +12,7 @@ use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::pdu::{
     CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, ScsiCommand,
 };
-use crate::session::target::ToSession;
+use crate::session::target::{DataDue, ToSession};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::{SerialNumber, Time, U24};
@@ -67,6 +68,7 @@ impl FullFeature {
                 lun: pdu.lun,
                 cdb: Bytes::from(cdb),
                 attribute: pdu.flags.attribute(),
+                priority: if self.is_level_2() { pdu.priority >> 4 } else { 0 },
                 read,
                 write,
                 expected_bytes,
@@ -103,6 +105,9 @@ impl FullFeature {
         out: &mut Outputs,
     ) -> Result<Receiving, Refusal> {
         let pdu = DataOut::decode(&header.bhs);
+        if self.retired.contains(pdu.target_transfer_tag) {
+            return Err(Refusal::Ignore);
+        }
         let Some(entry) = self.tasks.with_tag_mut(pdu.initiator_task_tag) else {
             return Err(Refusal::Ignore);
         };
@@ -235,10 +240,31 @@ impl FullFeature {
         let rules = SendRules {
             segment_bytes_max: self.parameters.send_data_segment_bytes_max,
             burst_bytes_max: self.session.max_burst_bytes,
+            qualifies: self.is_level_2(),
         };
         response::respond(&mut entry, &outcome, rules, &mut self.numbering, |pdu| {
             out.push_back(Output::Send(pdu));
         });
+    }
+
+    /// Aborts a task as the session asks.
+    pub(super) fn abort_for_session(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        data: DataDue,
+        out: &mut Outputs,
+    ) {
+        if data == DataDue::Retired
+            && let Some(entry) = self.tasks.get_mut(task)
+        {
+            for tag in entry.transfer.open_tags() {
+                self.retired.add(entry.task.lun, tag);
+            }
+        }
+        let awaited = data == DataDue::Awaited;
+        let until = awaited.then(|| now.after(seconds(self.limits.quiesce_seconds)));
+        self.abort_task(task, until, out);
     }
 
     /// Aborts a task: no response. `drain_until`: wait that long for the data it asked for.

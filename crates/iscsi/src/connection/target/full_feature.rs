@@ -1,8 +1,8 @@
 //! The full feature phase of one connection: what arrives is judged, numbered requests go to the
 //! session and come back when it is their turn. RFC 7143 §4.2, §7, §11.
 
-use super::limits::seconds;
 use super::numbering::Numbering;
+use super::retired::Retired;
 use super::task::Tasks;
 use super::transfer::Underway;
 use super::{CloseReason, ConnectionLimits, Outputs};
@@ -111,6 +111,7 @@ pub(super) struct FullFeature {
     pub(super) cid: u16,
     pub(super) numbering: Numbering,
     pub(super) tasks: Tasks,
+    pub(super) retired: Retired,
     pub(super) requests: BTreeMap<u64, Request>,
     next_ticket: u64,
     /// Requests the session has given no verdict for.
@@ -140,6 +141,7 @@ impl FullFeature {
             cid: join.claim.cid,
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
             tasks: Tasks::default(),
+            retired: Retired::default(),
             requests: BTreeMap::new(),
             next_ticket: 0,
             unjudged: 0,
@@ -188,6 +190,11 @@ impl FullFeature {
 
     pub(super) fn is_discovery(&self) -> bool {
         self.session.session_type == SessionType::Discovery
+    }
+
+    /// Features of RFC 7144 may be used.
+    pub(super) fn is_level_2(&self) -> bool {
+        self.session.protocol_level >= 2
     }
 
     /// Requests are still acted upon.
@@ -249,7 +256,8 @@ impl FullFeature {
     fn judge_nop_out(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = NopOut::decode(&header.bhs);
         if pdu.initiator_task_tag == TAG_RESERVED && pdu.first.is_immediate() {
-            // The answer to a ping, or an acknowledgement: both are done.
+            // The answer to a ping, or an acknowledgement: both are done but for this.
+            self.retired.acknowledged(pdu.lun, pdu.exp_stat_sn);
             return Err(Refusal::Ignore);
         }
         self.judge_request(header, Place::Control, Body::NopOut(pdu, Bytes::new()))
@@ -432,12 +440,10 @@ impl FullFeature {
             ToConnection::Window { exp_cmd_sn, max_cmd_sn } => {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
             }
-            ToConnection::AbortTask { task, drain } => {
-                let until = drain.then(|| now.after(seconds(self.limits.quiesce_seconds)));
-                self.abort_task(task, until, out);
-            }
-            ToConnection::ManagementDone { initiator_task_tag, response } => {
-                self.management_done(initiator_task_tag, response, out);
+            ToConnection::AbortTask { task, data } => self.abort_for_session(now, task, data, out),
+            ToConnection::TasksTerminated { lun } => self.tell_terminated(lun, out),
+            ToConnection::ManagementDone { initiator_task_tag, response, information } => {
+                self.management_done(initiator_task_tag, response, information, out);
             }
             ToConnection::LogoutDone(result) => self.logout_done(result, out),
             ToConnection::Fence { id } => self.begin_fence(now, id, out),

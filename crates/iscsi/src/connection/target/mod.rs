@@ -6,6 +6,7 @@ mod limits;
 mod machine;
 mod numbering;
 mod response;
+mod retired;
 mod service;
 mod task;
 mod transfer;
@@ -127,6 +128,9 @@ pub struct Task {
     pub cdb: Bytes,
     /// SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
+    /// Command priority, 0 to 15: 0 says nothing, else 1 is the highest. 0 below protocol level 2.
+    /// RFC 7144 §5.1.1.
+    pub priority: u8,
     /// R bit.
     pub read: bool,
     /// W bit.
@@ -142,6 +146,10 @@ pub struct Task {
 pub struct Outcome {
     /// SAM status byte.
     pub status: u8,
+    /// Status qualifier, SAM-5 §5.3.2: with BUSY and TASK SET FULL, after how many tenths of a
+    /// second to try again. Sent at protocol level 2 only (RFC 7144 §5.2.1), never with GOOD and
+    /// data-in.
+    pub status_qualifier: u16,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
     /// All the data the command produced; what the initiator did not expect becomes a residual.

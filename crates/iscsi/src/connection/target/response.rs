@@ -28,6 +28,8 @@ const TASK_SET_FULL: u8 = 0x28;
 pub(super) struct SendRules {
     pub(super) segment_bytes_max: u32,
     pub(super) burst_bytes_max: u32,
+    /// Status qualifiers may be sent.
+    pub(super) qualifies: bool,
 }
 
 /// More or less than the initiator expected.
@@ -93,7 +95,11 @@ pub(super) fn respond(
         sent += 1;
     }
     if !with_status {
-        send(response(entry, outcome, (residual, read_residual), sent, numbering));
+        let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
+        let pdu = response(entry, outcome, (residual, read_residual), sent);
+        let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
+        numbering.status(&mut bhs);
+        send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
     }
 }
 
@@ -113,9 +119,9 @@ pub(super) fn failed(fault: Fault) -> Outcome {
     Outcome { status: CHECK_CONDITION, sense: Bytes::copy_from_slice(&sense), ..Outcome::default() }
 }
 
-/// How a task ends for which there is no room.
+/// How a task ends for which there is no room; a tenth of a second is enough for many to end.
 pub(super) fn task_set_full() -> Outcome {
-    Outcome { status: TASK_SET_FULL, ..Outcome::default() }
+    Outcome { status: TASK_SET_FULL, status_qualifier: 1, ..Outcome::default() }
 }
 
 /// Data-in the initiator has room for.
@@ -208,8 +214,7 @@ fn response(
     outcome: &Outcome,
     (residual, read_residual): (Residual, Residual),
     data_in_pdus: u32,
-    numbering: &mut Numbering,
-) -> Pdu {
+) -> ScsiResponse {
     let flags = ResponseFlags::FINAL
         .with(match residual {
             Residual::None => ResponseFlags::NONE,
@@ -221,7 +226,7 @@ fn response(
             Residual::Overflow(_) => ResponseFlags::BIDI_READ_OVERFLOW,
             Residual::Underflow(_) => ResponseFlags::BIDI_READ_UNDERFLOW,
         });
-    let mut bhs = ScsiResponse {
+    ScsiResponse {
         first: FirstByte::plain(Opcode::SCSI_RESPONSE),
         flags,
         response: ServiceResponse::COMMAND_COMPLETED,
@@ -238,9 +243,6 @@ fn response(
         bidi_read_residual_bytes: read_residual.bytes(),
         residual_bytes: residual.bytes(),
     }
-    .encode();
-    numbering.status(&mut bhs);
-    Pdu::with_data(bhs, sense_segment(&outcome.sense))
 }
 
 /// SenseLength and the sense. RFC 7143 §11.4.7.

@@ -122,6 +122,7 @@ impl FullFeature {
         &mut self,
         initiator_task_tag: u32,
         response: ManagementResponse,
+        information: [u8; 3],
         out: &mut Outputs,
     ) {
         let ticket = self.requests.iter().find_map(|(ticket, request)| match &request.body {
@@ -139,6 +140,7 @@ impl FullFeature {
             response,
             total_ahs_words: 0,
             data_segment_length: U24::default(),
+            information,
             initiator_task_tag,
             stat_sn: SerialNumber(0),
             exp_cmd_sn: SerialNumber(0),
@@ -147,6 +149,15 @@ impl FullFeature {
         .encode();
         self.numbering.status(&mut bhs);
         out.push_back(Output::Send(Pdu::new(bhs)));
+    }
+
+    /// Tells the initiator that all tasks of a unit are terminated; its answer frees their tags.
+    /// RFC 7143 §11.9.1.
+    pub(super) fn tell_terminated(&mut self, lun: Lun, out: &mut Outputs) {
+        if self.is_open() {
+            self.send_async(AsyncEvent::TASKS_TERMINATED, lun, [0; 3], out);
+            self.retired.told(lun, self.numbering.last_sent());
+        }
     }
 
     /// The session wants all responses so far acknowledged, and no new ones until then.
@@ -253,20 +264,21 @@ impl FullFeature {
         }
         if within_seconds == 0 {
             let wait = self.session.time_to_wait_seconds;
-            self.send_async(AsyncEvent::SESSION_WILL_DROP, [0, wait, 0], out);
+            self.send_async(AsyncEvent::SESSION_WILL_DROP, Lun::ZERO, [0, wait, 0], out);
             return self.close(CloseReason::Dropped, out);
         }
-        self.send_async(AsyncEvent::LOGOUT_REQUESTED, [0, 0, within_seconds], out);
+        let parameters = [0, 0, within_seconds];
+        self.send_async(AsyncEvent::LOGOUT_REQUESTED, Lun::ZERO, parameters, out);
         self.ending = Ending::LogoutAsked(now.after(seconds(u32::from(within_seconds))));
     }
 
-    fn send_async(&mut self, event: AsyncEvent, parameters: [u16; 3], out: &mut Outputs) {
+    fn send_async(&mut self, event: AsyncEvent, lun: Lun, parameters: [u16; 3], out: &mut Outputs) {
         let mut bhs = AsyncMessage {
             first: FirstByte::plain(Opcode::ASYNC_MESSAGE),
             flags: FinalFlag::FINAL,
             total_ahs_words: 0,
             data_segment_length: U24::default(),
-            lun: Lun::ZERO,
+            lun,
             initiator_task_tag: TAG_RESERVED,
             stat_sn: SerialNumber(0),
             exp_cmd_sn: SerialNumber(0),
@@ -319,7 +331,8 @@ impl FullFeature {
             && until <= now
         {
             let wait = self.session.time_to_wait_seconds;
-            self.send_async(AsyncEvent::CONNECTION_WILL_DROP, [self.cid, wait, 0], out);
+            let parameters = [self.cid, wait, 0];
+            self.send_async(AsyncEvent::CONNECTION_WILL_DROP, Lun::ZERO, parameters, out);
             return self.close(CloseReason::Dropped, out);
         }
         if !self.is_open() || now < self.silence_ends() {

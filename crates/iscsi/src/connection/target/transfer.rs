@@ -150,6 +150,11 @@ impl Transfer {
         self.expected_bytes.min(self.rules.data_out_bytes_max)
     }
 
+    /// Target Transfer Tags of R2Ts whose data has not all come.
+    pub(super) fn open_tags(&self) -> impl Iterator<Item = u32> + '_ {
+        self.solicited.iter().map(|sequence| sequence.target_transfer_tag)
+    }
+
     /// The first thing that went wrong.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.fault

@@ -14,7 +14,8 @@ fn one_exchange_without_chap() {
     assert_eq!((ended.requests.len(), ended.responses.len()), (1, 1));
     assert_eq!(initiator.session, target.join.session);
     assert!(!initiator.session.initial_r2t && initiator.session.immediate_data);
-    assert_eq!(initiator.session.task_reporting, TaskReporting::ResponseFence);
+    assert_eq!(initiator.session.task_reporting, TaskReporting::FastAbort);
+    assert_eq!(initiator.session.protocol_level, 2);
     assert_eq!(initiator.connection, target.join.connection);
     assert_eq!(initiator.connection.send_data_segment_bytes_max, 262_144);
     assert_eq!(initiator.tsih, 9);

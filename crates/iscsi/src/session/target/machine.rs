@@ -2,7 +2,7 @@
 
 use super::management::Managements;
 use super::window::{Arrived, Window};
-use super::{Arrival, Input, Output, ToConnection, ToSession};
+use super::{Arrival, DataDue, Input, Output, ToConnection, ToSession};
 use crate::framing::TaskId;
 use crate::pdu::LogoutResult;
 use crate::text::{SessionParameters, TaskReporting};
@@ -42,7 +42,7 @@ pub(super) struct Known {
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
     /// It occupies the window.
-    counted: bool,
+    pub(super) counted: bool,
     /// Its connection was told to start it.
     pub(super) delivered: bool,
     /// Its connection was told to abort it.
@@ -155,7 +155,9 @@ impl TargetSession {
             Input::Connection(..) => {}
             Input::Join(cid) => self.join(cid),
             Input::Replace(cid) => self.replace(cid),
-            Input::Managed { id, response } => self.managed(id, response),
+            Input::Managed { id, response, information } => {
+                self.managed(id, response, information);
+            }
             Input::AbortedByOther { id, lun } => self.abort_for_other(id, lun),
             Input::End => self.end(),
         }
@@ -189,6 +191,11 @@ impl TargetSession {
     /// Fences hold responses back as well. RFC 7143 §13.23.
     pub(super) fn holds_responses(&self) -> bool {
         self.parameters.task_reporting != TaskReporting::Rfc3720
+    }
+
+    /// RFC 7143 §4.2.3.4 instead of §4.2.3.3.
+    pub(super) fn is_fast(&self) -> bool {
+        self.parameters.task_reporting == TaskReporting::FastAbort
     }
 
     fn on_message(&mut self, cid: u16, message: ToSession) {
@@ -286,16 +293,15 @@ impl TargetSession {
         self.managements.task_ended(key);
     }
 
-    /// `drain`: wait for the data it asked for.
-    pub(super) fn abort(&mut self, key: Key, drain: bool) {
+    pub(super) fn abort(&mut self, key: Key, data: DataDue) {
         let Some(known) = self.tasks.get_mut(&key) else { return };
         let first = !core::mem::replace(&mut known.aborting, true);
         if first && !known.counted && !known.immediate {
             // It came ahead of its turn: its number stays received.
             self.window.plug(known.cmd_sn);
         }
-        if first || !drain {
-            self.tell(key.0, ToConnection::AbortTask { task: key.1, drain });
+        if first || data != DataDue::Awaited {
+            self.tell(key.0, ToConnection::AbortTask { task: key.1, data });
         }
     }
 
@@ -339,7 +345,9 @@ impl TargetSession {
                 self.window.end();
             }
         }
-        self.managements.connection_closed(cid);
+        if self.managements.connection_closed(cid) {
+            self.release();
+        }
         for logout in core::mem::take(&mut self.logouts) {
             if logout.asker == cid {
                 continue;
@@ -419,12 +427,12 @@ impl TargetSession {
     fn abort_all_of(&mut self, cid: u16) {
         let tasks: Vec<_> = self.tasks.range(keys_of(cid)).map(|(key, _)| *key).collect();
         for key in tasks {
-            self.abort(key, false);
+            self.abort(key, DataDue::Discarded);
         }
     }
 
     /// Every connection goes.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         if matches!(self.state, State::Ended) {
             return;
         }

@@ -4,9 +4,15 @@
 //! Functions that hit several tasks are carried out one after the other. Each waits for the
 //! commands before it, aborts its tasks and waits until they are quiet, has the executor do the
 //! rest, waits until the initiator has all earlier responses on all connections, then answers.
+//!
+//! With TaskReporting=FastAbort, quiet does not include data that was asked for: on the issuing
+//! connection the initiator sends none once it has sent the function, and on the others it is told
+//! by Asynchronous Messages (§4.2.3.4).
 
 use super::machine::{Key, Known, TargetSession, Waiting};
-use super::{Arrival, Output, ToConnection};
+use super::others::{ForOther, Guard};
+use super::queries::Query;
+use super::{Arrival, DataDue, Output, ToConnection};
 use crate::pdu::{ManagementFunction, ManagementResponse};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -14,13 +20,13 @@ use wire::{Lun, LunForm, SerialNumber};
 
 /// A task management request that is to be answered.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Request {
-    cid: u16,
-    initiator_task_tag: u32,
-    function: ManagementFunction,
-    lun: Lun,
-    cmd_sn: SerialNumber,
-    immediate: bool,
+pub(super) struct Request {
+    pub(super) cid: u16,
+    pub(super) initiator_task_tag: u32,
+    pub(super) function: ManagementFunction,
+    pub(super) lun: Lun,
+    pub(super) cmd_sn: SerialNumber,
+    pub(super) immediate: bool,
 }
 
 #[derive(Debug)]
@@ -28,6 +34,8 @@ struct Current {
     id: u64,
     request: Request,
     stage: Stage,
+    /// Connections that must be told, and of which units.
+    to_tell: BTreeSet<(u16, Lun)>,
 }
 
 #[derive(Debug)]
@@ -51,26 +59,28 @@ struct PendingAbort {
     key: Key,
 }
 
-/// Another session's function hits tasks of this one.
-#[derive(Debug)]
-struct ForOther {
-    id: u64,
-    tasks: u32,
-    waiting: BTreeSet<Key>,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Managements {
     last_id: u64,
     current: Option<Current>,
     queue: VecDeque<Request>,
     aborts: Vec<PendingAbort>,
-    for_others: Vec<ForOther>,
+    pub(super) queries: Vec<Query>,
+    pub(super) for_others: Vec<ForOther>,
+    pub(super) guards: Vec<Guard>,
 }
 
 impl Managements {
+    pub(super) fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
     /// Later commands must wait.
     pub(super) fn is_barrier(&self) -> bool {
+        if self.for_others.iter().any(ForOther::is_barrier) {
+            return true;
+        }
         let stage = self.current.as_ref().map(|current| &current.stage);
         matches!(stage, Some(Stage::Quieting(_) | Stage::Executing | Stage::FencedBefore(..)))
     }
@@ -80,30 +90,49 @@ impl Managements {
             tasks.remove(&key);
         }
         for other in &mut self.for_others {
-            other.waiting.remove(&key);
+            other.task_ended(key);
         }
     }
 
-    /// Nobody waits for its answers, and it acknowledges nothing more.
-    pub(super) fn connection_closed(&mut self, cid: u16) {
+    /// Nobody waits for its answers, and it acknowledges nothing more. `true`: a fence fell with
+    /// it.
+    pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
+        let mut fell = false;
         if let Some(current) = &mut self.current {
             match &mut current.stage {
                 Stage::FencedBefore(waiting, _) => {
                     waiting.remove(&cid);
                 }
-                Stage::FencedAfter if current.request.cid == cid => self.current = None,
+                Stage::FencedAfter if current.request.cid == cid => {
+                    self.current = None;
+                    fell = true;
+                }
                 _ => {}
             }
         }
+        for guard in &mut self.guards {
+            guard.passed(cid);
+        }
+        self.queries.retain(|query| query.lasts_without(cid));
+        fell
+    }
+
+    /// Responses are held back, by a function of this session or another's.
+    fn is_fenced(&self) -> bool {
+        let stage = self.current.as_ref().map(|current| &current.stage);
+        matches!(stage, Some(Stage::FencedBefore(..) | Stage::FencedAfter))
+            || !self.guards.is_empty()
     }
 
     /// A function of this tag is being carried out.
-    fn has_tag(&self, cid: u16, initiator_task_tag: u32) -> bool {
+    pub(super) fn has_tag(&self, cid: u16, initiator_task_tag: u32) -> bool {
         let current = self.current.iter().map(|current| &current.request);
         let aborts = self.aborts.iter().map(|abort| &abort.request);
+        let queries = self.queries.iter().map(Query::request);
         current
             .chain(&self.queue)
             .chain(aborts)
+            .chain(queries)
             .any(|request| request.cid == cid && request.initiator_task_tag == initiator_task_tag)
     }
 }
@@ -129,6 +158,11 @@ impl TargetSession {
             cmd_sn: waiting.cmd_sn,
             immediate: waiting.immediate,
         };
+        let level = self.parameters.protocol_level;
+        if function.info().is_none_or(|info| info.level > level) {
+            // RFC 7144 §6.3: not to be sent at this level.
+            return self.answer(&request, ManagementResponse::FUNCTION_NOT_SUPPORTED);
+        }
         match function {
             ManagementFunction::ABORT_TASK => {
                 self.abort_task(request, referenced_task_tag, ref_cmd_sn);
@@ -137,20 +171,20 @@ impl TargetSession {
                 // Recovery of connections was not agreed to. RFC 7143 §7.2.2.
                 self.answer(&request, ManagementResponse::REASSIGNMENT_NOT_SUPPORTED);
             }
-            ManagementFunction::ABORT_TASK_SET
-            | ManagementFunction::CLEAR_ACA
-            | ManagementFunction::CLEAR_TASK_SET
-            | ManagementFunction::LOGICAL_UNIT_RESET
-            | ManagementFunction::TARGET_WARM_RESET
-            | ManagementFunction::TARGET_COLD_RESET => {
-                if is_target_reset(function) {
-                    // RFC 7143 §4.2.3.3 b): what has not come counts as received.
+            ManagementFunction::QUERY_TASK
+            | ManagementFunction::QUERY_TASK_SET
+            | ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => {
+                self.query(request, referenced_task_tag, ref_cmd_sn);
+            }
+            _ => {
+                if function.is_of_all_units() {
+                    // RFC 7143 §4.2.3.3 b): what has not come counts as received. RFC 7144 leaves
+                    // open whether I_T NEXUS RESET may, but the nexus is to be lost either way.
                     self.window.plug_before(request.cmd_sn);
                     self.advance_window();
                 }
                 self.managements.queue.push_back(request);
             }
-            _ => self.answer(&request, ManagementResponse::FUNCTION_NOT_SUPPORTED),
         }
     }
 
@@ -164,7 +198,7 @@ impl TargetSession {
                 return self.answer(&request, ManagementResponse::TASK_DOES_NOT_EXIST);
             }
             self.managements.aborts.push(PendingAbort { request, key });
-            return self.abort(key, false);
+            return self.abort(key, DataDue::Discarded);
         }
         // RFC 7143 §11.5.1: not of a task of another connection, not of task management.
         if tagged.next().is_some() || self.managements.has_tag(request.cid, tag) {
@@ -179,33 +213,51 @@ impl TargetSession {
     }
 
     fn answer(&mut self, request: &Request, response: ManagementResponse) {
+        self.answer_with(request, response, [0; 3]);
+    }
+
+    pub(super) fn answer_with(
+        &mut self,
+        request: &Request,
+        response: ManagementResponse,
+        information: [u8; 3],
+    ) {
         if !request.immediate {
             self.window.end();
         }
         self.tell_window();
         let initiator_task_tag = request.initiator_task_tag;
-        let done = ToConnection::ManagementDone { initiator_task_tag, response };
+        let done = ToConnection::ManagementDone { initiator_task_tag, response, information };
         self.tell(request.cid, done);
     }
 
     /// The executor has done its part.
-    pub(super) fn managed(&mut self, id: u64, response: ManagementResponse) {
+    pub(super) fn managed(&mut self, id: u64, response: ManagementResponse, information: [u8; 3]) {
+        if self.queried(id, response, information) {
+            return;
+        }
         let Some(current) = &mut self.managements.current else { return };
         if current.id != id || !matches!(current.stage, Stage::Executing) {
             return;
         }
+        let to_tell = core::mem::take(&mut current.to_tell);
         let waiting = match self.connections.len() {
             // On one connection the order of responses is that of the stream.
             0 | 1 => BTreeSet::new(),
             _ => self.connections.keys().copied().collect(),
         };
         current.stage = Stage::FencedBefore(BTreeSet::clone(&waiting), response);
+        self.tell_terminated(to_tell);
         for cid in waiting {
             self.tell(cid, ToConnection::Fence { id });
         }
     }
 
     pub(super) fn fenced(&mut self, cid: u16, id: u64) {
+        if let Some(guard) = self.managements.guards.iter_mut().find(|guard| guard.id == id) {
+            guard.passed(cid);
+            return;
+        }
         let Some(current) = &mut self.managements.current else { return };
         if current.id != id {
             return;
@@ -225,8 +277,10 @@ impl TargetSession {
     /// Carries management as far as it goes now.
     pub(super) fn step_managements(&mut self) {
         self.step_aborts();
+        self.step_queries();
         while self.step_current() {}
         self.step_for_others();
+        self.step_guards();
     }
 
     fn step_aborts(&mut self) {
@@ -243,18 +297,16 @@ impl TargetSession {
     fn step_current(&mut self) -> bool {
         let Some(mut current) = self.managements.current.take() else {
             let Some(request) = self.managements.queue.pop_front() else { return false };
-            self.managements.last_id += 1;
-            let id = self.managements.last_id;
-            self.managements.current = Some(Current { id, request, stage: Stage::Awaiting });
+            let (id, stage) = (self.managements.new_id(), Stage::Awaiting);
+            let to_tell = BTreeSet::new();
+            self.managements.current = Some(Current { id, request, stage, to_tell });
             return true;
         };
         let went_on = match &current.stage {
             Stage::Awaiting if self.awaits_commands(&current.request) => false,
             Stage::Awaiting => {
                 let affected = self.affected(&current.request);
-                for key in &affected {
-                    self.abort(*key, true);
-                }
+                current.to_tell = self.abort_affected(&affected, current.request.cid);
                 current.stage = Stage::Quieting(affected);
                 true
             }
@@ -267,6 +319,10 @@ impl TargetSession {
             }
             Stage::FencedBefore(waiting, response) if waiting.is_empty() => {
                 self.answer(&current.request, *response);
+                if ends_session(current.request.function) {
+                    self.end();
+                    return false;
+                }
                 if !self.fence_answer(&current) {
                     self.release();
                     return true;
@@ -292,7 +348,36 @@ impl TargetSession {
         false
     }
 
-    fn release(&mut self) {
+    /// Aborts what one of this session's functions hits. With FastAbort: which connections are to
+    /// be told, and of which units.
+    fn abort_affected(&mut self, affected: &BTreeSet<Key>, issuer: u16) -> BTreeSet<(u16, Lun)> {
+        let fast = self.is_fast();
+        let mut to_tell = BTreeSet::new();
+        for key in affected {
+            let data = match fast {
+                false => DataDue::Awaited,
+                true if key.0 == issuer => DataDue::Discarded,
+                true => {
+                    to_tell.extend(self.tasks.get(key).map(|known| (key.0, known.lun)));
+                    DataDue::Retired
+                }
+            };
+            self.abort(*key, data);
+        }
+        to_tell
+    }
+
+    pub(super) fn tell_terminated(&mut self, to_tell: BTreeSet<(u16, Lun)>) {
+        for (cid, lun) in to_tell {
+            self.tell(cid, ToConnection::TasksTerminated { lun });
+        }
+    }
+
+    /// Lets responses go, unless another fence stands.
+    pub(super) fn release(&mut self) {
+        if self.managements.is_fenced() {
+            return;
+        }
         let all: Vec<_> = self.connections.keys().copied().collect();
         for cid in all {
             self.tell(cid, ToConnection::Release);
@@ -300,7 +385,7 @@ impl TargetSession {
     }
 
     /// An immediate function that overtook commands it acts on. RFC 7143 §4.2.3.3 b).
-    fn awaits_commands(&self, request: &Request) -> bool {
+    pub(super) fn awaits_commands(&self, request: &Request) -> bool {
         let (expected, max) = (self.window.expected(), self.window.max());
         // A CmdSN past the window is none that the initiator could have reached.
         request.immediate && expected.before(request.cmd_sn) && !request.cmd_sn.after(max.next())
@@ -319,44 +404,18 @@ impl TargetSession {
             | ManagementFunction::LOGICAL_UNIT_RESET => {
                 is_same_unit(known.lun, request.lun) && before(known)
             }
-            function => is_target_reset(function) && before(known),
+            function => function.is_of_all_units() && before(known),
         };
         self.tasks.iter().filter(|(_, known)| hit(known)).map(|(key, _)| *key).collect()
     }
-
-    /// Another session's function: only what has begun here is hit, and its data is not waited
-    /// for. RFC 7143 §4.2.3.3.
-    pub(super) fn abort_for_other(&mut self, id: u64, lun: Option<Lun>) {
-        let hit =
-            |known: &Known| known.delivered && lun.is_none_or(|lun| is_same_unit(known.lun, lun));
-        let waiting: BTreeSet<Key> =
-            self.tasks.iter().filter(|(_, known)| hit(known)).map(|(key, _)| *key).collect();
-        let tasks = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        for key in &waiting {
-            self.abort(*key, false);
-        }
-        self.managements.for_others.push(ForOther { id, tasks, waiting });
-    }
-
-    fn step_for_others(&mut self) {
-        for other in core::mem::take(&mut self.managements.for_others) {
-            if other.waiting.is_empty() {
-                self.output(Output::OthersAborted { id: other.id, tasks: other.tasks });
-            } else {
-                self.managements.for_others.push(other);
-            }
-        }
-    }
 }
 
-fn is_target_reset(function: ManagementFunction) -> bool {
-    matches!(
-        function,
-        ManagementFunction::TARGET_WARM_RESET | ManagementFunction::TARGET_COLD_RESET
-    )
+/// Nothing follows its answer. RFC 7143 §11.5.1, RFC 7144 §6.3.
+fn ends_session(function: ManagementFunction) -> bool {
+    matches!(function, ManagementFunction::TARGET_COLD_RESET | ManagementFunction::I_T_NEXUS_RESET)
 }
 
 /// Both forms of a number mean the same unit.
-fn is_same_unit(a: Lun, b: Lun) -> bool {
+pub(super) fn is_same_unit(a: Lun, b: Lun) -> bool {
     a == b || (a.form() == b.form() && a.form() != LunForm::Other)
 }

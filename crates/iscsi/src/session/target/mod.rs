@@ -2,6 +2,8 @@
 
 mod machine;
 mod management;
+mod others;
+mod queries;
 mod window;
 
 pub use machine::{SessionLimits, TargetSession};
@@ -60,7 +62,7 @@ pub enum Arrival {
         function: ManagementFunction,
         /// Its unit.
         lun: Lun,
-        /// The task meant by ABORT TASK.
+        /// The task meant by ABORT TASK or QUERY TASK.
         referenced_task_tag: u32,
         /// Its CmdSN.
         ref_cmd_sn: SerialNumber,
@@ -96,9 +98,14 @@ pub enum ToConnection {
     AbortTask {
         /// Which.
         task: TaskId,
-        /// Quiet includes that the initiator has sent the data it was asked for.
-        /// RFC 7143 §4.2.3.3.
-        drain: bool,
+        /// What becomes of data it has asked for.
+        data: DataDue,
+    },
+    /// Tasks on this unit were aborted with [`DataDue::Retired`]: tell the initiator by an
+    /// Asynchronous Message. RFC 7143 §4.2.3.4 d), §11.9.1.
+    TasksTerminated {
+        /// Which unit.
+        lun: Lun,
     },
     /// Send the response of a task management function.
     ManagementDone {
@@ -106,6 +113,8 @@ pub enum ToConnection {
         initiator_task_tag: u32,
         /// How it ended.
         response: ManagementResponse,
+        /// Additional Response Information.
+        information: [u8; 3],
     },
     /// The answer to [`ToSession::Logout`]: send the Logout Response. If it was this connection or
     /// the session that was logged out, then close.
@@ -120,6 +129,18 @@ pub enum ToConnection {
     Release,
     /// Close; the session ends, or this connection is replaced.
     Close,
+}
+
+/// What becomes of data that an aborted task has asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DataDue {
+    /// The task is not quiet before the initiator has sent it. RFC 7143 §4.2.3.3 a).
+    Awaited,
+    /// It may come, and is discarded, until the initiator acknowledges
+    /// [`ToConnection::TasksTerminated`]. RFC 7143 §4.2.3.4 c), g).
+    Retired,
+    /// It is discarded: the initiator knows better than to send it, or did so before.
+    Discarded,
 }
 
 /// What a session is told, besides [`ToSession`].
@@ -137,8 +158,11 @@ pub enum Input {
     Managed {
         /// From [`Output::Manage`].
         id: u64,
-        /// How it ended.
+        /// How it ended. For QUERY TASK and QUERY TASK SET, FUNCTION COMPLETE says that the unit is
+        /// there; the session knows the rest.
         response: ManagementResponse,
+        /// Additional Response Information, RFC 7144 §6.4: of QUERY ASYNCHRONOUS EVENT, else zero.
+        information: [u8; 3],
     },
     /// Another initiator's CLEAR TASK SET, LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT
     /// hits this session's tasks on these units (`None`: on all).
@@ -158,7 +182,8 @@ pub enum Output {
     /// To connection `cid`.
     ToConnection(u16, ToConnection),
     /// All this session's affected tasks are quiet: do the rest of the function (reset the unit,
-    /// abort other sessions' tasks, set unit attentions), then answer `Input::Managed`.
+    /// abort other sessions' tasks, set unit attentions), then answer `Input::Managed`. After
+    /// I_T NEXUS RESET and TARGET COLD RESET this session ends by itself.
     Manage {
         /// To recognise the answer.
         id: u64,

@@ -3,12 +3,13 @@
 mod faults;
 mod life;
 mod manage;
+mod nexus;
 mod order;
 mod transfer;
 
 use super::{Options, Pair, Rng};
 use crate::framing::TaskId;
-use crate::text::{Digest, Offer};
+use crate::text::{Digest, Offer, TaskReporting};
 use std::vec;
 use std::vec::Vec;
 
@@ -23,6 +24,9 @@ fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 const BOTH: [Digest; 2] = [Digest::Crc32c, Digest::None];
+
+const REPORTING: [TaskReporting; 3] =
+    [TaskReporting::FastAbort, TaskReporting::ResponseFence, TaskReporting::Rfc3720];
 
 /// Digests required on both sides.
 fn with_digests(mut options: Options) -> Options {
@@ -51,6 +55,8 @@ fn random_options(rng: &mut Rng) -> Options {
             max_outstanding_r2t: 1 + rng.below(4) as u16,
             data_pdu_in_order: !rng.once_in(4),
             data_sequence_in_order: !rng.once_in(4),
+            task_reporting: vec![*rng.pick(&REPORTING), TaskReporting::Rfc3720],
+            protocol_level: *rng.pick(&[1, 2]),
             ..offer.clone()
         };
     }

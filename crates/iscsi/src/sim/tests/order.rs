@@ -93,6 +93,7 @@ fn immediate_commands_do_not_wait() {
             lun: wire::Lun::new(1),
             cdb: std::vec![0; 6].into(),
             attribute: TaskAttribute::HEAD_OF_QUEUE,
+            priority: 0,
             data_out: bytes::Bytes::new(),
             data_in_bytes_max: 0,
             immediate: true,

@@ -4,7 +4,8 @@ use super::bench::{Bench, limits};
 use crate::connection::initiator::{Failure, Input, Management, Output};
 use crate::framing::TaskId;
 use crate::pdu::*;
-use crate::text::Offer;
+use crate::text::{Offer, TaskReporting};
+use std::vec;
 use wire::Lun;
 
 impl Bench {
@@ -42,7 +43,8 @@ fn abort_task() {
                 Output::Completed { id: TaskId(2), result: Err(Failure::Aborted) },
                 Output::Managed {
                     id: TaskId(3),
-                    result: Ok(ManagementResponse::FUNCTION_COMPLETE)
+                    result: Ok(ManagementResponse::FUNCTION_COMPLETE),
+                    ..
                 }
             ]
         ),
@@ -119,7 +121,8 @@ fn a_waiting_command_is_withdrawn() {
                 Output::Completed { id: TaskId(16), result: Err(Failure::Aborted) },
                 Output::Managed {
                     id: TaskId(20),
-                    result: Ok(ManagementResponse::FUNCTION_COMPLETE)
+                    result: Ok(ManagementResponse::FUNCTION_COMPLETE),
+                    ..
                 }
             ]
         ),
@@ -139,7 +142,12 @@ fn a_waiting_command_is_withdrawn() {
 /// RFC 7143 §4.2.3.3 a).
 #[test]
 fn data_goes_out_until_a_reset_is_answered() {
-    let offer = Offer { immediate_data: false, initial_r2t: true, ..Offer::initiator() };
+    let offer = Offer {
+        immediate_data: false,
+        initial_r2t: true,
+        task_reporting: vec![TaskReporting::ResponseFence],
+        ..Offer::initiator()
+    };
     let mut bench = Bench::with(offer, limits());
     bench.execute(1, &[5; 1000], 0);
     let tag = bench.sent_command().initiator_task_tag;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod hostile;
+mod level_two;
 mod life;
 mod manage;
 mod transfer;

@@ -2,8 +2,10 @@
 
 mod basics;
 mod data_out;
+mod fast_abort;
 mod hostile;
 mod invariants;
+mod level_two;
 mod management;
 mod ordering;
 mod requests;

@@ -188,8 +188,16 @@ impl Rig {
     }
 
     pub(crate) fn managed(&mut self, id: u64) {
-        let response = ManagementResponse::FUNCTION_COMPLETE;
-        self.at_session(session::Input::Managed { id, response });
+        self.managed_as(id, ManagementResponse::FUNCTION_COMPLETE, [0; 3]);
+    }
+
+    pub(crate) fn managed_as(
+        &mut self,
+        id: u64,
+        response: ManagementResponse,
+        information: [u8; 3],
+    ) {
+        self.at_session(session::Input::Managed { id, response, information });
     }
 
     /// Lets time pass, deadline by deadline.

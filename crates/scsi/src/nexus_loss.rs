@@ -1,0 +1,77 @@
+//! Task management that a unit itself carries out for one nexus: the loss of an I_T nexus by
+//! I_T NEXUS RESET, and QUERY ASYNCHRONOUS EVENT. SAM-5 §6.3.4, §7.
+
+use crate::attention::{Attention, AttentionQueue};
+use crate::plan::NexusId;
+use crate::reservations::ItNexus;
+use crate::unit::BlockUnit;
+use alloc::collections::VecDeque;
+
+/// Nexuses lost by I_T NEXUS RESET whose initiators are remembered until they are back; of older
+/// ones the initiator is told of a power-on instead, which says more.
+pub const LOST_NEXUSES_MAX: usize = 64;
+
+/// What initiators are to be told once they are back after an I_T NEXUS RESET.
+#[derive(Debug, Default)]
+pub(crate) struct LostNexuses {
+    waiting: VecDeque<(ItNexus, AttentionQueue)>,
+}
+
+impl LostNexuses {
+    pub(crate) fn remember(&mut self, ports: ItNexus, attentions: AttentionQueue) {
+        self.waiting.retain(|(known, _)| *known != ports);
+        if self.waiting.len() >= LOST_NEXUSES_MAX {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back((ports, attentions));
+    }
+
+    /// What a nexus that begins now is to be told.
+    pub(crate) fn find_again(&mut self, ports: &ItNexus) -> AttentionQueue {
+        let at = self.waiting.iter().position(|(known, _)| known == ports);
+        if let Some((_, attentions)) = at.and_then(|at| self.waiting.remove(at)) {
+            return attentions;
+        }
+        let mut attentions = AttentionQueue::new();
+        attentions.establish(Attention::POWER_ON_RESET);
+        attentions
+    }
+
+    /// Something to be told to all of them, or to one.
+    pub(crate) fn establish(&mut self, attention: Attention, only: Option<&ItNexus>) {
+        for (ports, attentions) in &mut self.waiting {
+            if only.is_none_or(|only| only == ports) {
+                attentions.establish(attention);
+            }
+        }
+    }
+}
+
+impl BlockUnit {
+    /// I_T nexus loss, asked for by I_T NEXUS RESET: what belongs to this nexus alone goes
+    /// (PREVENT, RESERVE (6)); persistent reservations stay; its initiator is told I_T NEXUS LOSS
+    /// OCCURRED, by the session that follows if this one ends first. SAM-5 §6.3.4.
+    pub fn nexus_loss(&mut self, nexus: NexusId) {
+        if let Some(state) = self.nexuses.get_mut(&nexus) {
+            state.prevents_removal = false;
+            state.is_lost = true;
+            state.attentions.establish(Attention::NEXUS_LOSS);
+            self.reservations.nexus_lost(&state.ports);
+        }
+    }
+
+    /// QUERY ASYNCHRONOUS EVENT: the Additional Response Information of SAM-5 §7 for what this
+    /// nexus would be told next, which waits on. `None`: nothing waits.
+    ///
+    /// Byte 0: how many wait in bits 5 and 4 (1 one, 2 more) and the sense key in the low four;
+    /// then the additional sense code and its qualifier.
+    pub fn pending_event(&self, nexus: NexusId) -> Option<[u8; 3]> {
+        const ONE: u8 = 0x10;
+        const SEVERAL: u8 = 0x20;
+        let attentions = &self.nexuses.get(&nexus)?.attentions;
+        let sense = attentions.peek()?.sense();
+        let [code, qualifier] = sense.code.to_be_bytes();
+        let depth = if attentions.len() > 1 { SEVERAL } else { ONE };
+        Some([depth | sense.key.0, code, qualifier])
+    }
+}
