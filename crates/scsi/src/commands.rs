@@ -2,6 +2,7 @@
 //! from it.
 
 use crate::plan::atomic;
+use crate::plan::copy;
 use crate::plan::{NexusId, Plan, Refusal};
 use crate::plan::{buffers, cache, capacity, defects, diagnostic, exclusive, inform, log, medium};
 use crate::plan::{
@@ -203,6 +204,8 @@ const GROUPS_IN_12: &[u8] = &[0, 0xe0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4]
 const GROUPS_OUT_12: &[u8] = &[0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const CAPACITY_16: &[u8] =
     &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x01, 4];
+const COPY_16: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 4];
+const RESULTS_16: &[u8] = &[0, 0, 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 4];
 const STATUS_16: &[u8] = &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 4];
 const COMPARE_16: &[u8] = &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 255, 0, 4];
 const ATOMIC_16: &[u8] = &[0, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 255, 255, 0, 4];
@@ -322,6 +325,14 @@ pub static COMMANDS: &[Command] = {
         RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
     command(0x5f, Some(7), "PERSISTENT RESERVE OUT: REGISTER AND MOVE", "SPC-4 §6.16",
         RESERVE, (PERSISTENT_OUT_10, 10), reserve::persistent_out),
+    command(0x83, Some(0), "EXTENDED COPY (LID1)", "SPC-4 §6.5",
+        SETS, (COPY_16, 600), copy::extended_copy),
+    command(0x84, Some(0), "RECEIVE COPY RESULTS: COPY STATUS", "SPC-3 §6.17.2",
+        SETS, (RESULTS_16, 10), copy::receive_results),
+    command(0x84, Some(3), "RECEIVE COPY RESULTS: OPERATING PARAMETERS", "SPC-3 §6.17.4",
+        SETS, (COPY_16, 10), copy::receive_results),
+    command(0x84, Some(4), "RECEIVE COPY RESULTS: FAILED SEGMENT DETAILS", "SPC-3 §6.17.5",
+        SETS, (RESULTS_16, 10), copy::receive_results),
     command(0x88, NO, "READ (16)", "SBC-3 §5.13",
         READ, (&blocks_16(DPO_FUA), 30), read_write::read),
     command(0x89, NO, "COMPARE AND WRITE", "SBC-3 §5.2",

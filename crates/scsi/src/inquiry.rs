@@ -23,8 +23,8 @@ wire::wire_struct! {
         /// NORMACA, HISUP, RESPONSE DATA FORMAT.
         3  => format: u8,
         4  => additional_bytes: u8,
-        /// TPGS.
-        5  => port_groups: u8,
+        /// TPGS 30h, 3PC 08h.
+        5  => groups_and_copy: u8,
         /// MULTIP.
         6  => multiple_ports: u8,
         /// CMDQUE.
@@ -55,6 +55,8 @@ const HIERARCHICAL_FORMAT_2: u8 = 0x12;
 /// With 10b their states would have to survive that, SPC-4 §5.15.2.9.
 const EXPLICIT_AND_IMPLICIT: u8 = 0x30;
 const MULTIP: u8 = 0x10;
+/// The unit takes EXTENDED COPY and RECEIVE COPY RESULTS.
+const THIRD_PARTY_COPY: u8 = 0x08;
 const COMMAND_QUEUING: u8 = 0x02;
 /// PERIPHERAL QUALIFIER 011b and DEVICE TYPE 1Fh: no unit can be here.
 const NO_UNIT: u8 = 0x7f;
@@ -97,9 +99,9 @@ pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u16) -> Vec
     let removable = if options.removable { REMOVABLE } else { 0 };
     let product = padded(&options.product);
     let multiple_ports = if ports > 1 { MULTIP } else { 0 };
-    let port_groups = EXPLICIT_AND_IMPLICIT;
+    let groups_and_copy = EXPLICIT_AND_IMPLICIT | THIRD_PARTY_COPY;
     let unit =
-        Standard { removable, port_groups, multiple_ports, product, ..common(protocol_level) };
+        Standard { removable, groups_and_copy, multiple_ports, product, ..common(protocol_level) };
     unit.encode().to_vec()
 }
 
@@ -115,7 +117,7 @@ fn common(protocol_level: u16) -> Standard {
         version: VERSION_SPC_4,
         format: HIERARCHICAL_FORMAT_2,
         additional_bytes: (Standard::LEN - 5) as u8,
-        port_groups: 0,
+        groups_and_copy: 0,
         multiple_ports: 0,
         queuing: COMMAND_QUEUING,
         vendor: VENDOR,
@@ -147,8 +149,8 @@ mod tests {
     fn standard_bytes() {
         let data = standard(&options(), 1, 1);
         assert_eq!(data.len(), 96);
-        assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x30, 0, 2]);
-        assert_eq!(standard(&options(), 2, 1)[5..8], [0x30, 0x10, 2], "MULTIP");
+        assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x38, 0, 2]);
+        assert_eq!(standard(&options(), 2, 1)[5..8], [0x38, 0x10, 2], "MULTIP");
         assert_eq!(&data[8..36], format!("LUNAR   DISK            {REVISION:<4}").as_bytes());
         assert_eq!(data[36..58], [0; 22]);
         assert_eq!(data[58..66], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x61]);

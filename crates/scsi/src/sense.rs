@@ -1,5 +1,6 @@
 //! Sense data: key, additional code, information. SPC-4 §4.5.
 
+use crate::copy::CopyFault;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -33,6 +34,8 @@ pub struct Sense {
     pub information: Option<u64>,
     /// Sense-key specific field pointer: where in the CDB (or parameter list) the fault lies.
     pub field: Option<FieldPointer>,
+    /// Where an EXTENDED COPY stopped, and what a unit it copies from or to had to say.
+    pub copy: Option<CopyFault>,
 }
 
 /// Points at the byte (and bit) in error. SPC-4 §4.5.2.4.2.
@@ -59,8 +62,12 @@ pub enum SenseFormat {
 /// Sense data as bytes, in the format the unit's control page asks for.
 pub type SenseBytes = Vec<u8>;
 
-/// The longest sense data that [`Sense::encode`] makes: header, information, sense-key specific.
-pub const SENSE_BYTES_MAX: usize = 8 + 12 + 8;
+/// The longest sense data that [`Sense::encode`] makes without a [`CopyFault`]: header,
+/// information, sense-key specific.
+pub const PLAIN_SENSE_BYTES_MAX: usize = 8 + 12 + 8;
+
+/// The longest that it makes: the same, command-specific information and sense data forwarded.
+pub const SENSE_BYTES_MAX: usize = PLAIN_SENSE_BYTES_MAX + 12 + 4 + PLAIN_SENSE_BYTES_MAX;
 
 /// Length of fixed format sense data as [`Sense::encode`] makes it. SPC-4 §4.5.3.
 pub const FIXED_SENSE_BYTES: usize = 18;
@@ -130,6 +137,30 @@ senses! {
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST, 0x2500;
     /// A parameter field; better with [`Sense::invalid_field_in_parameter_list`].
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST, 0x2600;
+    /// EXTENDED COPY with more CSCD descriptors than are taken.
+    TOO_MANY_TARGET_DESCRIPTORS = ILLEGAL_REQUEST, 0x2606;
+    /// EXTENDED COPY with a CSCD descriptor of a type that is not known here.
+    UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST, 0x2607;
+    /// EXTENDED COPY with more segment descriptors than are taken.
+    TOO_MANY_SEGMENT_DESCRIPTORS = ILLEGAL_REQUEST, 0x2608;
+    /// EXTENDED COPY with a segment descriptor of a type that is not known here.
+    UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST, 0x2609;
+    /// EXTENDED COPY with inline data.
+    INLINE_DATA_LENGTH_EXCEEDED = ILLEGAL_REQUEST, 0x260b;
+    /// EXTENDED COPY under a list identifier that a running one has.
+    OPERATION_IN_PROGRESS = ILLEGAL_REQUEST, 0x0016;
+    /// A unit that EXTENDED COPY copies from or to refused, or failed.
+    THIRD_PARTY_DEVICE_FAILURE = COPY_ABORTED, 0x0d01;
+    /// A segment names a copy source or destination that is not described, or a null device.
+    UNREACHABLE_COPY_TARGET = COPY_ABORTED, 0x0804;
+    /// A segment that is refused by one of its units, whose sense data are forwarded.
+    COPY_REFUSED_BY_UNIT = COPY_ABORTED, 0x0000;
+    /// No such unit is there for this initiator.
+    COPY_TARGET_DEVICE_NOT_REACHABLE = COPY_ABORTED, 0x0d02;
+    /// The unit is of another peripheral device type.
+    INCORRECT_COPY_TARGET_DEVICE_TYPE = COPY_ABORTED, 0x0d03;
+    /// A segment that is not whole blocks of both units.
+    UNEXPECTED_INEXACT_SEGMENT = COPY_ABORTED, 0x260a;
     /// RELEASE whose scope or type is not the reservation's.
     INVALID_RELEASE_OF_PERSISTENT_RESERVATION = ILLEGAL_REQUEST, 0x2604;
     /// MODE SENSE asked for saved values.
@@ -189,7 +220,7 @@ senses! {
 impl Sense {
     /// A sense without information or pointer.
     pub const fn new(key: SenseKey, code: u16) -> Self {
-        Self { key, code, information: None, field: None }
+        Self { key, code, information: None, field: None, copy: None }
     }
 
     /// With INFORMATION.
@@ -199,7 +230,7 @@ impl Sense {
         self
     }
 
-    /// With a field pointer; it is only encoded with ILLEGAL REQUEST.
+    /// With a field pointer; it is only encoded with ILLEGAL REQUEST and COPY ABORTED.
     #[must_use]
     pub const fn with_field(mut self, field: FieldPointer) -> Self {
         self.field = Some(field);
@@ -215,6 +246,13 @@ impl Sense {
     /// ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST, pointing likewise into the data-out.
     pub const fn invalid_field_in_parameter_list(byte: u16, bit: Option<u8>) -> Self {
         Self::INVALID_FIELD_IN_PARAMETER_LIST.with_field(FieldPointer { in_cdb: false, byte, bit })
+    }
+
+    /// With the place where an EXTENDED COPY stopped.
+    #[must_use]
+    pub const fn with_copy(mut self, copy: CopyFault) -> Self {
+        self.copy = Some(copy);
+        self
     }
 
     /// MISCOMPARE DURING VERIFY OPERATION at `offset_bytes` into the compared data-out.
@@ -256,11 +294,15 @@ impl Sense {
             bytes[0] |= VALID;
             information.put(&mut bytes[3..7]);
         }
-        bytes[7] = (FIXED_SENSE_BYTES - 8) as u8;
         self.code.put(&mut bytes[12..14]);
         if let Some(specific) = self.sense_key_specific() {
             bytes[15..18].copy_from_slice(&specific);
         }
+        if let Some(copy) = &self.copy {
+            bytes[8..12].copy_from_slice(&copy.command_specific(FIXED_SENSE_BYTES as u8));
+            bytes.extend_from_slice(&copy.forwarded_fixed());
+        }
+        bytes[7] = (bytes.len() - 8) as u8;
         bytes
     }
 
@@ -278,15 +320,20 @@ impl Sense {
             bytes.extend_from_slice(&[DESCRIPTOR_SENSE_KEY_SPECIFIC, 0x06, 0, 0]);
             bytes.extend_from_slice(&[first, second, third, 0]);
         }
+        if let Some(copy) = &self.copy {
+            bytes.extend_from_slice(&copy.descriptors());
+        }
         bytes[7] = (bytes.len() - 8) as u8;
         bytes
     }
 
-    /// The three bytes of a field pointer; they mean something else with other keys.
+    /// The three bytes of a field pointer, or with COPY ABORTED of a segment pointer, whose SD bit
+    /// is 0 here: it counts from the start of the parameter list. SPC-4 §4.5.2.4. They mean
+    /// something else with other keys.
     fn sense_key_specific(&self) -> Option<[u8; 3]> {
-        let field = self.field.filter(|_| self.key == SenseKey::ILLEGAL_REQUEST)?;
+        let field = self.field.filter(|_| points(self.key))?;
         let mut first = FIELD_VALID;
-        if field.in_cdb {
+        if field.in_cdb && self.key == SenseKey::ILLEGAL_REQUEST {
             first |= IN_CDB;
         }
         if let Some(bit) = field.bit {
@@ -307,7 +354,7 @@ impl Sense {
             .filter(|_| bytes[0] & VALID != 0)
             .map(|information| u64::from(u32::get(information)));
         let field = bytes.get(15..18).and_then(|specific| field_pointer(key, specific));
-        Some(Self { key, code, information, field })
+        Some(Self { information, field, ..Self::new(key, code) })
     }
 
     fn decode_descriptor(bytes: &[u8]) -> Option<Self> {
@@ -359,9 +406,17 @@ impl fmt::Display for Sense {
 
 impl core::error::Error for Sense {}
 
+/// Whether the sense-key specific bytes of this key point at a field.
+fn points(key: SenseKey) -> bool {
+    matches!(key, SenseKey::ILLEGAL_REQUEST | SenseKey::COPY_ABORTED)
+}
+
 /// Reads three sense-key specific bytes as a field pointer, if they are one.
 fn field_pointer(key: SenseKey, bytes: &[u8]) -> Option<FieldPointer> {
-    let valid = key == SenseKey::ILLEGAL_REQUEST && bytes[0] & FIELD_VALID != 0;
+    /// SD: a segment pointer that counts from a segment descriptor.
+    const IN_SEGMENT: u8 = 0x20;
+    let in_segment = key == SenseKey::COPY_ABORTED && bytes[0] & IN_SEGMENT != 0;
+    let valid = points(key) && !in_segment && bytes[0] & FIELD_VALID != 0;
     valid.then(|| FieldPointer {
         in_cdb: bytes[0] & IN_CDB != 0,
         byte: u16::get(&bytes[1..3]),

@@ -7,14 +7,15 @@ pub use crate::state::StateError;
 
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Command, Found, Medium, Request};
+use crate::copy::{CopyResults, Party};
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
 use crate::plan::buffers::{self, NexusBuffers};
 use crate::plan::medium::MediumState;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
-use crate::plan::{inform, parameters, ports, provisioning, reserve};
+use crate::plan::{copy, inform, parameters, ports, provisioning, reserve};
 use crate::ports::PortGroups;
-use crate::reservations::{ItNexus, Reservations};
+use crate::reservations::{Access, ItNexus, Reservations};
 use crate::sense::Sense;
 use crate::state::{self, SectionKind};
 use alloc::collections::BTreeMap;
@@ -136,6 +137,7 @@ pub struct BlockUnit {
     modes: ModePages,
     pub(crate) reservations: Reservations,
     port_groups: PortGroups,
+    copies: CopyResults,
     keeps_state: bool,
     /// The name of the initiator that asked for the reset that ended its own session, and has not
     /// come back yet.
@@ -171,6 +173,7 @@ impl BlockUnit {
             modes: ModePages::default(),
             reservations: Reservations::new(false),
             port_groups: PortGroups::default(),
+            copies: CopyResults::default(),
             keeps_state: false,
             returning: None,
         }
@@ -249,6 +252,7 @@ impl BlockUnit {
                 self.lost.remember(lost.ports, lost.attentions);
             }
         }
+        self.copies.forget_nexus(nexus);
     }
 
     /// Judges a command, in this order: unit attention, operation code, CONTROL, reservations,
@@ -303,6 +307,7 @@ impl BlockUnit {
                 ports::set_groups_list(self, nexus, context, data)
             }
             Some(0x5f) => reserve::persistent_out_list(self, nexus, context, &parked.cdb, data),
+            Some(0x83) => copy::extended_copy_list(data),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
         }
     }
@@ -324,6 +329,7 @@ impl BlockUnit {
         }
         self.modes.reset();
         self.reservations.reset();
+        self.copies.reset();
         self.raise(Attention::RESET_BY_FUNCTION.0, by);
     }
 
@@ -333,6 +339,33 @@ impl BlockUnit {
     pub fn expect_return(&mut self, nexus: NexusId) {
         let nexus = self.nexuses.get(&nexus);
         self.returning = nexus.map(|nexus| nexus.ports.initiator().name.clone());
+    }
+
+    /// The copies this unit was told to carry out, and what became of them.
+    pub fn copies(&mut self) -> &mut CopyResults {
+        &mut self.copies
+    }
+
+    /// Whether a copy that `nexus` asked for may read this unit, or write it: what a READ or WRITE
+    /// of that nexus would be refused for besides its blocks. A waiting unit attention is not told,
+    /// and states of port groups do not matter: copies go through no port.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check_copy(&mut self, nexus: NexusId, party: Party) -> Result<(), Refusal> {
+        let access = match party {
+            Party::Source => Access::Read,
+            Party::Destination => Access::Write,
+        };
+        let (reservations, ports) = self.reservations(nexus)?;
+        if reservations.conflict(ports, access) {
+            return Err(Refusal::ReservationConflict);
+        }
+        self.medium.check()?;
+        if party == Party::Destination {
+            self.check_writable()?;
+        }
+        Ok(())
     }
 
     /// Establishes a unit attention (`0xAAQQ`) for every nexus but one.

@@ -177,22 +177,16 @@ const PROTOCOL_ISCSI: u8 = 0x50;
 /// 83h. SPC-4 §7.8.6.
 fn device_identification(options: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
     use Association::{LogicalUnit, TargetDevice, TargetPort as Port};
-    use CodeSet::{Ascii, Binary, Utf8};
+    use CodeSet::{Binary, Utf8};
     use DesignatorType as Type;
-    let (port, naa) = (context.port, naa(&options.uuid));
+    let port = context.port;
     let mut data = Vec::new();
     let mut add = |association, code_set, kind, designator: &[u8]| {
         data.extend_from_slice(&designation(association, code_set, kind, designator));
     };
-    add(LogicalUnit, Binary, Type::NAA, &naa.to_be_bytes());
-    let mut uuid = vec![0x10, 0];
-    uuid.extend_from_slice(&options.uuid);
-    add(LogicalUnit, Binary, Type::UUID, &uuid);
-    let mut vendor = VENDOR.to_vec();
-    vendor.extend_from_slice(serial_number(&options.uuid).as_bytes());
-    add(LogicalUnit, Ascii, Type::T10_VENDOR_ID, &vendor);
-    let unit_name = name_string(&format!("naa.{naa:016X}"));
-    add(LogicalUnit, Utf8, Type::SCSI_NAME_STRING, &unit_name);
+    for (code_set, kind) in UNIT_DESIGNATORS {
+        add(LogicalUnit, code_set, kind, &unit_designator(options, kind));
+    }
     let [high, low] = port.relative_id.to_be_bytes();
     add(Port, Binary, Type::RELATIVE_TARGET_PORT, &[0, 0, high, low]);
     let [high, low] = port.portal_group_tag.to_be_bytes();
@@ -209,6 +203,39 @@ fn target_name(port: &TargetPort) -> &str {
 /// RFC 7143 §4.4.3: iSCSI name, `,t,`, portal group tag.
 fn port_name(port: &TargetPort) -> Vec<u8> {
     name_string(&format!("{},t,0x{:04x}", target_name(port), port.portal_group_tag))
+}
+
+/// The designators of the unit itself, whatever port it is reached through.
+const UNIT_DESIGNATORS: [(CodeSet, DesignatorType); 4] = [
+    (CodeSet::Binary, DesignatorType::NAA),
+    (CodeSet::Binary, DesignatorType::UUID),
+    (CodeSet::Ascii, DesignatorType::T10_VENDOR_ID),
+    (CodeSet::Utf8, DesignatorType::SCSI_NAME_STRING),
+];
+
+/// One of [`UNIT_DESIGNATORS`].
+fn unit_designator(options: &UnitOptions, kind: DesignatorType) -> Vec<u8> {
+    let uuid = &options.uuid;
+    match kind {
+        DesignatorType::NAA => naa(uuid).to_be_bytes().to_vec(),
+        DesignatorType::UUID => [&[0x10, 0], &uuid[..]].concat(),
+        DesignatorType::T10_VENDOR_ID => [&VENDOR, serial_number(uuid).as_bytes()].concat(),
+        _ => name_string(&format!("naa.{:016X}", naa(uuid))),
+    }
+}
+
+/// Whether page 83h gives the unit this very designator, with the association of a logical unit.
+pub fn designates_unit(
+    options: &UnitOptions,
+    code_set: u8,
+    kind: DesignatorType,
+    designator: &[u8],
+) -> bool {
+    UNIT_DESIGNATORS.iter().any(|(own_code_set, own_kind)| {
+        *own_code_set as u8 == code_set
+            && *own_kind == kind
+            && unit_designator(options, kind) == designator
+    })
 }
 
 fn designation(

@@ -1,6 +1,9 @@
 //! Running what SCSI has planned on a unit's device.
 
 mod atomic;
+mod copy;
+
+pub(crate) use copy::copy;
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::ranges::RangeGuard;
@@ -54,7 +57,7 @@ impl From<Aborted> for Stop {
 type Step<T> = Result<T, Stop>;
 
 /// Runs `plan`; `data` holds its data-out. Plans that concern the nexus rather than the device
-/// (parameter lists, aborts) are the caller's.
+/// (parameter lists, aborts, copies) are the caller's.
 ///
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
 /// is finished, and nothing more is begun.
@@ -115,7 +118,7 @@ impl Run<'_> {
             }
             Plan::SelfTest { reads } => self.self_test(&reads).await?,
             Plan::SaveState => self.save_state().await?,
-            Plan::Parameters { .. } | Plan::AbortTasksOf { .. } => {
+            Plan::Parameters { .. } | Plan::AbortTasksOf { .. } | Plan::Copy { .. } => {
                 return Err(internal_failure().into());
             }
         }
@@ -310,7 +313,7 @@ fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
 }
 
 fn sense(key: SenseKey, code: u16, information: Option<u64>) -> Sense {
-    Sense { key, code, information, field: None }
+    Sense { information, ..Sense::new(key, code) }
 }
 
 /// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs, SBC-3 §5.2.

@@ -118,6 +118,9 @@ pub(crate) async fn abort_tasks_of(
             unit.scsi().raise_for(COMMANDS_CLEARED, session.nexus);
         }
     }
+    // Their copies may be tasks of other units. They are shut out of this one by now, but for what
+    // is being written.
+    unit.copies.wait().await;
 }
 
 async fn abort(shared: &Arc<Shared>, session: &Arc<Session>, unit: &Arc<LogicalUnit>) -> u32 {

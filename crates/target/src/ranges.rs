@@ -44,6 +44,27 @@ pub(crate) struct RangeQueued {
     wait: Option<oneshot::Receiver<()>>,
 }
 
+/// What is done in the name of other units' tasks: who has shut somebody out waits until it is
+/// over.
+#[derive(Debug, Default)]
+pub(crate) struct Fence {
+    locks: Arc<RangeLocks>,
+}
+
+impl Fence {
+    const ALL: LbaRange = LbaRange { lba: 0, count: 1 };
+
+    /// To be held while something is done.
+    pub(crate) async fn share(&self) -> RangeGuard {
+        self.locks.lock(Self::ALL, false).await
+    }
+
+    /// Waits until all that is being done now is over.
+    pub(crate) async fn wait(&self) {
+        drop(self.locks.lock(Self::ALL, true).await);
+    }
+}
+
 impl Claim {
     fn excludes(&self, other: &Self) -> bool {
         (self.exclusive || other.exclusive) && overlap(self.range, other.range)

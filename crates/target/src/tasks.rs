@@ -1,7 +1,7 @@
 //! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::execute::{Ending, execute, internal_failure};
+use crate::execute::{Ending, copy, execute, internal_failure};
 use crate::manage;
 use crate::options::Limits;
 use crate::ranges::RangeQueued;
@@ -397,6 +397,9 @@ async fn on_unit(
     if let Plan::AbortTasksOf { nexuses, save } = plan {
         manage::abort_tasks_of(shared, session, unit, &nexuses).await;
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
+    }
+    if let Plan::Copy { list } = plan {
+        return copy(session, unit, list, abort).await;
     }
     let saves = plan == Plan::SaveState;
     let ending = execute(Arc::clone(unit), plan, data, abort).await;

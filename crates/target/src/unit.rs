@@ -1,7 +1,7 @@
 //! A logical unit: a device, its SCSI state, and what holds both together.
 
 use crate::Error;
-use crate::ranges::RangeLocks;
+use crate::ranges::{Fence, RangeLocks};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
@@ -79,6 +79,8 @@ pub struct LogicalUnit {
     /// The task set: SIMPLE tasks share it, an ORDERED one has it alone, one at the HEAD OF QUEUE
     /// takes it. SAM-5 §8.
     pub(crate) order: Arc<RangeLocks>,
+    /// Pieces of third-party copies that are being written here.
+    pub(crate) copies: Fence,
     state: Option<Mutex<StateFile>>,
     later: Mutex<FlushLater>,
 }
@@ -115,6 +117,7 @@ impl LogicalUnit {
             scsi: Mutex::new(scsi),
             ranges: Arc::default(),
             order: Arc::default(),
+            copies: Fence::default(),
             state: state.map(Mutex::new),
             later: Mutex::default(),
         }))

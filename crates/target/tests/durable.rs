@@ -126,6 +126,9 @@ fn changes(sparse: bool) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
         ("WRITE SAME (16) of zeroes", sixteen(0x93, 0, 16, 8), vec![0; 512]),
         ("WRITE SAME (16) without data", sixteen(0x93, 1, 16, 8), vec![]),
     ];
+    let segment = copy::Segment { from: 0, to: 0, blocks: 8, source_lba: 0, destination_lba: 16 };
+    let list_of_copy = copy::list(1, &[copy::cscd(1, 512)], &[segment]);
+    all.push(("EXTENDED COPY", copy::copy_cdb(list_of_copy.len()), list_of_copy));
     if sparse {
         all.push(("WRITE SAME (16) that unmaps", sixteen(0x93, 8, 16, 8), vec![0; 512]));
         all.push(("UNMAP", vec![0x42, 0, 0, 0, 0, 0, 0, 0, 40, 0], list));

@@ -129,7 +129,7 @@ fn one_unit_by_two_ports() {
     for raw in &mut all {
         assert_eq!(raw.execute(&report, 256).unwrap(), (0, expected.concat()));
         let (_, standard) = raw.execute(&[0x12, 0, 0, 0, 96, 0], 96).unwrap();
-        assert_eq!(standard[5..7], [0x30, 0x10], "TPGS, MULTIP");
+        assert_eq!(standard[5..7], [0x38, 0x10], "TPGS and 3PC, MULTIP");
     }
     all.into_iter().for_each(log_out);
     rig.ends_well();

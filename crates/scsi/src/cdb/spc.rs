@@ -122,6 +122,27 @@ wire::wire_struct! {
 }
 
 wire::wire_struct! {
+    /// EXTENDED COPY (LID1), SPC-4 §6.5.
+    pub struct ExtendedCopy [16] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        10 => parameter_bytes: u32,
+        15 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// RECEIVE COPY RESULTS, SPC-3 §6.17.
+    pub struct ReceiveCopyResults [16] {
+        0 => opcode: u8,
+        1 => service_action: u8,
+        2 => list_identifier: u8,
+        10 => allocation_bytes: u32,
+        15 => control: u8,
+    }
+}
+
+wire::wire_struct! {
     /// MODE SENSE (6), SPC-4 §6.13.
     pub struct ModeSense6 [6] {
         0 => opcode: u8,

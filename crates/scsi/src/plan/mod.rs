@@ -7,6 +7,7 @@ pub(crate) mod atomic;
 pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod capacity;
+pub(crate) mod copy;
 pub(crate) mod defects;
 pub(crate) mod diagnostic;
 pub(crate) mod exclusive;
@@ -22,6 +23,7 @@ pub(crate) mod reserve;
 pub(crate) mod timestamp;
 pub(crate) mod verify;
 
+use crate::copy::CopyList;
 use crate::sense::Sense;
 use alloc::vec::Vec;
 
@@ -176,6 +178,16 @@ pub enum Plan {
         bytes: u32,
         /// The command, parked.
         parked: Parked,
+    },
+    /// Copy between units that this initiator sees: resolve the designators, judge each segment
+    /// ([`CopyList::judge`]) and whether both units may be used ([`BlockUnit::check_copy`]), and
+    /// only then begin. Keep [`BlockUnit::copies`] up to date.
+    ///
+    /// [`BlockUnit::check_copy`]: crate::unit::BlockUnit::check_copy
+    /// [`BlockUnit::copies`]: crate::unit::BlockUnit::copies
+    Copy {
+        /// What.
+        list: CopyList,
     },
     /// The unit's persistent state changed: save `BlockUnit::persistent_state`, durably, then
     /// answer GOOD.

@@ -43,6 +43,7 @@ fn check(options: &UnitOptions, plan: &Plan) {
         Plan::Reply(reply) => assert!(reply.len() <= REPLY_BYTES_MAX),
         Plan::Parameters { bytes, .. } => assert!((1..=0xffff).contains(bytes)),
         Plan::SelfTest { reads } => reads.iter().for_each(|range| check_range(options, *range)),
+        Plan::Copy { list } => crate::copy::check(list),
         Plan::Flush { .. } | Plan::SaveState | Plan::AbortTasksOf { .. } => {}
     }
     let longest = (2 * 255 * u64::from(options.block_bytes))

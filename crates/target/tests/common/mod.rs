@@ -5,6 +5,8 @@
 #[path = "../../../../interop/src/raw.rs"]
 pub mod raw;
 
+pub mod copy;
+
 use block::{BlockDevice, FaultDevice, MemoryDevice};
 use raw::{Answer, Pdu, Raw, opcode};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,31 @@
+//! What one EXTENDED COPY may ask for, as OPERATING PARAMETERS tells and the parser enforces.
+
+/// MAXIMUM CSCD DESCRIPTOR COUNT.
+pub const CSCD_DESCRIPTORS_MAX: u16 = 64;
+/// MAXIMUM SEGMENT DESCRIPTOR COUNT: up to 64 GiB in one command.
+pub const SEGMENT_DESCRIPTORS_MAX: u16 = 256;
+/// MAXIMUM DESCRIPTOR LIST LENGTH, in bytes: as many as there may be of both.
+pub const DESCRIPTOR_LIST_BYTES_MAX: u32 = CSCD_DESCRIPTORS_MAX as u32 * CSCD_BYTES as u32
+    + SEGMENT_DESCRIPTORS_MAX as u32 * SEGMENT_BYTES as u32;
+/// A longer parameter list is not even received.
+pub const PARAMETER_LIST_BYTES_MAX: u32 = 0xffff;
+/// MAXIMUM SEGMENT LENGTH, in bytes: as many blocks as 16 bits count, of the longest there are.
+pub const SEGMENT_DATA_BYTES_MAX: u32 = 0xffff * 4096;
+/// MAXIMUM CONCURRENT COPIES that one unit carries out; a further one gets BUSY.
+pub const COPIES_MAX: u8 = 16;
+/// Outcomes kept for one nexus until it asks for them; the oldest gives way.
+pub const RESULTS_MAX: usize = 32;
+
+/// Length of a CSCD descriptor.
+pub(crate) const CSCD_BYTES: usize = 32;
+/// Length of a block to block segment descriptor.
+pub(crate) const SEGMENT_BYTES: usize = 28;
+
+/// Block device to block device. The only one, because it is what disks are asked for: VMware,
+/// Windows, sg_xcopy and ddpt send nothing else. Those with byte offsets (0Ah, 0Bh) would tear
+/// blocks, the others want tapes or hold data back for RECEIVE DATA.
+pub const BLOCK_TO_BLOCK: u8 = 0x02;
+/// Identification descriptor: a designator of VPD page 83h.
+pub const IDENTIFICATION: u8 = 0xe4;
+/// LIST OF IMPLEMENTED DESCRIPTOR TYPE CODES, in ascending order.
+pub const IMPLEMENTED_DESCRIPTORS: [u8; 2] = [BLOCK_TO_BLOCK, IDENTIFICATION];

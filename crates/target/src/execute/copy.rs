@@ -1,0 +1,390 @@
+//! EXTENDED COPY: from a unit that this session sees to one that it sees, piece by piece.
+//!
+//! What is read of the source is what a READ of the piece would get, what is written to the
+//! destination holds the range lock that a WRITE of the piece would. One lock is held at a time:
+//! two copies that cross cannot wait for each other. Before each piece both units are asked anew
+//! whether this nexus may use them, so that a reservation keeps a running copy out as well.
+
+use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
+use crate::abort::AbortSignal;
+use crate::session::Session;
+use crate::unit::LogicalUnit;
+use block::{Extent, ExtentState};
+use bytes::Bytes;
+use futures_util::future::join;
+use scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
+use scsi::plan::{LbaRange, NexusId, Refusal};
+use scsi::sense::{Sense, Status};
+use std::sync::Arc;
+
+/// Data move in pieces of this size. A copy holds two of them: one is written while the next is
+/// read. It is a multiple of every block length.
+const COPY_PIECE_BYTES: u64 = 1 << 20;
+/// What reads as zeroes because it is deallocated is not read, and goes on in larger pieces.
+const ZERO_PIECE_BYTES: u64 = 16 << 20;
+
+/// Carries out an EXTENDED COPY that `manager` was sent.
+pub(crate) async fn copy(
+    session: &Session,
+    manager: &Arc<LogicalUnit>,
+    list: CopyList,
+    abort: AbortSignal,
+) -> Ending {
+    let running = match Running::begin(manager, session.nexus, list.list_identifier) {
+        Ok(running) => running,
+        Err(Refusal::Check(sense)) => return Ending::Check(sense),
+        Err(Refusal::ReservationConflict) => return Ending::Conflict,
+        Err(Refusal::Busy) => return Ending::Busy,
+    };
+    let units: Vec<_> = session.units().collect();
+    let copy = Copy { units: &units, nexus: session.nexus, running: &running, abort: &abort };
+    match copy.all(&list).await {
+        Ok(()) => {
+            running.end(CopyEnd::Completed);
+            Ending::Good(Bytes::new())
+        }
+        Err(Stop::Check(sense)) => {
+            let told = manager.scsi().encode_sense(&sense);
+            running.end(CopyEnd::Failed(told));
+            Ending::Check(sense)
+        }
+        Err(Stop::Aborted) => Ending::Aborted,
+    }
+}
+
+/// A copy that COPY STATUS can see.
+struct Running<'a> {
+    manager: &'a Arc<LogicalUnit>,
+    id: CopyId,
+    has_ended: bool,
+}
+
+impl<'a> Running<'a> {
+    fn begin(
+        manager: &'a Arc<LogicalUnit>,
+        nexus: NexusId,
+        list_identifier: Option<u8>,
+    ) -> Result<Self, Refusal> {
+        let id = manager.scsi().copies().begin(nexus, list_identifier)?;
+        Ok(Self { manager, id, has_ended: false })
+    }
+
+    fn progress(&self, segments: u16, bytes: u64) {
+        self.manager.scsi().copies().progress(self.id, segments, bytes);
+    }
+
+    fn end(mut self, end: CopyEnd) {
+        self.has_ended = true;
+        self.manager.scsi().copies().end(self.id, end);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.manager.scsi().copies().end(self.id, CopyEnd::Aborted);
+        }
+    }
+}
+
+struct Copy<'a> {
+    /// What this initiator sees in this session; nothing else exists.
+    units: &'a [&'a Arc<LogicalUnit>],
+    nexus: NexusId,
+    running: &'a Running<'a>,
+    abort: &'a AbortSignal,
+}
+
+/// A segment that may be processed.
+struct Job<'a> {
+    number: u16,
+    source: Run<'a>,
+    destination: Run<'a>,
+    moved: Move,
+}
+
+/// Which way a segment goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Order {
+    /// Source and destination are the same blocks: all is where it shall be.
+    Nothing,
+    Ascending,
+    /// The destination covers the end of the source: from the end, so that nothing is overwritten
+    /// before it was read.
+    Descending,
+}
+
+/// A part of a segment, at `offset` bytes.
+struct Piece {
+    offset: u64,
+    bytes: u64,
+    /// `None`: zeroes, deallocated at the source.
+    data: Option<Bytes>,
+}
+
+impl<'a> Copy<'a> {
+    /// Everything that can be refused is refused before anything is written.
+    async fn all(&self, list: &CopyList) -> Step<()> {
+        let mut jobs = Vec::with_capacity(list.segments.len());
+        for (number, segment) in list.segments.iter().enumerate() {
+            jobs.push(self.prepare(list, number, segment)?);
+        }
+        let done = self.jobs(&jobs).await;
+        if matches!(done, Err(Stop::Aborted)) {
+            return done;
+        }
+        // Also when a segment failed: what is reported as written shall stay.
+        let durable = self.make_durable(&jobs).await;
+        done.and(durable)
+    }
+
+    async fn jobs(&self, jobs: &[Job<'a>]) -> Step<()> {
+        let mut bytes = 0;
+        for job in jobs {
+            self.running.progress(job.number, bytes);
+            self.segment(job, bytes).await?;
+            bytes += job.moved.bytes;
+            self.running.progress(job.number + 1, bytes);
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, list: &CopyList, number: usize, segment: &Segment) -> Step<Job<'a>> {
+        let index = number as u16; // there are at most SEGMENT_DESCRIPTORS_MAX
+        let unit = |cscd: u16| self.resolve(list, cscd).ok_or_else(|| unreachable_unit(index));
+        let (source, destination) = (unit(segment.source)?, unit(segment.destination)?);
+        self.check(index, source, Party::Source)?;
+        self.check(index, destination, Party::Destination)?;
+        // Cloned, for the two may be one, and its lock is held once.
+        let from = source.scsi().options().clone();
+        let to = destination.scsi().options().clone();
+        let moved = list.judge(number, &from, &to).ok_or_else(internal_failure)??;
+        let run = |unit: &'a Arc<LogicalUnit>, block_bytes: u32| Run {
+            unit,
+            block_bytes: block_bytes.into(),
+            abort: self.abort.clone(),
+        };
+        Ok(Job {
+            number: index,
+            source: run(source, from.block_bytes),
+            destination: run(destination, to.block_bytes),
+            moved,
+        })
+    }
+
+    /// The unit of a CSCD descriptor. A designator that fits more than one names none.
+    fn resolve(&self, list: &CopyList, cscd: u16) -> Option<&'a Arc<LogicalUnit>> {
+        let cscd = list.cscds.get(usize::from(cscd))?;
+        let fits = |unit: &&&Arc<LogicalUnit>| cscd.designates(unit.scsi().options());
+        let mut fitting = self.units.iter().filter(fits);
+        let unit = fitting.next()?;
+        if fitting.next().is_some() { None } else { Some(*unit) }
+    }
+
+    /// Whether this nexus may use a unit, now.
+    fn check(&self, number: u16, unit: &LogicalUnit, party: Party) -> Result<(), Sense> {
+        let checked = unit.scsi().check_copy(self.nexus, party);
+        checked.map_err(|refusal| {
+            let reported = match refusal {
+                Refusal::Check(sense) => Reported::check(party, &sense),
+                Refusal::ReservationConflict => {
+                    Reported::status(party, Status::RESERVATION_CONFLICT)
+                }
+                Refusal::Busy => Reported::status(party, Status::BUSY),
+            };
+            stopped(number, reported)
+        })
+    }
+
+    async fn segment(&self, job: &Job<'a>, before: u64) -> Step<()> {
+        let order = job.order();
+        let mut written = 0;
+        let done = match order {
+            Order::Nothing => Ok(()),
+            _ => self.pieces(job, order, before, &mut written).await,
+        };
+        done.map_err(|stop| match stop {
+            Stop::Check(sense) => Stop::Check(with_residual(sense, job, order, written)),
+            Stop::Aborted => Stop::Aborted,
+        })
+    }
+
+    async fn pieces(
+        &self,
+        job: &Job<'a>,
+        order: Order,
+        before: u64,
+        written: &mut u64,
+    ) -> Step<()> {
+        let mut reader = Reader { job, order, done: 0, hole_until: 0, data_until: 0 };
+        let mut ahead = reader.next().await?;
+        while let Some(piece) = ahead {
+            let bytes = piece.bytes;
+            // Both always end: what was begun on the medium is finished.
+            let (next, put) = join(reader.next(), self.put(job, piece)).await;
+            put?;
+            *written += bytes;
+            self.running.progress(job.number, before + *written);
+            ahead = next?;
+            // A device that never waits must not keep everybody else waiting.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn put(&self, job: &Job<'a>, piece: Piece) -> Step<()> {
+        let to = &job.destination;
+        let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
+        let _range = to.lock(range, false).await?;
+        let _writing = self.abort.unless(to.unit.copies.share()).await?;
+        self.check(job.number, job.source.unit, Party::Source)?;
+        self.check(job.number, to.unit, Party::Destination)?;
+        let written = match (piece.data, to.device().sparse()) {
+            (Some(data), _) => to.put(range, data, false).await,
+            (None, Some(sparse)) => {
+                self.abort.check()?;
+                let may_unmap = to.unit.scsi().options().unmap_granularity_blocks.is_some();
+                let zeroed = sparse.write_zeroes(block_range(range), may_unmap, false).await;
+                zeroed.map_err(|error| write_failed(error).into())
+            }
+            (None, None) => Err(internal_failure().into()), // such pieces are read
+        };
+        written.map_err(|stop| reported(stop, job.number, Party::Destination))
+    }
+
+    /// GOOD of a unit that writes through means on stable storage.
+    async fn make_durable(&self, jobs: &[Job<'a>]) -> Step<()> {
+        for (at, job) in jobs.iter().enumerate() {
+            let unit = job.destination.unit;
+            let later = &jobs[at + 1..];
+            if later.iter().any(|job| Arc::ptr_eq(job.destination.unit, unit))
+                || unit.scsi().write_cache_enabled()
+            {
+                continue;
+            }
+            let flushed = job.destination.flush(false).await;
+            flushed.map_err(|stop| reported(stop, job.number, Party::Destination))?;
+        }
+        Ok(())
+    }
+}
+
+impl Job<'_> {
+    fn order(&self) -> Order {
+        let Move { source, destination, bytes } = self.moved;
+        let same = Arc::ptr_eq(self.source.unit, self.destination.unit);
+        if bytes == 0 || (same && source.lba == destination.lba) {
+            Order::Nothing
+        } else if same && destination.lba > source.lba {
+            Order::Descending
+        } else {
+            Order::Ascending
+        }
+    }
+}
+
+/// Reads a segment, piece by piece, and looks for what need not be read.
+struct Reader<'a, 'b> {
+    job: &'b Job<'a>,
+    order: Order,
+    done: u64,
+    /// What lies before this offset is known to be deallocated, or to be data.
+    hole_until: u64,
+    data_until: u64,
+}
+
+impl Reader<'_, '_> {
+    async fn next(&mut self) -> Step<Option<Piece>> {
+        let left = self.job.moved.bytes - self.done;
+        if left == 0 {
+            return Ok(None);
+        }
+        if self.order == Order::Descending {
+            let bytes = left.min(COPY_PIECE_BYTES);
+            self.done += bytes;
+            return self.read(left - bytes, bytes).await.map(Some);
+        }
+        let offset = self.done;
+        self.look(offset).await?;
+        if self.hole_until > offset {
+            let bytes = (self.hole_until - offset).min(ZERO_PIECE_BYTES);
+            self.done += bytes;
+            return Ok(Some(Piece { offset, bytes, data: None }));
+        }
+        let bytes = (self.data_until - offset).min(COPY_PIECE_BYTES);
+        self.done += bytes;
+        self.read(offset, bytes).await.map(Some)
+    }
+
+    async fn read(&self, offset: u64, bytes: u64) -> Step<Piece> {
+        let from = &self.job.source;
+        let data = from.get(part(self.job.moved.source, from.block_bytes, offset, bytes)).await;
+        let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
+        Ok(Piece { offset, bytes, data: Some(data.freeze()) })
+    }
+
+    /// Finds out how far it is all data from `offset` on, or all a hole that the destination can
+    /// make as well. Where it cannot be told, it is data.
+    async fn look(&mut self, offset: u64) -> Step<()> {
+        if self.hole_until > offset || self.data_until > offset {
+            return Ok(());
+        }
+        let Job { source: from, destination: to, moved, .. } = self.job;
+        let end = moved.bytes;
+        self.data_until = end;
+        let (Some(sparse), true) = (from.device().sparse(), to.device().sparse().is_some()) else {
+            return Ok(());
+        };
+        let range = part(moved.source, from.block_bytes, offset, end - offset);
+        let found = from.abort.unless(sparse.status(block_range(range), 1)).await?;
+        let Some(Extent { range, state }) = found.ok().and_then(|found| found.first().copied())
+        else {
+            return Ok(());
+        };
+        // Whole blocks of both units: a hole is made shorter, data longer.
+        let step = from.block_bytes.max(to.block_bytes);
+        let until = offset + range.count * from.block_bytes;
+        match state {
+            ExtentState::Unmapped if until / step * step > offset => {
+                self.hole_until = (until / step * step).min(end);
+            }
+            ExtentState::Unmapped => self.data_until = (offset + step).min(end),
+            ExtentState::Mapped => self.data_until = until.next_multiple_of(step).min(end),
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of `bytes` bytes at `offset` of a range: whole ones.
+fn part(range: LbaRange, block_bytes: u64, offset: u64, bytes: u64) -> LbaRange {
+    LbaRange { lba: range.lba + offset / block_bytes, count: bytes / block_bytes }
+}
+
+/// The session has no such unit, or the initiator may not see it: there is no difference.
+fn unreachable_unit(segment: u16) -> Sense {
+    let fault = CopyFault { segment, reported: None };
+    Sense::COPY_TARGET_DEVICE_NOT_REACHABLE.with_copy(fault)
+}
+
+fn stopped(segment: u16, reported: Reported) -> Sense {
+    let reported = Some(reported);
+    Sense::THIRD_PARTY_DEVICE_FAILURE.with_copy(CopyFault { segment, reported })
+}
+
+/// A unit's own failure, as the copy's.
+fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
+    match stop {
+        Stop::Check(sense) => Stop::Check(stopped(segment, Reported::check(party, &sense))),
+        Stop::Aborted => Stop::Aborted,
+    }
+}
+
+/// With the blocks of the destination that were not written, if some were: SPC-3 §6.3.3 counts
+/// "only the contiguous successfully completed transfers starting at relative byte zero".
+fn with_residual(sense: Sense, job: &Job<'_>, order: Order, written: u64) -> Sense {
+    if written == 0 {
+        return sense;
+    }
+    let contiguous = if order == Order::Descending { 0 } else { written };
+    sense.with_information((job.moved.bytes - contiguous) / job.destination.block_bytes)
+}
