@@ -15,6 +15,7 @@ pub const FROM_CODE: &[(&str, Writer)] = &[
     ("vpd", scsi::vpd::markdown),
     ("mode", scsi::mode::markdown),
     ("faults", crate::faults::markdown),
+    ("own", crate::own_tests::markdown),
     ("management", iscsi::pdu::management_markdown),
     ("keys", iscsi::text::markdown),
     ("musts", crate::musts::markdown),

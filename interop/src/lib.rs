@@ -9,6 +9,7 @@ pub mod document;
 pub mod faults;
 pub mod lunar;
 pub mod musts;
+pub mod own_tests;
 pub mod process;
 pub mod profiles;
 pub mod raw;

@@ -64,4 +64,4 @@ pub fn markdown() -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

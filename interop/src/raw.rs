@@ -129,11 +129,34 @@ pub struct Raw {
     pub cmd_sn: u32,
     /// Of the next status expected.
     pub exp_stat_sn: u32,
-    /// The LUN that commands go to, below 256.
-    pub lun: u8,
     next_tag: u32,
     /// What the target's Login Responses said.
     pub text: String,
+    /// The LUN field of commands.
+    pub lun: [u8; 8],
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outcome {
+    /// SCSI status.
+    pub status: u8,
+    /// What was read.
+    pub data: Vec<u8>,
+    /// Sense data, without its length.
+    pub sense: Vec<u8>,
+}
+
+impl Outcome {
+    /// Sense key, and additional sense code with its qualifier, in either format; zero if none.
+    pub fn sense_codes(&self) -> (u8, u16) {
+        let at = |index: usize| self.sense.get(index).copied().unwrap_or(0);
+        if at(0) & 0x7f >= 0x72 {
+            (at(1) & 0x0f, u16::from_be_bytes([at(2), at(3)]))
+        } else {
+            (at(2) & 0x0f, u16::from_be_bytes([at(12), at(13)]))
+        }
+    }
 }
 
 impl Raw {
@@ -154,7 +177,7 @@ impl Raw {
     pub fn over(tcp: TcpStream) -> Result<Self> {
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, lun: 0, next_tag: 1, text: String::new() })
+        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, lun: [0; 8], next_tag: 1, text: String::new() })
     }
 
     /// Connects and logs in to `target` without authentication.
@@ -171,12 +194,20 @@ impl Raw {
     /// # Errors
     /// The target refuses.
     pub fn log_in_as(address: &str, target: &str, number: u32) -> Result<Self> {
-        let mut raw = Self::connect(address)?;
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Normal\0\
              TargetName={target}\0InitialR2T=Yes\0ImmediateData=Yes\0HeaderDigest=None\0\
              DataDigest=None\0MaxRecvDataSegmentLength=65536\0"
         );
+        Self::log_in_with(address, &text)
+    }
+
+    /// Connects and logs in with this text as it is, without authentication.
+    ///
+    /// # Errors
+    /// The target refuses.
+    pub fn log_in_with(address: &str, text: &str) -> Result<Self> {
+        let mut raw = Self::connect(address)?;
         raw.send(&raw.login(text.as_bytes()))?;
         loop {
             let answer = raw.expect(opcode::LOGIN_RESPONSE)?;
@@ -205,7 +236,7 @@ impl Raw {
     /// A SCSI Command with the next tag and CmdSN. RFC 7143 §11.3.
     pub fn command(&mut self, flags: u8, cdb: &[u8], expected_bytes: u32) -> Pdu {
         let pdu = Pdu::new(opcode::SCSI_COMMAND, flags)
-            .put(9, &[self.lun]) // peripheral device addressing, SAM-5 §4.7.7.2
+            .put(8, &self.lun)
             .put_u32(16, self.new_tag())
             .put_u32(20, expected_bytes)
             .put_u32(24, self.cmd_sn)
@@ -337,9 +368,25 @@ impl Raw {
     /// It does not end with GOOD.
     pub fn write_blocks(&mut self, lba: u32, data: &[u8]) -> Result<()> {
         let cdb = ten(0x2a, lba, u16::try_from(data.len() / 512)?);
-        let (status, _) = self.exchange(0xa0, &cdb, u32::try_from(data.len())?, data)?;
-        ensure!(status == 0, "WRITE ended with status {status:#04x}");
+        let outcome = self.execute_with(&cdb, data)?;
+        ensure!(outcome.status == 0, "WRITE ended with {outcome:02x?}");
         Ok(())
+    }
+
+    /// Runs a command that sends these bytes, all of them immediate data: at most 8192.
+    ///
+    /// # Errors
+    /// The target answers with something else.
+    pub fn execute_with(&mut self, cdb: &[u8], data: &[u8]) -> Result<Outcome> {
+        self.exchange(0xa0, cdb, u32::try_from(data.len())?, data)
+    }
+
+    /// Runs a command that reads; also how it failed.
+    ///
+    /// # Errors
+    /// The target answers with something else.
+    pub fn run(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<Outcome> {
+        self.exchange(0xc0, cdb, expected_bytes, &[])
     }
 
     /// Runs a command that reads; returns its status and data. A unit attention that waits for
@@ -348,7 +395,8 @@ impl Raw {
     /// # Errors
     /// The target answers with something else.
     pub fn execute(&mut self, cdb: &[u8], expected_bytes: u32) -> Result<(u8, Vec<u8>)> {
-        self.exchange(0xc0, cdb, expected_bytes, &[])
+        let Outcome { status, data, .. } = self.run(cdb, expected_bytes)?;
+        Ok((status, data))
     }
 
     fn exchange(
@@ -357,14 +405,15 @@ impl Raw {
         cdb: &[u8],
         expected_bytes: u32,
         immediate: &[u8],
-    ) -> Result<(u8, Vec<u8>)> {
+    ) -> Result<Outcome> {
         for _ in 0..8 {
             let command = self.command(flags, cdb, expected_bytes).with_data(immediate);
             self.send(&command)?;
             let (status, data, sense) = self.outcome()?;
-            let attention = status == 2 && sense.get(4).is_some_and(|key| key & 0x0f == 6);
-            if !attention {
-                return Ok((status, data));
+            let sense = sense.get(2..).unwrap_or_default().to_vec();
+            let outcome = Outcome { status, data, sense };
+            if status != 2 || outcome.sense_codes().0 != 6 {
+                return Ok(outcome);
             }
         }
         bail!("unit attentions without end")

@@ -55,16 +55,16 @@ fn luns_of(raw: &mut Raw) -> Vec<u8> {
 
 /// The standard INQUIRY data of a LUN.
 fn inquiry(raw: &mut Raw, lun: u8) -> Vec<u8> {
-    raw.lun = lun;
+    raw.lun[1] = lun;
     let (status, data) = raw.execute(&[0x12, 0, 0, 0, 96, 0], 96).unwrap();
-    raw.lun = 0;
+    raw.lun[1] = 0;
     assert_eq!(status, 0, "INQUIRY is always answered");
     data
 }
 
 /// READ CAPACITY (10) in MiB; `None`: LUN NOT SUPPORTED.
 fn size(raw: &mut Raw, lun: u8) -> Option<u32> {
-    raw.lun = lun;
+    raw.lun[1] = lun;
     let command = raw.command(0xc0, &ten(0x25, 0, 0), 8);
     let (status, data) = loop {
         raw.send(&command.clone().put_u32(24, raw.cmd_sn - 1)).unwrap();
@@ -75,7 +75,7 @@ fn size(raw: &mut Raw, lun: u8) -> Option<u32> {
             _ => break (status, data),
         }
     };
-    raw.lun = 0;
+    raw.lun[1] = 0;
     if status == 2 {
         return None;
     }
@@ -118,7 +118,7 @@ fn task_management_stays_within_the_map() {
             vec![lun(0, &numbered_unit(1), Access::default()), lun(5, &theirs, only(&[BOB]))];
     });
     let (mut alice, mut bob) = (rig.log_in(ALICE), rig.log_in(BOB));
-    bob.lun = 5;
+    bob.lun[1] = 5;
     bob.execute(&[0; 6], 0).unwrap();
     rig.device.inject(block::Fault::new(block::Effect::Hang).on(block::Operation::Read).times(1));
     let read = send_read(&mut bob, 0, 1);

@@ -53,7 +53,7 @@ fn tests_of(source: &str) -> BTreeSet<String> {
     found
 }
 
-fn judge(test: &str) -> Result<()> {
+pub(crate) fn judge(test: &str) -> Result<()> {
     let (file, name) = locate(test)?;
     let source = std::fs::read_to_string(&file)?;
     ensure!(tests_of(&source).contains(&name), "{test}: no such test in {}", file.display());

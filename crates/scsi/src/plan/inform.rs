@@ -96,9 +96,12 @@ pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, S
         return Err(Sense::invalid_field_in_cdb(6, None));
     }
     let (units, well_known): (&[Lun], &[Lun]) = match raw.select_report {
-        0x00 => (context.luns, &[]),
+        // 11h: administrative units, and those that belong to no conglomerate, as all do here.
+        0x00 | 0x11 => (context.luns, &[]),
         0x01 => (&[], &[Lun::REPORT_LUNS]),
         0x02 => (context.luns, &[Lun::REPORT_LUNS]),
+        // Administrative units only. 12h, an administrative unit's subsidiaries, is for these.
+        0x10 => (&[], &[]),
         _ => return Err(Sense::invalid_field_in_cdb(2, None)),
     };
     let mut reply = alloc::vec![0; HEADER_BYTES];

@@ -19,13 +19,14 @@ fn luns_by_selection() {
     let units = [Lun::new(0).0, Lun::new(1).0, Lun::new(300).0].concat();
     let known = Lun::REPORT_LUNS.0.to_vec();
     let both = [units.clone(), known.clone()].concat();
-    for (select, list) in [(0, units), (1, known), (2, both)] {
+    let listed = [(0, units.clone()), (1, known), (2, both), (0x10, Vec::new()), (0x11, units)];
+    for (select, list) in listed {
         let reply = bench.reply(&luns_cdb(select, 4096));
         assert_eq!(reply[..8], [0, 0, 0, list.len() as u8, 0, 0, 0, 0]);
         assert_eq!(reply[8..], list);
         assert_eq!(bench.reply(&luns_cdb(select, 17)), reply[..reply.len().min(17)]);
     }
-    for select in 3..=255 {
+    for select in (3..=0x0f).chain(0x12..=0xff) {
         let sense = bench.sense(&luns_cdb(select, 4096));
         assert_eq!(sense, Sense::invalid_field_in_cdb(2, None));
     }
