@@ -100,6 +100,14 @@ impl Lunar {
         }
     }
 
+    /// The lines for clients that it has printed.
+    pub fn client_lines(&self) -> Vec<String> {
+        let log = self.server.log();
+        let lines = log.lines().skip_while(|line| !line.starts_with("clients "));
+        let lines = lines.take_while(|line| !line.starts_with("listening on "));
+        lines.filter_map(|line| line.get(8..).map(str::to_owned)).collect()
+    }
+
     /// `iscsi://127.0.0.1:PORT`.
     pub fn portal_url(&self) -> String {
         format!("iscsi://{}", self.address)

@@ -206,14 +206,47 @@ fn chap() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a client that has a CHAP user gets in where none is asked for: everywhere in discovery,
-/// and at a target without CHAP. libiscsi says its names twice then.
+/// Goal: the lines that `lunar serve` prints work as they stand, in a shell of their own, whatever
+/// discovery asks for. CHAP names that begin like numbers, or hold a quote, are names.
+#[test]
+fn lines_to_paste() -> Result<()> {
+    let scratch = Scratch::new("lines")?;
+    let secret = scratch.secret("it's a secret", "initiator-secret-1")?;
+    let other = scratch.secret("other", "discovery-secret-2")?;
+    let chap = |user| ["--chap-user", user, "--chap-secret-file", &secret];
+    let other = ["--discovery-chap-user", "0bfind", "--discovery-chap-secret-file", &other];
+    let name = ["--initiator", "iqn.2026-11.org.lunarsan.test:me"];
+    for options in [
+        vec![],
+        name.to_vec(),
+        chap("0x12ab").to_vec(),
+        [&chap("0b")[..], &["--no-discovery-chap"]].concat(),
+        [&chap("it's")[..], &other].concat(),
+        [&other[..], &name].concat(),
+    ] {
+        let lunar = serve(&scratch, &options)?;
+        let lines = lunar.client_lines();
+        ensure!(lines.len() >= 2, "{lines:?}");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let lunar_bin = binary()?;
+        let bin = std::path::Path::new(&lunar_bin).parent().map(|p| p.display().to_string());
+        let script =
+            format!("set -e\nPATH='{}':'{path}'\n{}\n", bin.unwrap_or_default(), lines.join("\n"));
+        let said = must("sh", &["-c", &script], TOOL_MAX)?;
+        ensure!(said.contains(TARGET), "{said}");
+    }
+    Ok(())
+}
+
+/// Goal: a client that has a CHAP user gets in where none is asked for: in discovery, if that is
+/// so, and at a target without CHAP. libiscsi says its names twice then.
 #[test]
 fn a_chap_user_that_nobody_asks_for() -> Result<()> {
     let scratch = Scratch::new("chap-unasked")?;
     let secret_file = scratch.secret("secret", "initiator-secret-1")?;
     let user = "user%initiator-secret-1@";
-    for chap in [&["--chap-user", "user", "--chap-secret-file", &secret_file][..], &[]] {
+    let chap = ["--chap-user", "user", "--chap-secret-file", &secret_file, "--no-discovery-chap"];
+    for chap in [&chap[..], &[]] {
         let lunar = serve(&scratch, chap)?;
         let portal = format!("iscsi://{user}{}", lunar.address());
         let listed = must("iscsi-ls", &["-s", &portal], TOOL_MAX)?;

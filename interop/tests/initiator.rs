@@ -131,9 +131,10 @@ fn our_own_target() -> Result<()> {
     write(&lunar.url(TARGET, 0), 30 << 20, &data, &options)?;
     ensure!(std::fs::read(&disk)?[30 << 20..][..data.len()] == data, "the file differs");
     let portal = lunar.portal_url();
-    // Discovery asks for no proof here, and gives none.
-    let discover = ["discover", portal.as_str()];
+    let discover = [&["discover", portal.as_str()], &options[..]].concat();
     ensure!(must(&binary()?, &discover, COMMAND_MAX)?.contains(TARGET), "not discovered");
+    let unproven = run(&binary()?, &["discover", &portal], COMMAND_MAX)?;
+    ensure!(unproven.end != End::TimedOut && !unproven.succeeded(), "{}", unproven.outputs());
     let refused = run(&binary()?, &["info", &lunar.url(TARGET, 0)], COMMAND_MAX)?;
     ensure!(refused.end != End::TimedOut && !refused.succeeded(), "{}", refused.outputs());
     lunar.stop(Duration::from_secs(6))?;

@@ -1,5 +1,6 @@
 //! `lunar`: serve disks over iSCSI, and use them.
 
+mod client_lines;
 mod commands;
 mod config;
 mod device_url;

@@ -78,16 +78,35 @@ fn checked(bytes: Vec<u8>, whose: &str) -> Result<Secret, Failure> {
     Ok(Secret::new(bytes))
 }
 
-/// Refuses secrets shorter than 96 bits. RFC 7143 §9.2.1.
+/// How long secrets have to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lengths {
+    /// 96 bits or more.
+    Safe,
+    /// Any: the user has asked for it.
+    Any,
+}
+
+impl Lengths {
+    /// As an option `allow_short_secrets` says.
+    pub fn of(allow_short: bool) -> Self {
+        if allow_short { Self::Any } else { Self::Safe }
+    }
+}
+
+/// Refuses secrets shorter than 96 bits, unless any will do. RFC 7143 §9.2.1.
 ///
 /// # Errors
 /// What is wrong and what to do; nothing of the secret.
-pub fn check_length(secret: &Secret) -> Result<(), Failure> {
-    if secret.expose().len() >= SECRET_BYTES_MIN {
+pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
+    if lengths == Lengths::Any || secret.expose().len() >= SECRET_BYTES_MIN {
         return Ok(());
     }
     Err(Failure::new(format!("the CHAP secret is shorter than {SECRET_BYTES_MIN} bytes (96 bits)"))
-        .hint("make one with: head -c 18 /dev/urandom | base64 > FILE"))
+        .hint(
+            "allow short secrets, which can be found by trying, or make one with: \
+             head -c 18 /dev/urandom | base64 > FILE",
+        ))
 }
 
 /// Both directions must be proven by different secrets, or one could be answered with the other.
@@ -99,8 +118,8 @@ pub fn check_mutual(initiator: &Secret, target: &Secret) -> Result<(), Failure> 
     if initiator != target {
         return Ok(());
     }
-    Err(Failure::new("the mutual CHAP secret is the same as the initiator's")
-        .hint("give the two directions different secrets"))
+    Err(Failure::new("the mutual CHAP secret is the same as an initiator's")
+        .hint("give the target a secret that no initiator logs in with"))
 }
 
 /// A demand with every algorithm this version knows, strongest first.
@@ -146,8 +165,10 @@ mod tests {
             std::fs::remove_file(path).unwrap();
         }
         assert!(read_file(Path::new("/nonexistent/secret")).is_err());
-        assert!(check_length(&Secret::new(*b"eleven byte")).is_err());
-        assert!(check_length(&Secret::new(*b"twelve bytes")).is_ok());
+        let short = Secret::new(*b"eleven byte");
+        assert!(check_length(&short, Lengths::Safe).is_err());
+        assert!(check_length(&short, Lengths::of(true)).is_ok());
+        assert!(check_length(&Secret::new(*b"twelve bytes"), Lengths::of(false)).is_ok());
         let one = Secret::new(*b"twelve bytes");
         assert!(check_mutual(&one, &one.clone()).is_err());
     }

@@ -1,5 +1,6 @@
 //! Serving a configuration, and what is told about it.
 
+use crate::client_lines::Clients;
 use crate::commands::runtime;
 use crate::config::model::Configuration;
 use crate::config::open;
@@ -8,27 +9,15 @@ use crate::shutdown::{self, Signals};
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use target::{Access, CacheMode, LunOptions, Server, ServerOptions};
-
-/// What a client has to say to be let in; for the lines to paste.
-#[derive(Debug, Default)]
-pub struct Clients {
-    /// CHAP user.
-    pub chap_user: Option<String>,
-    /// How a shell gets at the secret.
-    pub chap_secret: String,
-    /// The file it stands in.
-    pub chap_secret_file: Option<PathBuf>,
-    /// An initiator name that is let in.
-    pub initiator: Option<String>,
-}
 
 /// What is served, as told on stdout.
 #[derive(Debug, Serialize)]
 struct Report {
     targets: Vec<TargetReport>,
     portals: Vec<PortalReport>,
+    /// Whether discovery sessions have to prove who they are.
+    discovery_chap: bool,
     /// Lines to paste.
     clients: Vec<String>,
 }
@@ -104,7 +93,10 @@ pub fn serve(
             portal.advertise.clone().unwrap_or_else(|| client_address(*address).to_string());
         portal.url = format!("iscsi://{reached}");
     }
-    report.clients = client_lines(&report, clients);
+    if let (Some(portal), Some(target)) = (report.portals.first(), report.targets.first()) {
+        let lun = target.luns.first().map(|lun| lun.id);
+        report.clients = clients.lines(&portal.url, &target.name, lun);
+    }
     let told = match format {
         Format::Json => output::print_json(&report),
         Format::Human => output::print_text(&human(&report)),
@@ -132,7 +124,12 @@ fn describe(options: &ServerOptions) -> Report {
         portal_group: portal.portal_group,
         url: String::new(),
     });
-    Report { targets: targets.collect(), portals: portals.collect(), clients: Vec::new() }
+    Report {
+        targets: targets.collect(),
+        portals: portals.collect(),
+        discovery_chap: options.discovery_chap.is_some(),
+        clients: Vec::new(),
+    }
 }
 
 fn describe_lun(lun: &LunOptions) -> LunReport {
@@ -181,41 +178,6 @@ fn client_address(address: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
-}
-
-/// Lines a person can paste into a shell: discovery, then the first LUN.
-fn client_lines(report: &Report, clients: &Clients) -> Vec<String> {
-    let (Some(portal), Some(target)) = (report.portals.first(), report.targets.first()) else {
-        return Vec::new();
-    };
-    let mut lines = Vec::new();
-    if let Some(user) = &clients.chap_user {
-        lines.push(format!(
-            "export LIBISCSI_CHAP_USERNAME='{user}' LIBISCSI_CHAP_PASSWORD={}",
-            clients.chap_secret
-        ));
-    }
-    let libiscsi_name =
-        clients.initiator.as_ref().map_or_else(String::new, |name| format!(" -i {name}"));
-    lines.push(format!("iscsi-ls{libiscsi_name} -s {}", portal.url));
-    let Some(lun) = target.luns.first() else { return lines };
-    let url = format!("{}/{}/{}", portal.url, target.name, lun.id);
-    // qemu-img has no way to set its initiator name.
-    if clients.initiator.is_none() {
-        lines.push(format!("qemu-img info '{url}'"));
-    }
-    let mut lunar = "lunar info".to_owned();
-    if let Some(user) = &clients.chap_user {
-        lunar.push_str(&format!(" --chap-user '{user}'"));
-    }
-    if let Some(file) = &clients.chap_secret_file {
-        lunar.push_str(&format!(" --chap-secret-file '{}'", file.display()));
-    }
-    if let Some(name) = &clients.initiator {
-        lunar.push_str(&format!(" --initiator-name {name}"));
-    }
-    lines.push(format!("{lunar} '{url}'"));
-    lines
 }
 
 fn human(report: &Report) -> String {

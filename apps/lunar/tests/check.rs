@@ -258,6 +258,7 @@ fn secrets_are_judged_unseen() {
     let scratch = Scratch::new("secrets");
     scratch.file("same", b"hunter2hunter2hunter2");
     scratch.file("short", b"hunter2");
+    scratch.file("other", b"hunter2 of another one");
     let text = r#"
 [[target]]
 name = "iqn.2026-11.org.example:a"
@@ -268,6 +269,8 @@ name = "iqn.2026-11.org.example:b"
 chap = [{ user = "u", secret_file = "short" }, { user = "v", secret_file = "same" },
         { user = "w", secret_file = "same" }]
 redirect = "h:1"
+[discovery]
+chap = { user = "d", secret_file = "other", mutual_user = "t", mutual_secret_file = "same" }
 "#;
     let file = scratch.file("lunar.toml", text.as_bytes());
     let output = run(&["check", &file]);
@@ -278,6 +281,7 @@ redirect = "h:1"
         ":4:84: the mutual CHAP secret is the same",
         ":8:37: the CHAP secret is shorter",
         "a second credential for the same initiator",
+        ":12:85: the mutual CHAP secret is the same",
     ] {
         assert!(told.contains(part), "{part} in {told}");
     }
@@ -335,15 +339,19 @@ fn any_text_is_judged() {
     }
 }
 
-/// Goal: the configuration that the README shows is one.
+/// Goal: the configurations that the README shows are some.
 #[test]
-fn the_readme_shows_a_valid_configuration() {
+fn the_readme_shows_valid_configurations() {
     let readme = include_str!("../../../README.md");
-    let (_, rest) = readme.split_once("```toml\n").unwrap();
-    let (text, _) = rest.split_once("```").unwrap();
     let scratch = Scratch::new("readme");
-    let file = scratch.file("lunar.toml", text.as_bytes());
-    let checked = run(&["check", &file, "--json"]);
-    assert_exit(&checked, 0);
-    assert_eq!((&json(&checked)["targets"], &json(&checked)["luns"]), (&1.into(), &1.into()));
+    scratch.file("alice.secret", b"the secret of alice");
+    scratch.file("bob.secret", b"the secret of bob");
+    let blocks = readme.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let counts = blocks.map(|text| {
+        let file = scratch.file("lunar.toml", text.as_bytes());
+        let checked = run(&["check", &file, "--json"]);
+        assert_exit(&checked, 0);
+        (json(&checked)["targets"].as_u64().unwrap(), json(&checked)["luns"].as_u64().unwrap())
+    });
+    assert_eq!(counts.collect::<Vec<_>>(), [(1, 1), (1, 3)]);
 }

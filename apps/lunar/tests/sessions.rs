@@ -163,6 +163,65 @@ fn chap_is_proven_both_ways() {
     assert!(!said(&last).contains("hunter2"), "{}", said(&last));
 }
 
+/// Goal: where the target wants a proof discovery wants one too: the same, another, or none if that
+/// is asked for. Method: discovery and a LUN, each with every credential.
+#[test]
+fn discovery_wants_a_proof_as_well() {
+    let scratch = Scratch::new("discovery-chap");
+    let [vm, find] = ["vm", "find"]
+        .map(|name| scratch.file(name, format!("hunter2 of {name} and all\n").as_bytes()));
+    let chap = ["mem:1M", "--chap-user", "vm", "--chap-secret-file", &vm];
+    let other = ["--discovery-chap-user", "find", "--discovery-chap-secret-file", &find];
+    let (none, vms) = (&[][..], &["--chap-user", "vm", "--chap-secret-file", &vm][..]);
+    let finds = &["--chap-user", "find", "--chap-secret-file", &find][..];
+    for (options, discovery, lun) in [
+        (&chap[..], [false, true, false], [false, true, false]),
+        (&[&chap[..], &other].concat(), [false, false, true], [false, true, false]),
+        (&[&chap[..], &["--no-discovery-chap"]].concat(), [true; 3], [false, true, false]),
+        (&[&["mem:1M"], &other[..]].concat(), [false, false, true], [true; 3]),
+        (&["mem:1M"][..], [true; 3], [true; 3]),
+    ] {
+        let server = Server::start(options);
+        assert_eq!(server.report["discovery_chap"], !discovery[0], "{options:?}");
+        assert_eq!(server.report["targets"][0]["chap"], !lun[0], "{options:?}");
+        let lets_in = |command: &str, url: &str| {
+            [none, vms, finds].map(|who| {
+                let output = run(&[&[command, url], who].concat());
+                assert!(!said(&output).contains("hunter2"));
+                output.status.success()
+            })
+        };
+        assert_eq!(lets_in("discover", &server.portal()), discovery, "{options:?}");
+        assert_eq!(lets_in("info", &server.lun(0)), lun, "{options:?}");
+        assert_exit(&server.stop().0, 0);
+    }
+}
+
+/// Goal: secrets below 96 bits are refused unless that is allowed, on both sides; and no secret
+/// stands for both directions, of discovery neither.
+#[test]
+fn short_secrets_have_to_be_allowed() {
+    let scratch = Scratch::new("short-secrets");
+    let [short, same] = [("short", "hunter2"), ("same", "hunter2 hunter2 hunter2")]
+        .map(|(name, secret)| scratch.file(name, secret.as_bytes()));
+    let chap = ["--chap-user", "u", "--chap-secret-file", &short];
+    let serve = [&["serve", "mem:1M", "--listen", "127.0.0.1:0"], &chap[..]].concat();
+    let refused = run(&serve);
+    assert_exit(&refused, 1);
+    assert!(said(&refused).contains("96 bits"), "{}", said(&refused));
+    let server = Server::start(&[&["mem:1M", "--allow-short-secrets"], &chap[..]].concat());
+    let url = server.lun(0);
+    let info = [&["info", &url], &chap[..]].concat();
+    assert_exit(&run(&info), 1);
+    assert_exit(&run(&[&info[..], &["--allow-short-secrets"]].concat()), 0);
+    assert_exit(&server.stop().0, 0);
+    let mutual = ["--mutual-chap-user", "t", "--mutual-chap-secret-file", &same];
+    let find = ["--discovery-chap-user", "d", "--discovery-chap-secret-file", &same];
+    let both = run(&[&serve[..], &["--allow-short-secrets"], &mutual, &find].concat());
+    assert_exit(&both, 1);
+    assert!(said(&both).contains("the mutual CHAP secret is the same"), "{}", said(&both));
+}
+
 /// Goal: a server on IPv6, and on several portals, is found and used by each.
 #[test]
 fn several_portals_and_ipv6() {

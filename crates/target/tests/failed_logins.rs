@@ -104,6 +104,36 @@ fn a_credential_is_one_initiators() {
     rig.ends_well();
 }
 
+/// Goal: discovery that wants a proof shows nothing without it. Method: straight to the operational
+/// stage, no method, a method that is none, full feature phase before the proof.
+#[test]
+fn discovery_shows_nothing_before_its_proof() {
+    let rig = Rig::with(|options| {
+        options.discovery_chap = Some(entry(None, "find", "the one of discovery").demand);
+    });
+    let who = "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-1\0SessionType=Discovery\0";
+    for (flags, more, after) in [
+        (0x87, "", None),
+        (0x83, "AuthMethod=None\0", None),
+        (0x81, "AuthMethod=None\0", None),
+        (0x00, "AuthMethod=CHAP\0CHAP_A=5\0", Some((0x83, ""))),
+        (0x00, "AuthMethod=CHAP\0CHAP_A=5\0", Some((0x87, ""))),
+        (0x00, "AuthMethod=CHAP\0CHAP_A=5\0", Some((0x83, "CHAP_N=find\0CHAP_R=0x00\0"))),
+    ] {
+        let mut raw = Raw::connect(&rig.address).unwrap();
+        let mut requests = vec![(flags, format!("{who}{more}"))];
+        requests.extend(after.map(|(flags, text)| (flags, text.to_owned())));
+        let mut status = 0;
+        for (flags, text) in &requests {
+            assert_eq!(status, 0, "before {requests:?} is through");
+            status = ask(&mut raw, text.as_bytes(), *flags).0;
+        }
+        assert_eq!(status >> 8, 2, "{requests:?} ended with {status:#06x}");
+        assert_eq!(raw.answer(PATIENCE).unwrap(), Answer::Closed);
+    }
+    rig.ends_well();
+}
+
 /// Goal: after the free failures the same address waits, longer each time; others do not; a right
 /// proof ends it.
 #[test]

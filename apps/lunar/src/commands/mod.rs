@@ -6,6 +6,7 @@ pub mod info;
 mod pipes;
 pub mod read;
 pub mod serve;
+mod serve_chap;
 mod session;
 pub mod target;
 mod transfer;

@@ -1,14 +1,14 @@
 //! `lunar serve`: one target, one LUN for each device.
 
+use super::serve_chap::ChapArgs;
+use crate::client_lines::Clients;
 use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use crate::config::{self, rules};
 use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::output::{Failure, Format};
-use crate::secrets;
-use crate::serving::{self, Clients};
+use crate::serving;
 use crate::units::parse_size;
 use initiator::NAME_BYTES_MAX;
-use iscsi::login::{ChapDemand, Credential};
 use std::path::PathBuf;
 use target::{Access, CacheMode, ChapEntry, Limits, Network, Portal};
 
@@ -61,19 +61,6 @@ pub struct Serve {
     /// Do not offer deallocation (UNMAP)
     #[arg(long)]
     no_thin: bool,
-    /// What initiators must log in as; the secret comes from --chap-secret-file or the environment
-    /// variable LUNAR_CHAP_SECRET
-    #[arg(long, value_name = "NAME")]
-    chap_user: Option<String>,
-    /// The file with the initiators' secret (one trailing newline is not part of it)
-    #[arg(long, value_name = "FILE", requires = "chap_user")]
-    chap_secret_file: Option<PathBuf>,
-    /// What the target proves to be, when an initiator asks (mutual CHAP)
-    #[arg(long, value_name = "NAME", requires_all = ["chap_user", "mutual_chap_secret_file"])]
-    mutual_chap_user: Option<String>,
-    /// The file with the target's own secret
-    #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
-    mutual_chap_secret_file: Option<PathBuf>,
     /// Only this initiator may log in; may be given again. A name is a claim, not a proof
     #[arg(long, value_name = "IQN")]
     initiator: Vec<String>,
@@ -84,6 +71,8 @@ pub struct Serve {
     /// file; nothing for mem:]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    chap: ChapArgs,
 }
 
 /// `--cache`.
@@ -110,14 +99,12 @@ enum Io {
 /// Options that make no sense, what cannot be opened, a failed final sync.
 pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
     let configuration = configuration(args)?;
-    let secret = match &args.chap_secret_file {
-        Some(file) => format!("\"$(cat '{}')\"", file.display()),
-        None => format!("\"${}\"", secrets::SECRET_VARIABLE),
-    };
+    let chap = args.chap.chap_user.as_ref();
+    let discovery = args.chap.discovery_chap_user.as_ref();
     let clients = Clients {
-        chap_user: args.chap_user.clone(),
-        chap_secret: secret,
-        chap_secret_file: args.chap_secret_file.clone(),
+        chap: chap.map(|user| (user.clone(), args.chap.chap_secret_file.clone())),
+        discovery_chap: discovery
+            .map(|user| (user.clone(), args.chap.discovery_chap_secret_file.clone())),
         initiator: args.initiator.first().cloned(),
     };
     serving::serve(configuration, &clients, format)
@@ -128,10 +115,10 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
     let devices = devices.collect::<Result<Vec<_>, _>>()?;
     let portals = portals(args)?;
     let access = access(args)?;
-    let chap = chap(args)?;
+    let chap = args.chap.demands()?;
     let open_to_others = portals.iter().find(|portal| !rules::is_loopback(&portal.listen));
     if let Some(portal) = open_to_others
-        && chap.is_none()
+        && chap.target.is_none()
         && access.networks.is_empty()
     {
         return Err(Failure::usage(format!(
@@ -157,7 +144,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         alias: None,
         portal_group: 1,
         access,
-        chap: chap.into_iter().map(|demand| ChapEntry { initiator: None, demand }).collect(),
+        chap: chap.target.into_iter().map(|demand| ChapEntry { initiator: None, demand }).collect(),
         offer: config::default_offer(),
         redirect: None,
         luns,
@@ -165,7 +152,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
     Ok(Configuration {
         state: args.state.clone(),
         portals,
-        discovery_chap: None,
+        discovery_chap: chap.discovery,
         cores: 0,
         limits: Limits::default(),
         targets: vec![target],
@@ -215,25 +202,6 @@ fn access(args: &Serve) -> Result<Access, Failure> {
         .map_err(|why| Failure::usage(format!("--network {why}")))?;
     let initiators = args.initiator.iter().map(|name| name.to_ascii_lowercase()).collect();
     Ok(Access { initiators, networks })
-}
-
-fn chap(args: &Serve) -> Result<Option<ChapDemand>, Failure> {
-    let Some(user) = &args.chap_user else { return Ok(None) };
-    for user in [Some(user), args.mutual_chap_user.as_ref()].into_iter().flatten() {
-        config::check_user(user).map_err(|why| Failure::usage("a CHAP user's name").hint(why))?;
-    }
-    let secret = secrets::from_file_or_environment(args.chap_secret_file.as_deref())?;
-    secrets::check_length(&secret)?;
-    let target = match (&args.mutual_chap_user, &args.mutual_chap_secret_file) {
-        (Some(user), Some(file)) => {
-            let mutual = secrets::read_file(file)?;
-            secrets::check_length(&mutual)?;
-            secrets::check_mutual(&secret, &mutual)?;
-            Some(Credential { user: user.clone(), secret: mutual })
-        }
-        _ => None,
-    };
-    Ok(Some(secrets::demand(Credential { user: user.clone(), secret }, target)))
 }
 
 fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {

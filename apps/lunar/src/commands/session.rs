@@ -2,7 +2,7 @@
 
 use crate::config::rules;
 use crate::output::Failure;
-use crate::secrets;
+use crate::secrets::{self, Lengths};
 use initiator::{Chap, SessionOptions, Url};
 use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;
@@ -25,6 +25,9 @@ pub struct SessionArgs {
     /// The file with the target's secret
     #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
     mutual_chap_secret_file: Option<PathBuf>,
+    /// Take secrets shorter than 12 bytes (96 bits). They can be found by trying
+    #[arg(long)]
+    allow_short_secrets: bool,
     /// CHAP algorithms in order of preference [default: all, strongest first]
     ///
     /// tgt 1.0.85 takes the number of SHA-256 for SHA-1: for it, say md5.
@@ -90,11 +93,12 @@ impl SessionArgs {
             return Ok(None);
         };
         let secret = secrets::from_file_or_environment(self.chap_secret_file.as_deref())?;
-        secrets::check_length(&secret)?;
+        let lengths = Lengths::of(self.allow_short_secrets);
+        secrets::check_length(&secret, lengths)?;
         let target = match (&self.mutual_chap_user, &self.mutual_chap_secret_file) {
             (Some(user), Some(file)) => {
                 let mutual = secrets::read_file(file)?;
-                secrets::check_length(&mutual)?;
+                secrets::check_length(&mutual, lengths)?;
                 secrets::check_mutual(&secret, &mutual)?;
                 Some(Credential { user: user.clone(), secret: mutual })
             }

@@ -1,5 +1,6 @@
 //! `lunar target`: serve what a configuration says.
 
+use crate::client_lines::Clients;
 use crate::config;
 use crate::output::{Failure, Format};
 use crate::serving;
@@ -20,5 +21,5 @@ pub struct Target {
 /// A wrong configuration, what cannot be opened, a failed final sync.
 pub fn run(args: &Target, format: Format) -> Result<(), Failure> {
     let configuration = config::load(&args.config)?;
-    serving::serve(configuration, &serving::Clients::default(), format)
+    serving::serve(configuration, &Clients::default(), format)
 }

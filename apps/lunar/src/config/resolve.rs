@@ -2,9 +2,10 @@
 
 use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
-use super::resolve_chap::{chap_list, discovery_chap};
+use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
 use super::rules;
 use crate::device_url::{DeviceUrl, LocalOptions};
+use iscsi::login::Secret;
 use iscsi::text::{Digest, Offer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     };
-    let mut resolver = Resolver { base, problems };
+    let (own_secrets, initiator_secrets) = (Vec::new(), Vec::new());
+    let mut resolver = Resolver { base, problems, own_secrets, initiator_secrets };
     let mut top = TableReader::new(document.get_ref(), 0..0, TOP);
     let configuration = resolver.top(&mut top);
     let problems = resolver.problems.into_sorted();
@@ -47,6 +49,10 @@ pub struct Resolver<'t> {
     base: PathBuf,
     /// What is wrong so far.
     pub problems: Problems<'t>,
+    /// What targets prove themselves with.
+    pub own_secrets: Vec<Located<Secret>>,
+    /// What initiators have to prove.
+    pub initiator_secrets: Vec<Secret>,
 }
 
 impl Resolver<'_> {
@@ -86,6 +92,7 @@ impl Resolver<'_> {
             self.locked(&targets, &portal);
         }
         self.unique(&targets);
+        secrets_apart(self);
         top.finish(LATER_TOP, &mut self.problems);
         Configuration {
             state,

@@ -3,7 +3,7 @@
 use super::file::{Located, TableReader, mismatch};
 use super::resolve::Resolver;
 use crate::output::Failure;
-use crate::secrets;
+use crate::secrets::{self, Lengths};
 use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use target::ChapEntry;
 use toml::de::DeValue;
@@ -64,13 +64,15 @@ fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Opti
     for user in [&user, &mutual_user].into_iter().flatten() {
         resolver.judge("the name of a CHAP user", user, check_user(&user.value));
     }
-    let secret = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
-    let mutual = mutual_file
-        .as_ref()
-        .and_then(|file| secret_and_check(file, short, secret.as_ref(), resolver));
+    let of_initiator = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
+    let mutual = mutual_file.as_ref().and_then(|file| secret(file, short, resolver));
+    if let (Some(file), Some(secret)) = (mutual_file, &mutual) {
+        resolver.own_secrets.push(Located { value: secret.clone(), span: file.span });
+    }
+    resolver.initiator_secrets.extend(of_initiator.clone());
     let target =
         mutual_user.zip(mutual).map(|(user, secret)| Credential { user: user.value, secret });
-    let initiator = Credential { user: user?.value, secret: secret? };
+    let initiator = Credential { user: user?.value, secret: of_initiator? };
     Some(ChapDemand { algorithms, initiator, target })
 }
 
@@ -85,9 +87,8 @@ pub fn check_user(user: &str) -> Result<(), String> {
 
 fn secret(file: &Located<String>, short: bool, resolver: &mut Resolver<'_>) -> Option<Secret> {
     let path = resolver.path(&file.value);
-    let read = secrets::read_file(&path).and_then(|secret| {
-        if short { Ok(secret) } else { secrets::check_length(&secret).map(|()| secret) }
-    });
+    let read = secrets::read_file(&path)
+        .and_then(|secret| secrets::check_length(&secret, Lengths::of(short)).map(|()| secret));
     match read {
         Ok(secret) => Some(secret),
         Err(Failure { what, hint, .. }) => {
@@ -97,19 +98,15 @@ fn secret(file: &Located<String>, short: bool, resolver: &mut Resolver<'_>) -> O
     }
 }
 
-fn secret_and_check(
-    file: &Located<String>,
-    short: bool,
-    other: Option<&Secret>,
-    resolver: &mut Resolver<'_>,
-) -> Option<Secret> {
-    let mutual = secret(file, short, resolver)?;
-    if let Some(other) = other
-        && let Err(failure) = secrets::check_mutual(other, &mutual)
-    {
-        resolver.problems.add(&file.span, failure.what, failure.hint);
+/// What the target proves itself with, initiators know, to check it: a secret that one of them has
+/// to prove, at whatever target or in discovery, must be none of these. RFC 7143 §9.2.1.
+pub fn secrets_apart(resolver: &mut Resolver<'_>) {
+    for own in &resolver.own_secrets {
+        let same = |other: &Secret| secrets::check_mutual(other, &own.value).err();
+        if let Some(Failure { what, hint, .. }) = resolver.initiator_secrets.iter().find_map(same) {
+            resolver.problems.add(&own.span, what, hint);
+        }
     }
-    Some(mutual)
 }
 
 fn algorithms(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapAlgorithm> {

@@ -1,0 +1,91 @@
+//! `lunar serve`: what initiators have to prove, and what the target proves in return.
+
+use crate::config;
+use crate::output::Failure;
+use crate::secrets::{self, Lengths};
+use iscsi::login::{ChapDemand, Credential};
+use std::path::PathBuf;
+
+/// Options about CHAP.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "CHAP")]
+pub struct ChapArgs {
+    /// What initiators must log in as; the secret comes from --chap-secret-file or the environment
+    /// variable LUNAR_CHAP_SECRET. Discovery asks for the same
+    #[arg(long, value_name = "NAME")]
+    pub chap_user: Option<String>,
+    /// The file with the initiators' secret (one trailing newline is not part of it)
+    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    pub chap_secret_file: Option<PathBuf>,
+    /// What the target proves to be, when an initiator asks (mutual CHAP)
+    #[arg(long, value_name = "NAME", requires_all = ["chap_user", "mutual_chap_secret_file"])]
+    mutual_chap_user: Option<String>,
+    /// The file with the target's own secret
+    #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
+    mutual_chap_secret_file: Option<PathBuf>,
+    /// What discovery asks for instead
+    #[arg(long, value_name = "NAME", requires = "discovery_chap_secret_file")]
+    pub discovery_chap_user: Option<String>,
+    /// The file with the secret for discovery
+    #[arg(long, value_name = "FILE", requires = "discovery_chap_user")]
+    pub discovery_chap_secret_file: Option<PathBuf>,
+    /// Discovery asks for no proof: the target's name is shown to whoever reaches the portal
+    #[arg(long, requires = "chap_user", conflicts_with = "discovery_chap_user")]
+    no_discovery_chap: bool,
+    /// Take secrets shorter than 12 bytes (96 bits). They can be found by trying
+    #[arg(long)]
+    allow_short_secrets: bool,
+}
+
+/// What has to be proven where.
+#[derive(Debug)]
+pub struct Demands {
+    /// At the target.
+    pub target: Option<ChapDemand>,
+    /// In a discovery session.
+    pub discovery: Option<ChapDemand>,
+}
+
+impl ChapArgs {
+    /// Reads the secrets.
+    ///
+    /// # Errors
+    /// Secrets that cannot be read, are too short, or stand where another must.
+    pub fn demands(&self) -> Result<Demands, Failure> {
+        let target = self.target()?;
+        let discovery = match (&self.discovery_chap_user, &self.discovery_chap_secret_file) {
+            (Some(user), Some(file)) => {
+                let secret = secrets::read_file(file)?;
+                Some(secrets::demand(self.credential(user, secret)?, None))
+            }
+            _ if self.no_discovery_chap => None,
+            _ => target.clone(),
+        };
+        if let (Some(discovery), Some(own)) =
+            (&discovery, target.as_ref().and_then(|demand| demand.target.as_ref()))
+        {
+            secrets::check_mutual(&discovery.initiator.secret, &own.secret)?;
+        }
+        Ok(Demands { target, discovery })
+    }
+
+    fn target(&self) -> Result<Option<ChapDemand>, Failure> {
+        let Some(user) = &self.chap_user else { return Ok(None) };
+        let secret = secrets::from_file_or_environment(self.chap_secret_file.as_deref())?;
+        let initiator = self.credential(user, secret)?;
+        let own = match (&self.mutual_chap_user, &self.mutual_chap_secret_file) {
+            (Some(user), Some(file)) => Some(self.credential(user, secrets::read_file(file)?)?),
+            _ => None,
+        };
+        if let Some(own) = &own {
+            secrets::check_mutual(&initiator.secret, &own.secret)?;
+        }
+        Ok(Some(secrets::demand(initiator, own)))
+    }
+
+    fn credential(&self, user: &str, secret: iscsi::login::Secret) -> Result<Credential, Failure> {
+        config::check_user(user).map_err(|why| Failure::usage("a CHAP user's name").hint(why))?;
+        secrets::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
+        Ok(Credential { user: user.to_owned(), secret })
+    }
+}
