@@ -49,6 +49,14 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 30,
+        sections: "7.8, 4.2.2.1",
+        role: Target,
+        rule: "so is a damaged PDU that would have been passed over, but not one that is ignored \
+               for its CmdSN",
+        tests: &["iscsi::connection::target::tests::data_out::damaged_strays"],
+    },
+    Must {
         number: 39,
         sections: "11.5.1, 11.6.1",
         role: Target,
@@ -114,11 +122,13 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.14, 11.15",
         role: Target,
         rule: "a logout closes the session or one connection, once its tasks are quiet and after \
-               its response; removal for recovery is answered with 2, as the level is 0",
+               its response, which says that the initiator may come back at once; removal for \
+               recovery is answered with 2, as the level is 0",
         tests: &[
             "iscsi::connection::target::tests::service::logout_with_tasks",
             "iscsi::connection::target::tests::service::logouts_of_several_connections",
             "iscsi::sim::tests::life::logout_during_io",
+            "iscsi::connection::target::tests::basics::login_read_write_logout",
         ],
     },
     Must {

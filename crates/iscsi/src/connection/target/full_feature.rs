@@ -67,6 +67,8 @@ pub(super) enum Receiving {
     /// To nothing, or to a PDU that was refused.
     #[default]
     Nothing,
+    /// To a PDU that is passed over.
+    Stray(Header),
     Request(Request, Place),
     DataOut {
         header: Header,
@@ -219,6 +221,9 @@ impl FullFeature {
             Ok(receiving) => return self.complete(receiving, Bytes::new(), true, out),
             Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
             Err(Refusal::Format(what)) => self.drop_session(what, out),
+            Err(Refusal::Ignore) if has_data && self.is_open() => {
+                self.receiving = Receiving::Stray(header);
+            }
             Err(Refusal::Ignore) => {}
         }
         if has_data && self.ending != Ending::Closed {
@@ -366,7 +371,12 @@ impl FullFeature {
             return;
         }
         match receiving {
-            Receiving::Nothing => {}
+            // RFC 7143 §7.8 asks for a Reject of "any iSCSI PDU with a payload digest error"; but
+            // a numbered one outside of the window stays without a word, §4.2.2.1.
+            Receiving::Stray(header) if !digest_ok && is_unnumbered(&header) => {
+                self.reject(&header, RejectReason::DATA_DIGEST_ERROR, out);
+            }
+            Receiving::Nothing | Receiving::Stray(_) => {}
             Receiving::Request(request, _) if !digest_ok => {
                 // RFC 7143 §7.3: its CmdSN does not count as received.
                 self.reject(&request.header, RejectReason::DATA_DIGEST_ERROR, out);
@@ -510,10 +520,15 @@ fn judge_in_discovery(header: &Header) -> Result<(), Refusal> {
     if accepted { Ok(()) } else { Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)) }
 }
 
+/// It has no CmdSN, or one that does not count.
+fn is_unnumbered(header: &Header) -> bool {
+    header.opcode() == Opcode::DATA_OUT || header.is_immediate()
+}
+
 impl Receiving {
     fn place(&self) -> Place {
         match self {
-            Self::Nothing => Place::Discard,
+            Self::Nothing | Self::Stray(_) => Place::Discard,
             Self::Request(_, place) | Self::DataOut { place, .. } => *place,
         }
     }

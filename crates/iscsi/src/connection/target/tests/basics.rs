@@ -50,6 +50,8 @@ fn login_read_write_logout() {
     rig.send(1, logout(2, 7, LogoutReason::CLOSE_SESSION, 0).encode(), &[]);
     let response = LogoutResponse::decode(&rig.sent_one(1).bhs);
     assert_eq!((response.response, response.stat_sn), (LogoutResult::CLOSED, SerialNumber(2)));
+    let times = (response.time_to_wait_seconds, response.time_to_retain_seconds);
+    assert_eq!(times, (0, 0), "it may come back at once, and nothing is kept for it");
     assert_eq!(rig.link(1).closed, Some(CloseReason::Ended));
     assert!(rig.ended);
     rig.assert_nothing_left();

@@ -8,7 +8,7 @@ use crate::pdu::{
     DataOut, Opcode, ReadyToTransfer, Reject, RejectReason, ScsiResponse, TAG_RESERVED,
 };
 use alloc::vec::Vec;
-use wire::Lun;
+use wire::{Lun, SerialNumber};
 
 const UNEXPECTED_UNSOLICITED: (u8, u8, u8) = (0x0b, 0x0c, 0x0c);
 const INCORRECT_AMOUNT: (u8, u8, u8) = (0x0b, 0x0c, 0x0d);
@@ -308,6 +308,27 @@ fn data_for_nobody() {
     rig.send(1, data_out(97, 7, 0, 0, true).encode(), &[]);
     assert!(rig.sent(1).is_empty());
     assert_eq!(rig.link(1).receives[1..], [Place::Discard; 2], "after the login's");
+}
+
+/// Goal: what is passed over but damaged is rejected too, RFC 7143 §7.8, unless its number says that
+/// it is to be ignored. Method: data for nobody, an acknowledgement with data, an old command.
+#[test]
+fn damaged_strays() {
+    let mut rig = Rig::normal(KEYS);
+    let acknowledgement = pong(0, TAG_RESERVED, SerialNumber(0)).encode();
+    for bhs in [data_out(99, 7, 0, 0, true).encode(), acknowledgement] {
+        rig.send_whole(1, bhs, &[], &[1; 512], false);
+        let reject = rig.sent_one(1);
+        assert_eq!(Reject::decode(&reject.bhs).reason, RejectReason::DATA_DIGEST_ERROR);
+        assert_eq!(reject.data[..], {
+            let mut quoted = bhs;
+            quoted[5..8].copy_from_slice(&[0, 2, 0]);
+            quoted
+        });
+    }
+    rig.send_whole(1, write(u32::MAX, 5, 512).encode(), &[], &[1; 512], false);
+    assert!(rig.sent(1).is_empty());
+    rig.assert_nothing_left();
 }
 
 /// Goal: a command that the executor refuses before its data is there: data on the way is
