@@ -69,3 +69,23 @@ pub fn random_isid() -> Result<[u8; 6], getrandom::Error> {
     isid[0] = 0x80;
     Ok(isid)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may unwrap
+
+    use super::random_isid;
+    use std::collections::BTreeSet;
+
+    /// Goal: sessions do not meet in one ISID: its 40 random bits are random, its type is 10b.
+    #[test]
+    fn isids_differ() {
+        let all: BTreeSet<[u8; 6]> = (0..64).map(|_| random_isid().unwrap()).collect();
+        assert_eq!(all.len(), 64);
+        assert!(all.iter().all(|isid| isid[0] == 0x80));
+        for at in 1..6 {
+            let values: BTreeSet<u8> = all.iter().map(|isid| isid[at]).collect();
+            assert!(values.len() > 32, "byte {at} is random");
+        }
+    }
+}

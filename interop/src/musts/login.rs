@@ -231,7 +231,10 @@ pub(super) const MUSTS: &[Must] = &[
         number: 60,
         sections: "4.4.3",
         role: Initiator,
-        rule: "no two sessions with one target share an ISID",
-        tests: &["iscsi::session::initiator::tests::isids_are_never_shared_with_one_target"],
+        rule: "no two sessions with one target share an ISID: it is random, or from a pool",
+        tests: &[
+            "initiator::options::tests::isids_differ",
+            "iscsi::session::initiator::tests::isids_are_never_shared_with_one_target",
+        ],
     },
 ];

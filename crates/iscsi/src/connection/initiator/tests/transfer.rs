@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, limits};
 use crate::connection::initiator::{CommandResult, Input, Output, Residual};
-use crate::framing::{Pdu, Place};
+use crate::framing::{Header, Pdu, Place};
 use crate::pdu::*;
 use crate::text::Offer;
 use std::vec;
@@ -146,41 +146,49 @@ fn a_target_failure_has_no_residual() {
     bench.assert_nothing_left();
 }
 
-/// Goal: R2Ts are answered in their order, two may be open, the tags come back.
+/// Goal: R2Ts are answered in their order, two may be open, the tags come back; also when both are
+/// there before any data is sent.
 #[test]
 fn ready_to_transfer_is_answered_in_order() {
-    let mut bench = Bench::with(offer(true, false), limits());
-    let data = pattern(3000);
-    bench.execute(1, &data, 0);
-    let tag = bench.sent_command().initiator_task_tag;
-    bench.target(bench.r2t(tag, 0, 0, 1500).encode(), &[]);
-    bench.target(bench.r2t(tag, 1, 1500, 1500).encode(), &[]);
-    let sent = data_outs(&mut bench);
-    let shape: Vec<_> = sent
-        .iter()
-        .map(|(header, piece)| {
-            let is_final = header.flags.has(FinalFlag::FINAL);
-            (
-                header.target_transfer_tag,
-                header.data_sn,
-                header.buffer_offset_bytes,
-                piece.len(),
-                is_final,
-            )
-        })
-        .collect();
-    let want = [
-        (0x100, 0, 0, 1024, false),
-        (0x100, 1, 1024, 476, true),
-        (0x101, 0, 1500, 1024, false),
-        (0x101, 1, 2524, 476, true),
-    ];
-    assert_eq!(shape, want);
-    assert_eq!(sent.concat_data(), data);
-    let response = bench.response(tag);
-    bench.target(response.encode(), &[]);
-    assert_eq!(completed(&mut bench).status, 0);
-    bench.assert_nothing_left();
+    for together in [false, true] {
+        let mut bench = Bench::with(offer(true, false), limits());
+        let data = pattern(3000);
+        bench.execute(1, &data, 0);
+        let tag = bench.sent_command().initiator_task_tag;
+        let (first, second) = (bench.r2t(tag, 0, 0, 1500), bench.r2t(tag, 1, 1500, 1500));
+        if together {
+            bench.machine.handle(bench.now, Input::Header(Header::new(first.encode())));
+        } else {
+            bench.target(first.encode(), &[]);
+        }
+        bench.target(second.encode(), &[]);
+        let sent = data_outs(&mut bench);
+        let shape: Vec<_> = sent
+            .iter()
+            .map(|(header, piece)| {
+                let is_final = header.flags.has(FinalFlag::FINAL);
+                (
+                    header.target_transfer_tag,
+                    header.data_sn,
+                    header.buffer_offset_bytes,
+                    piece.len(),
+                    is_final,
+                )
+            })
+            .collect();
+        let want = [
+            (0x100, 0, 0, 1024, false),
+            (0x100, 1, 1024, 476, true),
+            (0x101, 0, 1500, 1024, false),
+            (0x101, 1, 2524, 476, true),
+        ];
+        assert_eq!(shape, want);
+        assert_eq!(sent.concat_data(), data);
+        let response = bench.response(tag);
+        bench.target(response.encode(), &[]);
+        assert_eq!(completed(&mut bench).status, 0);
+        bench.assert_nothing_left();
+    }
 }
 
 trait ConcatData {

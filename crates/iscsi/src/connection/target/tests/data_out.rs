@@ -310,8 +310,8 @@ fn data_for_nobody() {
     assert_eq!(rig.link(1).receives[1..], [Place::Discard; 2], "after the login's");
 }
 
-/// Goal: what is passed over but damaged is rejected too, RFC 7143 §7.8, unless its number says that
-/// it is to be ignored. Method: data for nobody, an acknowledgement with data, an old command.
+/// Goal: what is passed over but damaged is rejected too, RFC 7143 §7.8, unless its number says
+/// that it is to be ignored. Method: data for nobody, an acknowledgement with data, an old command.
 #[test]
 fn damaged_strays() {
     let mut rig = Rig::normal(KEYS);

@@ -319,15 +319,18 @@ fn format_errors_end_the_session() {
             rig.send(1, management(0, 5, ManagementFunction::ABORT_TASK_SET).encode(), &[1; 4]);
         }),
     ];
-    for (what, send) in cases {
-        let mut rig = Rig::normal("MaxConnections=2");
-        rig.login(2, "MaxConnections=2");
-        rig.send(2, read(1, 6, 0).encode(), &[]);
-        send(&mut rig);
-        assert!(matches!(rig.link(1).closed, Some(CloseReason::Violation(_))), "{what}");
-        assert_eq!(rig.link(2).closed, Some(CloseReason::Dropped), "{what}");
-        assert!(rig.ended, "{what}");
-        rig.assert_nothing_left();
+    // A command that waits for one that is lost now, and one that is being executed.
+    for number in [1, 0] {
+        for (what, send) in cases {
+            let mut rig = Rig::normal("MaxConnections=2");
+            rig.login(2, "MaxConnections=2");
+            rig.send(2, read(number, 6, 0).encode(), &[]);
+            send(&mut rig);
+            assert!(matches!(rig.link(1).closed, Some(CloseReason::Violation(_))), "{what}");
+            assert_eq!(rig.link(2).closed, Some(CloseReason::Dropped), "{what}");
+            assert!(rig.ended, "{what}");
+            rig.assert_nothing_left();
+        }
     }
 }
 
