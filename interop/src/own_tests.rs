@@ -30,6 +30,11 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
         "interop::tests::standard_scsi::miscompare_says_where",
     ),
     (
+        "EXTENDED COPY: several segments as long as 16 bits let them be",
+        "SPC-4 §6.4",
+        "interop::tests::standard_scsi::extended_copy_of_large_segments",
+    ),
+    (
         "SendTargets with bad keys and values, in both session types: the session goes on",
         "RFC 7143 Appendix C",
         "interop::tests::standard_iscsi::send_targets_with_bad_keys_and_values",

@@ -285,3 +285,80 @@ fn miscompare_says_where() -> Result<()> {
     ensure!(outcome.status == 0 && raw.read_blocks(8, 4)? == after, "{outcome:02x?}");
     Ok(())
 }
+
+/// The logical unit's NAA designator of page 83h, header included: SPC-4 §7.8.6.
+fn naa_designation(raw: &mut Raw) -> Result<Vec<u8>> {
+    let page = raw.run(&inquiry(0x83, 4096), 4096)?.data;
+    let mut at = 4;
+    while at + 4 <= page.len() {
+        let end = at + 4 + usize::from(page[at + 3]);
+        if page[at + 1] == 0x03 {
+            return Ok(page[at..end].to_vec());
+        }
+        at = end;
+    }
+    anyhow::bail!("no NAA designator: {page:02x?}")
+}
+
+/// An identification descriptor CSCD (E4h) of a disk with blocks of 512 bytes, SPC-4 §6.4.5.6.
+fn cscd(designation: &[u8]) -> Vec<u8> {
+    let mut descriptor = vec![0xe4, 0, 0, 0];
+    descriptor.extend(designation);
+    descriptor.resize(29, 0);
+    descriptor.extend([0, 2, 0]);
+    descriptor
+}
+
+/// A block to block segment from the first CSCD to the second, SPC-4 §6.4.6.7.
+fn segment(blocks: u16, from: u64, to: u64) -> Vec<u8> {
+    let mut descriptor = vec![0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0];
+    descriptor.extend(blocks.to_be_bytes());
+    descriptor.extend(from.to_be_bytes());
+    descriptor.extend(to.to_be_bytes());
+    descriptor
+}
+
+/// Goal: EXTENDED COPY moves segments as long as its 16 bits let them be, block for block, several
+/// in one command, and RECEIVE COPY RESULTS says that they were: SPC-4 §6.4, §6.24.
+/// Method: two units; two segments of 65,535 blocks and a last one of what is left.
+#[test]
+fn extended_copy_of_large_segments() -> Result<()> {
+    const LONGEST: u16 = 0xffff;
+    const REST: u16 = 777;
+    const BLOCKS: u64 = 2 * LONGEST as u64 + REST as u64;
+    let scratch = Scratch::new("large-copy")?;
+    let source = scratch.pattern("source.img", 11, 65 << 20)?;
+    let copy = scratch.path("copy.img");
+    let lunar = Lunar::serve(&[&source, &copy, "--size", "65M", "--name", TARGET])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let mut cscds = Vec::new();
+    for lun in 0..2 {
+        raw.lun[1] = lun;
+        cscds.extend(cscd(&naa_designation(&mut raw)?));
+    }
+    raw.lun = [0; 8];
+    let longest = u64::from(LONGEST);
+    let segments = [
+        segment(LONGEST, 0, 8),
+        segment(LONGEST, longest, 8 + longest),
+        segment(REST, 2 * longest, 8 + 2 * longest),
+    ]
+    .concat();
+    let mut list = vec![0x5a, 0, 0, u8::try_from(cscds.len())?, 0, 0, 0, 0, 0, 0, 0];
+    list.extend([u8::try_from(segments.len())?, 0, 0, 0, 0]);
+    list.extend([cscds, segments].concat());
+    let length = u8::try_from(list.len())?;
+    let outcome =
+        raw.execute_with(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, length, 0, 0], &list)?;
+    ensure!(outcome.status == 0, "EXTENDED COPY: {outcome:02x?}");
+    let status = raw.run(&[0x84, 0, 0x5a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256)?.data;
+    ensure!(status[4] & 0x7f == 1 && u16_at(&status, 5) == 3, "copy status: {status:02x?}");
+    drop(raw);
+    lunar.stop(std::time::Duration::from_secs(10))?;
+    let (source, copy) = (std::fs::read(source)?, std::fs::read(copy)?);
+    let bytes = usize::try_from(BLOCKS * 512)?;
+    ensure!(copy[4096..4096 + bytes] == source[..bytes], "the copy is another");
+    let untouched = copy[..4096].iter().chain(&copy[4096 + bytes..]);
+    ensure!(untouched.into_iter().all(|byte| *byte == 0), "more was written");
+    Ok(())
+}
