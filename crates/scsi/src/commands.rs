@@ -4,9 +4,11 @@
 use crate::plan::atomic;
 use crate::plan::copy;
 use crate::plan::{NexusId, Plan, Refusal};
-use crate::plan::{buffers, cache, capacity, defects, diagnostic, exclusive, inform, log, medium};
 use crate::plan::{
-    parameters, ports, provisioning, read_write, report, reserve, timestamp, verify,
+    buffers, cache, capacity, defects, diagnostic, exclusive, format, inform, log, medium,
+};
+use crate::plan::{
+    parameters, ports, provisioning, read_write, report, reserve, sanitize, timestamp, verify,
 };
 use crate::reservations::Access;
 use crate::unit::{BlockUnit, Context, UnitOptions};
@@ -196,6 +198,8 @@ const DEFECTS_10: &[u8] = &[0, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 4];
 const DEFECTS_12: &[u8] = &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const DIAGNOSTIC_6: &[u8] = &[0, 0xe4, 0, 0xff, 0xff, 4];
 const LOGS_10: &[u8] = &[0, 0x03, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 4];
+const FORMAT_6: &[u8] = &[0, 0xff, 0, 0, 0, 4];
+const SANITIZE_10: &[u8] = &[0, 0xa0, 0, 0, 0, 0, 0, 0xff, 0xff, 4];
 const TIMESTAMP_12: &[u8] = &[0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const LUNS_12: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 4];
 const CODES_12: &[u8] = &[0, 0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 4];
@@ -226,6 +230,9 @@ const IMMED: u8 = 0x02;
 const UNMAP: u8 = 0x18;
 const UNMAP_NDOB: u8 = 0x19;
 
+/// Recommended timeout of what visits every block: without IMMED it is answered at the end.
+const HOURS: u32 = 12 * 3600;
+
 /// All commands, by operation code and service action.
 #[rustfmt::skip]
 pub static COMMANDS: &[Command] = {
@@ -250,6 +257,8 @@ pub static COMMANDS: &[Command] = {
         (FREE, Ready, All), (NO_FIELDS_6, 10), inform::ready),
     command(0x03, NO, "REQUEST SENSE", "SPC-4 §6.39",
         TELL, (DESC_6, 10), inform::request_sense),
+    command(0x04, NO, "FORMAT UNIT", "SBC-3 §5.3",
+        WRITE, (FORMAT_6, HOURS), format::format_unit),
     command(0x08, NO, "READ (6)", "SBC-3 §5.10",
         READ, (BLOCKS_6, 30), read_write::read),
     command(0x0a, NO, "WRITE (6)", "SBC-3 §5.32",
@@ -294,6 +303,12 @@ pub static COMMANDS: &[Command] = {
         WRITE, (&blocks_10(UNMAP), 120), provisioning::write_same),
     command(0x42, NO, "UNMAP", "SBC-3 §5.28",
         WRITE_THIN, (UNMAP_10, 60), provisioning::unmap),
+    command(0x48, Some(0x01), "SANITIZE: OVERWRITE", "SBC-3 §5.24",
+        WRITE, (SANITIZE_10, HOURS), sanitize::overwrite),
+    command(0x48, Some(0x02), "SANITIZE: BLOCK ERASE", "SBC-3 §5.24",
+        WRITE_THIN, (SANITIZE_10, HOURS), sanitize::block_erase),
+    command(0x48, Some(0x1f), "SANITIZE: EXIT FAILURE MODE", "SBC-3 §5.24",
+        (AS_WRITE, Ready, All), (SANITIZE_10, 10), sanitize::exit_failure_mode),
     command(0x4d, NO, "LOG SENSE", "SPC-4 §6.8",
         SHOWS, (LOGS_10, 10), log::log_sense),
     command(0x55, NO, "MODE SELECT (10)", "SPC-4 §6.12",

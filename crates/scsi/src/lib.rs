@@ -13,6 +13,7 @@ pub mod commands;
 pub mod copy;
 pub mod inquiry;
 pub mod log;
+pub mod long_operation;
 pub mod mode;
 mod nexus_loss;
 pub mod plan;

@@ -36,6 +36,8 @@ pub struct Sense {
     pub field: Option<FieldPointer>,
     /// Where an EXTENDED COPY stopped, and what a unit it copies from or to had to say.
     pub copy: Option<CopyFault>,
+    /// Sense-key specific progress indication: how much is done, of 65,536.
+    pub progress: Option<u16>,
 }
 
 /// Points at the byte (and bit) in error. SPC-4 §4.5.2.4.2.
@@ -111,12 +113,22 @@ senses! {
     TARGET_PORT_IN_STANDBY_STATE = NOT_READY, 0x040b;
     /// LOGICAL UNIT NOT ACCESSIBLE: its group is unavailable.
     TARGET_PORT_IN_UNAVAILABLE_STATE = NOT_READY, 0x040c;
+    /// FORMAT UNIT goes on.
+    FORMAT_IN_PROGRESS = NOT_READY, 0x0404;
+    /// SANITIZE goes on.
+    SANITIZE_IN_PROGRESS = NOT_READY, 0x041b;
     /// Ejected.
     MEDIUM_NOT_PRESENT = NOT_READY, 0x3a00;
     /// The device failed a write.
     WRITE_ERROR = MEDIUM_ERROR, 0x0c00;
     /// The device failed a read.
     UNRECOVERED_READ_ERROR = MEDIUM_ERROR, 0x1100;
+    /// FORMAT UNIT has failed, and its blocks hold nobody knows what.
+    MEDIUM_FORMAT_CORRUPTED = MEDIUM_ERROR, 0x3100;
+    /// FORMAT UNIT fails.
+    FORMAT_COMMAND_FAILED = MEDIUM_ERROR, 0x3101;
+    /// SANITIZE fails, or has failed.
+    SANITIZE_COMMAND_FAILED = MEDIUM_ERROR, 0x3103;
     /// A fault that is the device's own, of no block in particular.
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR, 0x4400;
     /// The self-test could not read what it should.
@@ -213,6 +225,8 @@ senses! {
     SNACK_REJECTED = ABORTED_COMMAND, 0x1113;
     /// Two commands with one tag.
     OVERLAPPED_COMMANDS_ATTEMPTED = ABORTED_COMMAND, 0x4e00;
+    /// An operation on the whole unit came between a command and its blocks.
+    COMMANDS_CLEARED_BY_DEVICE_SERVER = ABORTED_COMMAND, 0x2f02;
     /// Compared data differ; better with [`Sense::miscompare`].
     MISCOMPARE_DURING_VERIFY = MISCOMPARE, 0x1d00;
 }
@@ -220,7 +234,7 @@ senses! {
 impl Sense {
     /// A sense without information or pointer.
     pub const fn new(key: SenseKey, code: u16) -> Self {
-        Self { key, code, information: None, field: None, copy: None }
+        Self { key, code, information: None, field: None, copy: None, progress: None }
     }
 
     /// With INFORMATION.
@@ -234,6 +248,13 @@ impl Sense {
     #[must_use]
     pub const fn with_field(mut self, field: FieldPointer) -> Self {
         self.field = Some(field);
+        self
+    }
+
+    /// With a progress indication; it is only encoded with NOT READY and NO SENSE.
+    #[must_use]
+    pub const fn with_progress(mut self, progress: u16) -> Self {
+        self.progress = Some(progress);
         self
     }
 
@@ -327,10 +348,14 @@ impl Sense {
         bytes
     }
 
-    /// The three bytes of a field pointer, or with COPY ABORTED of a segment pointer, whose SD bit
-    /// is 0 here: it counts from the start of the parameter list. SPC-4 §4.5.2.4. They mean
-    /// something else with other keys.
+    /// The three sense-key specific bytes, by the key: a progress indication, a field pointer, or
+    /// with COPY ABORTED a segment pointer, whose SD bit is 0 here: it counts from the start of the
+    /// parameter list. SPC-4 §4.5.2.4.
     fn sense_key_specific(&self) -> Option<[u8; 3]> {
+        if let Some(progress) = self.progress.filter(|_| shows_progress(self.key)) {
+            let [high, low] = progress.to_be_bytes();
+            return Some([FIELD_VALID, high, low]);
+        }
         let field = self.field.filter(|_| points(self.key))?;
         let mut first = FIELD_VALID;
         if field.in_cdb && self.key == SenseKey::ILLEGAL_REQUEST {
@@ -353,8 +378,10 @@ impl Sense {
             .get(3..7)
             .filter(|_| bytes[0] & VALID != 0)
             .map(|information| u64::from(u32::get(information)));
-        let field = bytes.get(15..18).and_then(|specific| field_pointer(key, specific));
-        Some(Self { information, field, ..Self::new(key, code) })
+        let specific = bytes.get(15..18);
+        let field = specific.and_then(|specific| field_pointer(key, specific));
+        let progress = specific.and_then(|specific| progress_indication(key, specific));
+        Some(Self { information, field, progress, ..Self::new(key, code) })
     }
 
     fn decode_descriptor(bytes: &[u8]) -> Option<Self> {
@@ -373,6 +400,7 @@ impl Sense {
                 }
                 DESCRIPTOR_SENSE_KEY_SPECIFIC if descriptor.len() >= 7 => {
                     sense.field = field_pointer(key, &descriptor[4..7]);
+                    sense.progress = progress_indication(key, &descriptor[4..7]);
                 }
                 _ => {}
             }
@@ -397,6 +425,9 @@ impl fmt::Display for Sense {
                 write!(f, " bit {bit}")?;
             }
         }
+        if let Some(progress) = self.progress {
+            write!(f, ", {} % done", u32::from(progress) * 100 / 65_536)?;
+        }
         match self.information {
             Some(information) => write!(f, ", information {information}"),
             None => Ok(()),
@@ -409,6 +440,17 @@ impl core::error::Error for Sense {}
 /// Whether the sense-key specific bytes of this key point at a field.
 fn points(key: SenseKey) -> bool {
     matches!(key, SenseKey::ILLEGAL_REQUEST | SenseKey::COPY_ABORTED)
+}
+
+/// SPC-4 §4.5.2.4.4: with these keys the sense-key specific bytes are a progress indication.
+fn shows_progress(key: SenseKey) -> bool {
+    matches!(key, SenseKey::NO_SENSE | SenseKey::NOT_READY)
+}
+
+/// Reads three sense-key specific bytes as a progress indication, if they are one.
+fn progress_indication(key: SenseKey, bytes: &[u8]) -> Option<u16> {
+    let valid = shows_progress(key) && bytes[0] & FIELD_VALID != 0;
+    valid.then(|| u16::get(&bytes[1..3]))
 }
 
 /// Reads three sense-key specific bytes as a field pointer, if they are one.
@@ -475,8 +517,26 @@ mod tests {
         }
         let mut bytes = Sense::INVALID_FIELD_IN_CDB.with_field(field).encode(SenseFormat::Fixed);
         assert_eq!(bytes[15], 0xcf);
-        bytes[2] = 2;
-        assert_eq!(Sense::decode(&bytes), Some(Sense::new(SenseKey::NOT_READY, 0x2400)));
+        bytes[2] = 3;
+        assert_eq!(Sense::decode(&bytes), Some(Sense::new(SenseKey::MEDIUM_ERROR, 0x2400)));
+    }
+
+    /// SPC-4 §4.5.2.4.4: the same bytes are a progress indication with NOT READY and NO SENSE.
+    #[test]
+    fn progress_where_it_belongs() {
+        let fixed = Sense::SANITIZE_IN_PROGRESS.with_progress(0x8001).encode(SenseFormat::Fixed);
+        assert_eq!(fixed, [0x70, 0, 2, 0, 0, 0, 0, 10, 0, 0, 0, 0, 4, 0x1b, 0, 0x80, 0x80, 1]);
+        for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+            for sense in [Sense::FORMAT_IN_PROGRESS, Sense::NO_ADDITIONAL_SENSE] {
+                let sense = sense.with_progress(0xffff);
+                assert_eq!(Sense::decode(&sense.encode(format)), Some(sense));
+            }
+            let elsewhere = Sense::WRITE_ERROR.with_progress(1);
+            assert_eq!(elsewhere.encode(format), Sense::WRITE_ERROR.encode(format));
+        }
+        let text =
+            std::string::ToString::to_string(&Sense::FORMAT_IN_PROGRESS.with_progress(0x8000));
+        assert!(text.ends_with("04h/04h (FORMAT_IN_PROGRESS), 50 % done"), "{text}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ const LIST: StateError = StateError("the state contradicts itself: a section is 
 
 wire::wire_enum! {
     /// What a section holds.
-    pub struct SectionKind(u16) { RESERVATIONS = 1 }
+    pub struct SectionKind(u16) { RESERVATIONS = 1, LONG_OPERATION = 2 }
 }
 
 const MAGIC: [u8; 8] = *b"LunarLU\0";

@@ -8,12 +8,13 @@ pub use crate::state::StateError;
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Command, Found, Medium, Request};
 use crate::copy::{CopyResults, Party};
+use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
 use crate::plan::buffers::{self, NexusBuffers};
 use crate::plan::medium::MediumState;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
-use crate::plan::{copy, inform, parameters, ports, provisioning, reserve};
+use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
 use crate::reservations::{Access, ItNexus, Reservations};
 use crate::sense::Sense;
@@ -139,6 +140,7 @@ pub struct BlockUnit {
     port_groups: PortGroups,
     copies: CopyResults,
     keeps_state: bool,
+    operations: Operations,
     /// The name of the initiator that asked for the reset that ended its own session, and has not
     /// come back yet.
     returning: Option<String>,
@@ -175,6 +177,7 @@ impl BlockUnit {
             port_groups: PortGroups::default(),
             copies: CopyResults::default(),
             keeps_state: false,
+            operations: Operations::default(),
             returning: None,
         }
     }
@@ -205,28 +208,37 @@ impl BlockUnit {
         &self.options
     }
 
-    /// Takes up the state of a former run: reservations that persist.
+    /// Takes up the state of a former run: reservations that persist, a long operation that did not
+    /// come to its end ([`operation`](Self::operation) says so) or failed.
     ///
     /// # Errors
     /// When `state` is not what [`persistent_state`](Self::persistent_state) once gave; the unit
     /// is as it was then.
     pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
         let mut reservations = Reservations::new(self.keeps_state);
+        let mut operations = Operations::default();
         for (kind, bytes) in state::decode(state)? {
             match kind {
                 SectionKind::RESERVATIONS => {
                     reservations = Reservations::decode(bytes, self.keeps_state)?;
                 }
+                SectionKind::LONG_OPERATION => operations = Operations::decode(bytes)?,
                 _ => return Err(StateError("the state has a part that is not known here")),
             }
         }
         self.reservations = reservations;
+        self.operations = operations;
         Ok(())
     }
 
     /// What must survive the process: versioned, with a checksum.
     pub fn persistent_state(&self) -> Vec<u8> {
-        state::encode(&[(SectionKind::RESERVATIONS, self.reservations.encode())])
+        let mut sections = alloc::vec![(SectionKind::RESERVATIONS, self.reservations.encode())];
+        let operation = self.operations.encode();
+        if !operation.is_empty() {
+            sections.push((SectionKind::LONG_OPERATION, operation));
+        }
+        state::encode(&sections)
     }
 
     /// An initiator has logged in; it is told of the power-on first, or, after an I_T NEXUS RESET,
@@ -256,7 +268,7 @@ impl BlockUnit {
     }
 
     /// Judges a command, in this order: unit attention, operation code, CONTROL, reservations,
-    /// state of the port, medium, write protection, then the command's own fields.
+    /// state of the port, long operation, medium, write protection, then the command's own fields.
     ///
     /// # Errors
     /// The refusal to send, when the command may not run.
@@ -279,6 +291,7 @@ impl BlockUnit {
         check_control(cdb, command.cdb_bytes())?;
         self.check_reservation(nexus, command, cdb)?;
         self.port_groups.check(context.port.portal_group_tag, cdb)?;
+        self.operations.check(cdb, command.medium != Medium::Unneeded)?;
         if command.medium != Medium::Unneeded {
             self.medium.check()?;
         }
@@ -299,7 +312,10 @@ impl BlockUnit {
         parked: Parked,
         data: &[u8],
     ) -> Result<Plan, Refusal> {
+        self.check_again(&parked.cdb)?;
         match parked.cdb.first() {
+            Some(0x04) => format::format_unit_list(self, nexus, &parked.cdb, data),
+            Some(0x48) => sanitize::overwrite_list(self, nexus, &parked.cdb, data),
             Some(0x3b) => buffers::write_list(self, nexus, &parked.cdb, data),
             Some(0x42) => provisioning::unmap_list(self, data),
             Some(0x15 | 0x55) => parameters::mode_select_list(self, nexus, &parked.cdb, data),
@@ -310,6 +326,18 @@ impl BlockUnit {
             Some(0x83) => copy::extended_copy_list(data),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
         }
+    }
+
+    /// While a parameter list was on its way a long operation may have begun, or the medium gone.
+    fn check_again(&self, cdb: &[u8]) -> Result<(), Sense> {
+        if let Found::Command(command) = commands::find(&self.options, cdb) {
+            let medium = command.medium != Medium::Unneeded;
+            self.operations.check(cdb, medium)?;
+            if medium {
+                self.medium.check()?;
+            }
+        }
+        Ok(())
     }
 
     /// Sense as the initiator gets it: fixed or descriptor, as D_SENSE says.
@@ -360,6 +388,9 @@ impl BlockUnit {
         let (reservations, ports) = self.reservations(nexus)?;
         if reservations.conflict(ports, access) {
             return Err(Refusal::ReservationConflict);
+        }
+        if let Some(sense) = self.operations.sense() {
+            return Err(sense.into());
         }
         self.medium.check()?;
         if party == Party::Destination {
@@ -446,6 +477,14 @@ impl BlockUnit {
         }
     }
 
+    pub(crate) fn operations(&self) -> &Operations {
+        &self.operations
+    }
+
+    pub(crate) fn operations_mut(&mut self) -> &mut Operations {
+        &mut self.operations
+    }
+
     /// What a nexus has put into its buffers.
     ///
     /// # Errors
@@ -495,7 +534,7 @@ impl BlockUnit {
         Ok(())
     }
 
-    fn check_writable(&self) -> Result<(), Sense> {
+    pub(crate) fn check_writable(&self) -> Result<(), Sense> {
         self.modes.write_protection(&self.options).map_or(Ok(()), Err)
     }
 }

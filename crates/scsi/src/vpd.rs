@@ -381,16 +381,21 @@ wire::wire_struct! {
     /// B1h behind the header. SBC-3 §6.5.2.
     pub struct Characteristics [60] {
         0 => rotation_rate: u16,
+        /// WABEREQ C0h, WACEREQ 30h.
+        3 => after_erase: u8,
         4 => flags: u8,
     }
 }
 
-/// B1h. Non-rotating; VBULS: VERIFY compares unmapped blocks as zeroes. WABEREQ and WACEREQ stay
-/// 00b, not reported: there is no SANITIZE.
-fn block_device_characteristics(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+/// B1h. Non-rotating; VBULS: VERIFY compares unmapped blocks as zeroes. WABEREQ 01b: after a
+/// SANITIZE BLOCK ERASE, which thin units have, all blocks can be read. WACEREQ 00b, not reported:
+/// there is no CRYPTOGRAPHIC ERASE.
+fn block_device_characteristics(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const NON_ROTATING: u16 = 1;
     const VBULS: u8 = 0x01;
-    Characteristics { rotation_rate: NON_ROTATING, flags: VBULS }.encode().to_vec()
+    const READABLE_AFTER_BLOCK_ERASE: u8 = 0x40;
+    let after_erase = if is_thin(options) { READABLE_AFTER_BLOCK_ERASE } else { 0 };
+    Characteristics { rotation_rate: NON_ROTATING, after_erase, flags: VBULS }.encode().to_vec()
 }
 
 wire::wire_struct! {
@@ -577,7 +582,9 @@ pub(crate) mod tests {
     fn characteristics_and_provisioning_bytes() {
         let data = page(&options(), &port(), 0xb1).unwrap();
         assert_eq!(data.len(), 64);
-        assert_eq!(data[..10], [0, 0xb1, 0, 0x3c, 0, 1, 0, 0, 1, 0]);
+        assert_eq!(data[..10], [0, 0xb1, 0, 0x3c, 0, 1, 0, 0x40, 1, 0]);
+        let data = page(&thick(), &port(), 0xb1).unwrap();
+        assert_eq!(data[..10], [0, 0xb1, 0, 0x3c, 0, 1, 0, 0, 1, 0], "no BLOCK ERASE");
         let data = page(&options(), &port(), 0xb2).unwrap();
         assert_eq!(data, [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
     }

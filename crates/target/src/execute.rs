@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Long operations go on in pieces of this size.
-const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// Between two lines of the log about failing devices.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -61,14 +61,18 @@ type Step<T> = Result<T, Stop>;
 ///
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
 /// is finished, and nothing more is begun.
+///
+/// `generation` is the unit's [`operation_generation`](LogicalUnit::operation_generation) from
+/// before the command was judged.
 pub(crate) async fn execute(
     unit: Arc<LogicalUnit>,
+    generation: u64,
     plan: Plan,
     data: Bytes,
     abort: AbortSignal,
 ) -> Ending {
     let block_bytes = u64::from(unit.device().geometry().block_bytes);
-    let run = Run { unit: &unit, block_bytes, abort };
+    let run = Run { unit: &unit, generation, block_bytes, abort };
     match run.plan(plan, data).await {
         Ok(ending) => ending,
         Err(Stop::Check(sense)) => Ending::Check(sense),
@@ -78,6 +82,7 @@ pub(crate) async fn execute(
 
 struct Run<'a> {
     unit: &'a Arc<LogicalUnit>,
+    generation: u64,
     block_bytes: u64,
     abort: AbortSignal,
 }
@@ -117,6 +122,9 @@ impl Run<'_> {
                 return self.map_status(range, extents_max, allocation_bytes).await;
             }
             Plan::SelfTest { reads } => self.self_test(&reads).await?,
+            Plan::LongOperation { operation, by, immediate } => {
+                self.long_operation(operation, by, immediate).await?;
+            }
             Plan::SaveState => self.save_state().await?,
             Plan::Parameters { .. } | Plan::AbortTasksOf { .. } | Plan::Copy { .. } => {
                 return Err(internal_failure().into());
@@ -138,6 +146,8 @@ impl Run<'_> {
         let read = self.device().read(block_range(range), buffer);
         let mut buffer = self.abort.unless(read).await?.map_err(read_failed)?;
         buffer.truncate(self.bytes(range));
+        // What a long operation has half done is not shown.
+        self.check_generation()?;
         Ok(buffer)
     }
 
@@ -148,7 +158,18 @@ impl Run<'_> {
     }
 
     async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
-        Ok(self.abort.unless(self.unit.ranges.lock(range, exclusive)).await?)
+        let guard = self.abort.unless(self.unit.ranges.lock(range, exclusive)).await?;
+        self.check_generation()?;
+        Ok(guard)
+    }
+
+    /// No long operation has begun since the command was judged. Those that write ask when they
+    /// hold their range: an operation waits until it holds all.
+    fn check_generation(&self) -> Step<()> {
+        if self.unit.operation_generation() == self.generation {
+            return Ok(());
+        }
+        Err(self.unit.scsi().overtaken_by_operation().into())
     }
 
     async fn read(&self, range: LbaRange, from_medium: bool) -> Step<Ending> {
@@ -369,5 +390,6 @@ fn complain(error: &block::Error) {
 }
 
 mod diagnostic;
+mod long_operation;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ mod execute;
 mod join;
 mod log_budget;
 mod login;
+mod long_operation;
 mod manage;
 mod options;
 mod ranges;

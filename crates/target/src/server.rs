@@ -58,6 +58,12 @@ impl Server {
         }
         let cores = Arc::new(Cores::start(options.cores).map_err(Error::Thread)?);
         let shared = Shared::new(options, addresses)?;
+        for unit in shared.units() {
+            unit.stop_operation(false);
+            if unit.scsi().operation().is_some() {
+                cores.spawn(move || unit.resume_operation());
+            }
+        }
         let (stop_accepting, stop) = watch::channel(false);
         let acceptor = accept(listeners, Arc::clone(&shared), Arc::clone(&cores), stop)?;
         Ok(Self { shared, cores, stop_accepting, acceptor: Some(acceptor) })
@@ -73,12 +79,14 @@ impl Server {
     pub fn shutdown(mut self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
         self.shared.stopping.store(true, Ordering::Release);
         self.stop_accepting.send_replace(true);
+        self.shared.units().iter().for_each(|unit| unit.stop_operation(true));
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join(); // a panic there was printed already
         }
         let connections_cut = self.end_connections(grace, progress);
+        let operating = self.wait_for_operations(CUT_GRACE);
         let failed_syncs = self.sync_units(progress);
-        if !self.shared.connections().is_empty() {
+        if operating || !self.shared.connections().is_empty() {
             // A device hangs: its thread cannot be waited for.
             std::mem::forget(Arc::clone(&self.cores));
         }
@@ -111,6 +119,19 @@ impl Server {
             }
             std::thread::sleep(SHUTDOWN_POLL);
         }
+    }
+
+    /// Long operations stop between two pieces; `true`: one does not.
+    fn wait_for_operations(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let units = self.shared.units();
+        while units.iter().any(|unit| unit.operates()) {
+            if Instant::now() >= until {
+                return true;
+            }
+            std::thread::sleep(SHUTDOWN_POLL);
+        }
+        false
     }
 
     fn sync_units(&self, progress: &mut dyn FnMut(&str)) -> Vec<(String, String)> {

@@ -74,6 +74,8 @@ enum Collected {
 /// A task whose plan is made.
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
+    /// The unit's operation generation from before it was planned.
+    generation: u64,
     plan: Plan,
     /// What the CDB asks for, for the residual.
     wants_bytes: u32,
@@ -163,6 +165,7 @@ impl Tasks {
     ) -> Option<Input> {
         let unit = session.unit(task.lun).cloned();
         let context = session.context();
+        let generation = unit.as_ref().map_or(0, |unit| unit.operation_generation());
         let planned = match &unit {
             Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
             None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
@@ -173,6 +176,7 @@ impl Tasks {
         };
         let block_bytes = unit.as_ref().map_or(0, |unit| unit.device().geometry().block_bytes);
         let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
+        let plan = end_where_announced(plan, expected);
         let wants = plan.data_out_bytes(block_bytes);
         let plan = match fit_data_out(plan, block_bytes, wants, expected) {
             Ok(plan) => plan,
@@ -184,7 +188,7 @@ impl Tasks {
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order = unit.as_ref().map(|unit| place_in_task_set(unit, task.attribute));
-        let planned = Planned { unit, plan, wants_bytes, collect_bytes, order };
+        let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order };
         if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
             return self.start_reading(shared, session, task.id, planned, outbox_bytes);
@@ -353,14 +357,14 @@ struct By {
 }
 
 async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, data: Bytes) -> Ran {
-    let Planned { unit, plan, wants_bytes, order, .. } = planned;
+    let Planned { unit, generation, plan, wants_bytes, order, .. } = planned;
     let in_order = match order {
         Some(order) => abort.unless(order.granted()).await.map(Some),
         None => Ok(None),
     };
     let ending = match (&unit, &in_order) {
         (_, Err(Aborted)) => Ending::Aborted,
-        (Some(unit), Ok(_)) => on_unit(&by, unit, plan, data, abort).await,
+        (Some(unit), Ok(_)) => on_unit(&by, unit, generation, plan, data, abort).await,
         (None, Ok(_)) => match plan {
             Plan::Reply(reply) => Ending::Good(reply.into()),
             _ => Ending::Check(internal_failure()),
@@ -372,6 +376,7 @@ async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, dat
 async fn on_unit(
     by: &By,
     unit: &Arc<LogicalUnit>,
+    generation: u64,
     mut plan: Plan,
     mut data: Bytes,
     abort: AbortSignal,
@@ -402,7 +407,7 @@ async fn on_unit(
         return copy(session, unit, list, abort).await;
     }
     let saves = plan == Plan::SaveState;
-    let ending = execute(Arc::clone(unit), plan, data, abort).await;
+    let ending = execute(Arc::clone(unit), generation, plan, data, abort).await;
     if let (true, Ending::Check(_), Some((before, after))) = (saves, &ending, change) {
         unit.scsi().roll_back(before, &after);
     }
@@ -438,6 +443,17 @@ fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
         None => sense.encode(SenseFormat::Fixed),
     };
     Outcome { status: Status::CHECK_CONDITION.0, sense: bytes.into(), ..Outcome::default() }
+}
+
+/// Some parameter lists say themselves where they end; what the initiator announces is collected.
+fn end_where_announced(plan: Plan, expected: u64) -> Plan {
+    match plan {
+        Plan::Parameters { bytes, parked } if parked.is_open_ended() => {
+            let announced = u32::try_from(expected).unwrap_or(u32::MAX);
+            Plan::Parameters { bytes: bytes.min(announced), parked }
+        }
+        plan => plan,
+    }
 }
 
 /// Makes the plan and the data-out that the initiator announced fit each other.

@@ -1,6 +1,7 @@
 //! A logical unit: a device, its SCSI state, and what holds both together.
 
 use crate::Error;
+use crate::long_operation::Operating;
 use crate::ranges::{Fence, RangeLocks};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
@@ -83,6 +84,7 @@ pub struct LogicalUnit {
     pub(crate) copies: Fence,
     state: Option<Mutex<StateFile>>,
     later: Mutex<FlushLater>,
+    pub(crate) operating: Operating,
 }
 
 /// The sync that nobody waits for.
@@ -120,6 +122,7 @@ impl LogicalUnit {
             copies: Fence::default(),
             state: state.map(Mutex::new),
             later: Mutex::default(),
+            operating: Operating::default(),
         }))
     }
 

@@ -188,6 +188,71 @@ wire::wire_struct! {
     }
 }
 
+wire::wire_struct! {
+    /// SANITIZE, SBC-3 §5.24.
+    pub struct Sanitize [10] {
+        0 => opcode: u8,
+        /// IMMED 80h, ZNR 40h (SBC-4), AUSE 20h, SERVICE ACTION 1Fh.
+        1 => flags: u8,
+        2 => reserved: [u8; 5],
+        7 => parameter_bytes: u16,
+        9 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// The parameter list of SANITIZE OVERWRITE up to its pattern. SBC-3 §5.24.2.
+    pub struct OverwriteHeader [4] {
+        /// INVERT 80h, TEST 60h, OVERWRITE COUNT 1Fh.
+        0 => method: u8,
+        2 => pattern_bytes: u16,
+    }
+}
+
+wire::wire_struct! {
+    /// FORMAT UNIT, SBC-3 §5.3.
+    pub struct FormatUnit [6] {
+        0 => opcode: u8,
+        /// FMTPINFO C0h, LONGLIST 20h, FMTDATA 10h, CMPLST 08h, DEFECT LIST FORMAT 07h.
+        1 => flags: u8,
+        5 => control: u8,
+    }
+}
+
+wire::wire_struct! {
+    /// The short header of FORMAT UNIT's parameter list. SBC-3 §5.3.2.2.
+    pub struct FormatHeader [4] {
+        /// PROTECTION FIELD USAGE 07h.
+        0 => protection: u8,
+        /// FOV 80h, DPRY 40h, DCRT 20h, STPF 10h, IP 08h, IMMED 02h.
+        1 => options: u8,
+        2 => defects_bytes: u16,
+    }
+}
+
+wire::wire_struct! {
+    /// The long header. SBC-3 §5.3.2.2.
+    pub struct LongFormatHeader [8] {
+        /// PROTECTION FIELD USAGE 07h.
+        0 => protection: u8,
+        /// As in the short one.
+        1 => options: u8,
+        /// P_I_INFORMATION F0h, PROTECTION INTERVAL EXPONENT 0Fh.
+        3 => interval: u8,
+        4 => defects_bytes: u32,
+    }
+}
+
+wire::wire_struct! {
+    /// The initialization pattern descriptor up to its pattern. SBC-3 §5.3.2.3.
+    pub struct InitializationPattern [4] {
+        /// IP MODIFIER C0h (obsolete), SI 20h.
+        0 => modifier: u8,
+        1 => kind: u8,
+        2 => bytes: u16,
+    }
+}
+
 /// What the block commands of one layout say, whatever their length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Blocks {

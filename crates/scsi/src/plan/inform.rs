@@ -33,7 +33,10 @@ pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
             const TEST_UNIT_READY: &[u8] = &[0; 6];
             let group = request.context.port.portal_group_tag;
             let port = unit.port_groups().check(group, TEST_UNIT_READY);
-            port.and_then(|()| unit.medium().check()).err().unwrap_or(Sense::NO_ADDITIONAL_SENSE)
+            port.and_then(|()| unit.operations().sense().map_or(Ok(()), Err))
+                .and_then(|()| unit.medium().check())
+                .err()
+                .unwrap_or(Sense::NO_ADDITIONAL_SENSE)
         }
     };
     Ok(Plan::Reply(sense_data(&sense, request.cdb)))

@@ -11,6 +11,7 @@ pub(crate) mod copy;
 pub(crate) mod defects;
 pub(crate) mod diagnostic;
 pub(crate) mod exclusive;
+pub(crate) mod format;
 pub(crate) mod inform;
 pub(crate) mod log;
 pub(crate) mod medium;
@@ -20,10 +21,12 @@ pub(crate) mod provisioning;
 pub(crate) mod read_write;
 pub(crate) mod report;
 pub(crate) mod reserve;
+pub(crate) mod sanitize;
 pub(crate) mod timestamp;
 pub(crate) mod verify;
 
 use crate::copy::CopyList;
+use crate::long_operation::LongOperation;
 use crate::sense::Sense;
 use alloc::vec::Vec;
 
@@ -172,6 +175,15 @@ pub enum Plan {
         /// Which.
         reads: Vec<LbaRange>,
     },
+    /// `BlockUnit::begin_operation`, save the state, then do it, whatever becomes of this command.
+    LongOperation {
+        /// What.
+        operation: LongOperation,
+        /// Who asks.
+        by: NexusId,
+        /// IMMED: answer once the state is saved.
+        immediate: bool,
+    },
     /// Collect a parameter list, then call `BlockUnit::resume`.
     Parameters {
         /// How much data-out.
@@ -207,6 +219,15 @@ pub enum Plan {
 pub struct Parked {
     /// The CDB, whole.
     pub cdb: Vec<u8>,
+}
+
+impl Parked {
+    /// The parameter list says itself where it ends, not the CDB: what the initiator announces is
+    /// collected, up to as much as the plan takes.
+    pub fn is_open_ended(&self) -> bool {
+        const FORMAT_UNIT: u8 = 0x04;
+        self.cdb.first() == Some(&FORMAT_UNIT)
+    }
 }
 
 /// One I_T nexus, as the target numbers them; never used twice while the target runs.

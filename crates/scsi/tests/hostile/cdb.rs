@@ -1,6 +1,7 @@
 //! Hostile commands: any CDB, any parameter list, from two initiators at one unit. Shared by
 //! `tests/hostile.rs` and the fuzzer.
 
+use scsi::long_operation::LongOperation;
 use scsi::plan::{LbaRange, NexusId, Plan, Refusal};
 use scsi::unit::{
     AtomicBlocks, BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions, absent_unit_plan,
@@ -44,6 +45,9 @@ pub fn run(input: &[u8]) {
             check_plan(&unit, &plan);
             assert!(!matches!(plan, Ok(Plan::Parameters { .. })), "a list asks for a list");
         }
+        if let Ok(Plan::LongOperation { operation, by, .. }) = plan {
+            long_operation(&mut unit, operation, by, command[0] >> 1);
+        }
         if command[0] == 0xff {
             unit.detach(nexus);
         }
@@ -52,6 +56,24 @@ pub fn run(input: &[u8]) {
     assert!(unit.restore(&state).is_ok(), "its own state");
     // What the rest of the input says as a state is refused or taken, never a panic.
     let _ = unit.restore(rest);
+}
+
+/// Begins it if it can, and lets it end as two bits say; 3: it goes on.
+fn long_operation(unit: &mut BlockUnit, operation: LongOperation, by: NexusId, end: u8) {
+    assert!(operation.work.passes() > 0);
+    if unit.begin_operation(operation, by).is_err() {
+        return;
+    }
+    unit.set_operation_progress(u64::from(end), BLOCKS);
+    match end & 3 {
+        0 => {
+            unit.set_operation_done();
+            unit.end_operation();
+        }
+        1 => unit.fail_operation(),
+        2 => unit.withdraw_operation(),
+        _ => assert!(unit.operation().is_some()),
+    }
 }
 
 fn unit(choice: u8) -> BlockUnit {

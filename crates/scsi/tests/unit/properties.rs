@@ -42,6 +42,7 @@ fn check(options: &UnitOptions, plan: &Plan) {
         }
         Plan::Reply(reply) => assert!(reply.len() <= REPLY_BYTES_MAX),
         Plan::Parameters { bytes, .. } => assert!((1..=0xffff).contains(bytes)),
+        Plan::LongOperation { operation, .. } => assert!(operation.work.passes() > 0),
         Plan::SelfTest { reads } => reads.iter().for_each(|range| check_range(options, *range)),
         Plan::Copy { list } => crate::copy::check(list),
         Plan::Flush { .. } | Plan::SaveState | Plan::AbortTasksOf { .. } => {}

@@ -153,21 +153,24 @@ impl<'a> Copy<'a> {
         let index = number as u16; // there are at most SEGMENT_DESCRIPTORS_MAX
         let unit = |cscd: u16| self.resolve(list, cscd).ok_or_else(|| unreachable_unit(index));
         let (source, destination) = (unit(segment.source)?, unit(segment.destination)?);
+        // From before they are judged: a SANITIZE that begins later overtakes the copy.
+        let generations = [source, destination].map(|unit| unit.operation_generation());
         self.check(index, source, Party::Source)?;
         self.check(index, destination, Party::Destination)?;
         // Cloned, for the two may be one, and its lock is held once.
         let from = source.scsi().options().clone();
         let to = destination.scsi().options().clone();
         let moved = list.judge(number, &from, &to).ok_or_else(internal_failure)??;
-        let run = |unit: &'a Arc<LogicalUnit>, block_bytes: u32| Run {
+        let run = |unit: &'a Arc<LogicalUnit>, generation, block_bytes: u32| Run {
             unit,
+            generation,
             block_bytes: block_bytes.into(),
             abort: self.abort.clone(),
         };
         Ok(Job {
             number: index,
-            source: run(source, from.block_bytes),
-            destination: run(destination, to.block_bytes),
+            source: run(source, generations[0], from.block_bytes),
+            destination: run(destination, generations[1], to.block_bytes),
             moved,
         })
     }
@@ -239,6 +242,7 @@ impl<'a> Copy<'a> {
         let _writing = self.abort.unless(to.unit.copies.share()).await?;
         self.check(job.number, job.source.unit, Party::Source)?;
         self.check(job.number, to.unit, Party::Destination)?;
+        job.source.check_generation()?;
         let written = match (piece.data, to.device().sparse()) {
             (Some(data), _) => to.put(range, data, false).await,
             (None, Some(sparse)) => {

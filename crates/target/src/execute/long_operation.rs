@@ -1,0 +1,23 @@
+//! SANITIZE and FORMAT UNIT: the command waits for the operation it has begun, or does not.
+
+use super::{Run, Step, Stop};
+use scsi::long_operation::LongOperation;
+use scsi::plan::NexusId;
+
+impl Run<'_> {
+    pub(super) async fn long_operation(
+        &self,
+        operation: LongOperation,
+        by: NexusId,
+        immediate: bool,
+    ) -> Step<()> {
+        let begun = self.unit.begin_operation(operation, by)?;
+        // Aborted, the command ends; the operation goes on.
+        let ending = if immediate { begun.saved } else { begun.ended };
+        match self.abort.unless(ending).await? {
+            Ok(result) => Ok(result?),
+            // The server stops, and takes the operation up again with its next start.
+            Err(_) => Err(Stop::Check(self.unit.scsi().overtaken_by_operation())),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Runs what touches every block of a unit: SANITIZE and FORMAT UNIT.
+//!
+//! An operation belongs to its unit, not to the command that asked for it. The order of things
+//! makes it safe against a crash: that it is to be done is durable before the first block changes,
+//! and that it is done is durable before the unit takes commands again. In between, the next start
+//! begins it anew.
+
+use crate::execute::{PIECE_BYTES, internal_failure};
+use crate::unit::{BUFFERS, LogicalUnit};
+use block::{BlockRange, Sparse};
+use bytes::Bytes;
+use scsi::long_operation::{LongOperation, Work};
+use scsi::plan::{LbaRange, NexusId};
+use scsi::sense::Sense;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use tokio::sync::oneshot;
+
+/// Deallocating and zeroing goes on in pieces of this size: it is quick, and progress is told.
+const SPARSE_PIECE_BYTES: u64 = 64 << 20;
+
+/// How a unit runs its long operations.
+#[derive(Debug, Default)]
+pub(crate) struct Operating {
+    /// Grows when an operation begins, under the lock of the SCSI state.
+    generation: AtomicU64,
+    /// How many run: one, and perhaps one that has failed and is not through with saving that.
+    runs: AtomicUsize,
+    /// It is to stop where it is.
+    stopping: AtomicBool,
+}
+
+/// An operation that has begun. Who drops this stops nothing.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// It is durable that the operation is to be done.
+    pub(crate) saved: oneshot::Receiver<Result<(), Sense>>,
+    /// It is over; never sent when the server stops before.
+    pub(crate) ended: oneshot::Receiver<Result<(), Sense>>,
+}
+
+/// Why work did not come to its end.
+enum Halt {
+    Stopping,
+    Device(block::Error),
+}
+
+impl From<block::Error> for Halt {
+    fn from(error: block::Error) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl LogicalUnit {
+    /// Changes with each long operation. Who takes it before a command is judged and finds another
+    /// one later has been overtaken by an operation.
+    pub(crate) fn operation_generation(&self) -> u64 {
+        self.operating.generation.load(SeqCst)
+    }
+
+    /// Whether an operation runs now.
+    pub(crate) fn operates(&self) -> bool {
+        self.operating.runs.load(SeqCst) > 0
+    }
+
+    /// Operations stop where they are (or may run again); what is left to do is saved.
+    pub(crate) fn stop_operation(&self, stopping: bool) {
+        self.operating.stopping.store(stopping, SeqCst);
+    }
+
+    /// Begins an operation and lets it run on this core, whoever waits for it.
+    ///
+    /// # Errors
+    /// One runs already, or the unit is not what it was when this one was planned.
+    pub(crate) fn begin_operation(
+        self: &Arc<Self>,
+        operation: LongOperation,
+        by: NexusId,
+    ) -> Result<Begun, Sense> {
+        {
+            let mut scsi = self.scsi();
+            scsi.begin_operation(operation, by)?;
+            self.operating.generation.fetch_add(1, SeqCst);
+        }
+        let (saved, was_saved) = oneshot::channel();
+        let (ended, has_ended) = oneshot::channel();
+        let unit = Arc::clone(self);
+        self.operating.runs.fetch_add(1, SeqCst);
+        tokio::task::spawn_local(async move {
+            if unit.save().await {
+                let _ = saved.send(Ok(())); // the command may be aborted
+                if let Some(result) = unit.operate().await {
+                    let _ = ended.send(result);
+                }
+            } else {
+                unit.scsi().withdraw_operation();
+                let _ = saved.send(Err(internal_failure()));
+                let _ = ended.send(Err(internal_failure()));
+            }
+            unit.operating.runs.fetch_sub(1, SeqCst);
+        });
+        Ok(Begun { saved: was_saved, ended: has_ended })
+    }
+
+    /// Goes on with the operation that a former run of the server did not end.
+    pub(crate) async fn resume_operation(self: Arc<Self>) {
+        self.operating.runs.fetch_add(1, SeqCst);
+        tracing::info!(device = self.device().name(), "an unfinished SANITIZE or FORMAT goes on");
+        let _ = self.operate().await; // the log has it
+        self.operating.runs.fetch_sub(1, SeqCst);
+    }
+
+    /// Does the operation the unit is in; `None`: the server stops, it is not over.
+    async fn operate(self: &Arc<Self>) -> Option<Result<(), Sense>> {
+        let LongOperation { kind, work, .. } = self.scsi().operation().cloned()?;
+        let blocks = self.device().geometry().block_count;
+        // Writes that were begun before come to their end first.
+        let alone = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
+        let result = self.work(&work).await;
+        drop(alone);
+        match result {
+            Ok(()) => {
+                self.scsi().set_operation_done();
+                if self.save().await {
+                    self.scsi().end_operation();
+                    return Some(Ok(()));
+                }
+            }
+            Err(Halt::Stopping) => return None,
+            Err(Halt::Device(error)) => {
+                tracing::error!(%error, "{kind:?} has failed: the blocks stay out of reach");
+            }
+        }
+        self.scsi().fail_operation();
+        // Not saved, the next start tries once more: as good.
+        self.save().await;
+        Some(Err(kind.failed()))
+    }
+
+    async fn work(&self, work: &Work) -> Result<(), Halt> {
+        let geometry = self.device().geometry();
+        let all = geometry.block_count.saturating_mul(work.passes().into());
+        let mut before = 0;
+        for pass in 0..work.passes() {
+            let piece = Piece::of(work, pass, geometry.block_bytes, self.device().sparse());
+            let mut lba = 0;
+            while lba < geometry.block_count {
+                if self.operating.stopping.load(SeqCst) {
+                    return Err(Halt::Stopping);
+                }
+                let count = piece.blocks.min(geometry.block_count - lba);
+                self.put_piece(&piece, BlockRange::new(lba, count)).await?;
+                lba += count;
+                self.scsi().set_operation_progress(before + lba, all);
+                tokio::task::yield_now().await;
+            }
+            before += geometry.block_count;
+            // Each pass reaches the medium, not only the last one.
+            self.device().flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn put_piece(&self, piece: &Piece, range: BlockRange) -> Result<(), block::Error> {
+        let sparse = self.device().sparse();
+        match (&piece.what, sparse) {
+            (What::Deallocate, Some(sparse)) => sparse.unmap(range, false).await,
+            (What::Zero, Some(sparse)) => sparse.write_zeroes(range, false, false).await,
+            (What::Data(data), _) => {
+                let bytes = range.count as usize * piece.block_bytes;
+                self.device().write(range, data.slice(..bytes), false).await
+            }
+            // Pieces are made for the device they go to.
+            (What::Deallocate | What::Zero, None) => {
+                let what = "it can no longer deallocate";
+                Err(block::Error::new(block::ErrorKind::Medium, self.device().name(), what))
+            }
+        }
+    }
+
+    /// Whether the state could be saved.
+    async fn save(self: &Arc<Self>) -> bool {
+        let unit = Arc::clone(self);
+        match tokio::task::spawn_blocking(move || unit.save_state()).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the state of a SANITIZE or FORMAT could not be saved");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// What is done to so many blocks at a time, the last ones excepted.
+struct Piece {
+    what: What,
+    blocks: u64,
+    block_bytes: usize,
+}
+
+enum What {
+    Deallocate,
+    Zero,
+    Data(Bytes),
+}
+
+impl Piece {
+    fn of(work: &Work, pass: u8, block_bytes: u32, sparse: Option<&dyn Sparse>) -> Self {
+        let block_bytes = block_bytes as usize;
+        let quick = |what| Self {
+            what,
+            blocks: (SPARSE_PIECE_BYTES / block_bytes as u64).max(1),
+            block_bytes,
+        };
+        match work {
+            Work::Deallocate if sparse.is_some() => quick(What::Deallocate),
+            Work::Zero if sparse.is_some() => quick(What::Zero),
+            Work::Deallocate | Work::Zero => Self::data(&[0], false, block_bytes),
+            Work::Overwrite { pattern, passes, invert } => {
+                // Counted from the end: the last pass leaves the pattern as it is.
+                let odd = (passes - 1).saturating_sub(pass) % 2 == 1;
+                Self::data(pattern, *invert && odd, block_bytes)
+            }
+        }
+    }
+
+    /// Each block begins with the first byte of the pattern.
+    fn data(pattern: &[u8], inverted: bool, block_bytes: usize) -> Self {
+        let blocks = (PIECE_BYTES / block_bytes).max(1);
+        let mut buffer = BUFFERS.take_zeroed(blocks * block_bytes);
+        for block in buffer.chunks_mut(block_bytes) {
+            for (byte, of_pattern) in block.iter_mut().zip(pattern.iter().cycle()) {
+                *byte = if inverted { !of_pattern } else { *of_pattern };
+            }
+        }
+        Self { what: What::Data(buffer.freeze()), blocks: blocks as u64, block_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests;
