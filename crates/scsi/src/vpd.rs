@@ -54,6 +54,7 @@ const PAGES: &[Page] = &[
     Page::new(0x83, "Device Identification", "SPC-4 §7.8.6", Always, device_identification),
     Page::new(0x86, "Extended INQUIRY Data", "SPC-4 §7.8.7", Always, extended_inquiry),
     Page::new(0x88, "SCSI Ports", "SPC-4 §7.8.14", Always, scsi_ports),
+    Page::new(0x8f, "Third-party Copy", "SPC-4 §7.8.17", Always, third_party_copy),
     Page::new(0xb0, "Block Limits", "SBC-3 §6.5.3", Always, block_limits),
     Page::new(
         0xb1,
@@ -319,6 +320,11 @@ fn scsi_ports(_: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
     data
 }
 
+/// 8Fh. SPC-4 §7.8.17.
+fn third_party_copy(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+    crate::copy::vpd_descriptors()
+}
+
 wire::wire_struct! {
     /// B0h behind the header. SBC-3 §6.5.3; the fields of WRITE ATOMIC are SBC-4's.
     pub struct BlockLimitsPage [60] {
@@ -486,8 +492,8 @@ pub(crate) mod tests {
             }
         }
         let thin = page(&options(), &port(), 0).unwrap();
-        assert_eq!(thin, [0, 0, 0, 8, 0, 0x80, 0x83, 0x86, 0x88, 0xb0, 0xb1, 0xb2]);
-        assert_eq!(page(&thick(), &port(), 0).unwrap()[3], 7);
+        assert_eq!(thin, [0, 0, 0, 9, 0, 0x80, 0x83, 0x86, 0x88, 0x8f, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(page(&thick(), &port(), 0).unwrap()[3], 8);
     }
 
     #[test]

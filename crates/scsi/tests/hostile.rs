@@ -3,26 +3,39 @@
 
 #[path = "hostile/cdb.rs"]
 mod cdb;
+#[path = "hostile/extended_copy.rs"]
+mod extended_copy;
 
 use std::path::Path;
 
 const ROUNDS_EACH: u64 = 2000;
 
 /// Goal: no command and no parameter list leads outside the unit or breaks anything.
-/// Method: each file of the fuzzer's corpus as it is, then with a few bytes changed, by seed.
 #[test]
 fn commands() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/cdb");
+    over_corpus("cdb", cdb::run);
+}
+
+/// Goal: no list of EXTENDED COPY leads outside two units, no question after its results breaks
+/// anything.
+#[test]
+fn extended_copies() {
+    over_corpus("extended_copy", extended_copy::run);
+}
+
+/// Method: each file of the fuzzer's corpus as it is, then with a few bytes changed, by seed.
+fn over_corpus(target: &str, run: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut files: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 5, "a corpus in {}", folder.display());
     for file in files {
         let input = std::fs::read(&file).unwrap();
-        cdb::run(&input);
+        run(&input);
         for seed in 0..ROUNDS_EACH {
             println!("{} seed {seed}", file.display());
-            cdb::run(&changed(&input, seed));
+            run(&changed(&input, seed));
         }
     }
 }

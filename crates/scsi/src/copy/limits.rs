@@ -16,6 +16,8 @@ pub const COPIES_MAX: u8 = 16;
 /// Outcomes kept for one nexus until it asks for them; the oldest gives way.
 pub const RESULTS_MAX: usize = 32;
 
+/// DATA SEGMENT GRANULARITY: data move in logical blocks, of which the shortest has 2^9 bytes.
+pub(crate) const DATA_GRANULARITY_EXPONENT: u8 = 9;
 /// Length of a CSCD descriptor.
 pub(crate) const CSCD_BYTES: usize = 32;
 /// Length of a block to block segment descriptor.

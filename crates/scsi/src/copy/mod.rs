@@ -10,6 +10,7 @@ mod limits;
 mod list;
 mod moves;
 mod results;
+mod vpd;
 
 pub use fault::{CopyFault, Party, Reported};
 pub use limits::*;
@@ -17,3 +18,4 @@ pub use list::{CopyList, Cscd, Segment};
 pub use moves::Move;
 pub(crate) use results::operating_parameters;
 pub use results::{CopyEnd, CopyId, CopyResults};
+pub(crate) use vpd::descriptors as vpd_descriptors;

@@ -5,8 +5,8 @@
 //! the unit, and when there are too many.
 
 use super::limits::{
-    COPIES_MAX, CSCD_DESCRIPTORS_MAX, DESCRIPTOR_LIST_BYTES_MAX, IMPLEMENTED_DESCRIPTORS,
-    RESULTS_MAX, SEGMENT_DATA_BYTES_MAX, SEGMENT_DESCRIPTORS_MAX,
+    COPIES_MAX, CSCD_DESCRIPTORS_MAX, DATA_GRANULARITY_EXPONENT, DESCRIPTOR_LIST_BYTES_MAX,
+    IMPLEMENTED_DESCRIPTORS, RESULTS_MAX, SEGMENT_DATA_BYTES_MAX, SEGMENT_DESCRIPTORS_MAX,
 };
 use crate::plan::{NexusId, Refusal};
 use crate::sense::{Sense, SenseBytes, Status};
@@ -249,8 +249,6 @@ fn transfer_count(bytes: u64) -> (u8, u32) {
 pub(crate) fn operating_parameters() -> Vec<u8> {
     /// Copies may go without a name: LIST ID USAGE 11b.
     const SNLID: u8 = 0x01;
-    /// Data move in logical blocks, of which the shortest has 2^9 bytes.
-    const BLOCK_EXPONENT: u8 = 9;
     let bytes = OperatingParameters::LEN + IMPLEMENTED_DESCRIPTORS.len();
     let parameters = OperatingParameters {
         available_bytes: bytes as u32 - 4,
@@ -264,7 +262,7 @@ pub(crate) fn operating_parameters() -> Vec<u8> {
         stream_transfer_bytes_max: 0,
         total_copies_max: COPIES_MAX.into(),
         copies_max: COPIES_MAX,
-        data_granularity_exponent: BLOCK_EXPONENT,
+        data_granularity_exponent: DATA_GRANULARITY_EXPONENT,
         inline_granularity_exponent: 0,
         held_granularity_exponent: 0,
         descriptor_types: IMPLEMENTED_DESCRIPTORS.len() as u8,
