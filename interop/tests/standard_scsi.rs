@@ -93,7 +93,8 @@ fn three_luns(scratch: &Scratch) -> Result<Lunar> {
     });
     let config = scratch.path("lunar.toml");
     let text = format!(
-        "state = \"{}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n{}",
+        "state = \"{}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+         name = \"{TARGET}\"\n{}",
         scratch.path("state"),
         luns.concat()
     );
