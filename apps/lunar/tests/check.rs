@@ -310,6 +310,39 @@ redirect = "h:1"
     assert_exit(&run(&["check", &file]), 0);
 }
 
+/// Goal: listening beyond this machine wants a proof or a network for every LUN; names alone, or a
+/// network for some LUNs, open nothing.
+#[test]
+fn names_alone_open_nothing() {
+    let scratch = Scratch::new("unlock");
+    scratch.file("secret", b"twelve bytes and more");
+    let chap = "chap = { user = \"u\", secret_file = \"secret\" }\n";
+    let (names, networks) =
+        ("initiators = [\"iqn.2026-11.org.example:i\"]\n", "networks = [\"10.0.0.0/8\"]\n");
+    for (target, first, second, opened) in [
+        ("", "", "", false),
+        (names, "", "", false),
+        (names, names, names, false),
+        ("", networks, "", false),
+        ("", networks, names, false),
+        ("", networks, networks, true),
+        (networks, "", "", true),
+        (chap, "", "", true),
+    ] {
+        let text = format!(
+            "[listen]\nportals = [\"127.0.0.1:1\", \"0.0.0.0:3260\"]\n\
+             [[target]]\nname = \"iqn.2026-11.org.example:a\"\n{target}\
+             [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n{first}\
+             [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\n{second}"
+        );
+        let file = scratch.file("lunar.toml", text.as_bytes());
+        let checked = run(&["check", &file]);
+        assert_exit(&checked, i32::from(!opened));
+        let told = said(&checked).contains("lunar.toml:3:1: the target is open to everybody");
+        assert_eq!(told, !opened, "{text}{}", said(&checked));
+    }
+}
+
 /// Goal: one file under two LUNs with different settings is one disk with two faces: refused.
 #[test]
 fn one_disk_has_one_face() {

@@ -384,7 +384,7 @@ async fn accept_on(
                 cores.spawn(move || connection::serve(shared, tcp, path));
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                shared.warn_of_connection(None, &format!("it could not be accepted: {error}"));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -192,6 +192,66 @@ fn names_and_networks_must_both_match() {
     rig.ends_well();
 }
 
+/// Goal: IPv4 is IPv4 also where it reaches a socket for both families: lists match, discovery
+/// shows the address as it was reached, and failures are counted for it.
+#[test]
+fn ipv4_on_a_socket_of_both_families() {
+    let [home, away] = [1, 2].map(numbered_unit);
+    let rig = Rig::with(|options| {
+        options.portals = vec![target::Portal::new("[::]:0".parse().unwrap())];
+        options.targets[0].luns =
+            vec![lun(0, &home, from("127.0.0.1/32")), lun(0, &away, from("::ffff:127.0.0.2"))];
+        options.limits.login_failures_free = 0;
+    });
+    let port = rig.address.rsplit(':').next().unwrap();
+    let address = format!("127.0.0.1:{port}");
+    for (source, size_wanted) in [("127.0.0.1", 1), ("127.0.0.2", 2)] {
+        let mut raw = connect_from(source, &address);
+        assert_eq!(join(&mut raw, ALICE, 0, 0).0, 0);
+        assert_eq!(size(&mut raw, 0), Some(size_wanted), "from {source}");
+    }
+    let found = send_targets(&address, ALICE, None);
+    assert!(found.contains(&format!("TargetAddress={address},1\0")), "{found:?}");
+    let failed = || Raw::log_in_as(&address, "iqn.2026-11.org.example:none", ALICE).is_err();
+    assert!(failed());
+    let began = std::time::Instant::now();
+    assert!(failed() && began.elapsed() >= std::time::Duration::from_millis(250));
+    rig.ends_well();
+}
+
+/// Goal: names are compared in their normal form (RFC 3722: lower case, compatible characters
+/// folded): on lists, for targets, and for who takes whose place.
+#[test]
+fn names_are_compared_in_normal_form() {
+    let rig = rig_of(vec![lun(0, &numbered_unit(1), only(&[ALICE]))]);
+    let log_in = |initiator: &str, target: &str| {
+        let mut raw = Raw::connect(&rig.address).unwrap();
+        let text = format!("InitiatorName={initiator}\0TargetName={target}\0");
+        raw.send(&raw.login(text.as_bytes())).unwrap();
+        let answer = raw.expect(common::raw::opcode::LOGIN_RESPONSE).unwrap();
+        raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+        (u16::from_be_bytes([answer.header[36], answer.header[37]]), raw)
+    };
+    let (status, mut first) = log_in(&name(ALICE), TARGET);
+    assert_eq!(status, 0);
+    let (status, mut second) = log_in(&name(ALICE).to_uppercase(), &TARGET.to_uppercase());
+    assert_eq!(status, 0);
+    first.wait_until_closed(PATIENCE).unwrap();
+    assert_eq!(size(&mut second, 0), Some(1));
+    for strange in [
+        format!("{}\u{301}", name(ALICE)),
+        format!(" {}", name(ALICE)),
+        name(ALICE).replace('i', "\u{131}"),
+        name(ALICE).replace('.', "\u{3002}"),
+        name(ALICE) + "1",
+    ] {
+        assert_eq!(log_in(&strange, TARGET).0, 0x0203, "{strange:?}");
+    }
+    assert_eq!(log_in("", TARGET).0 >> 8, 2);
+    drop((first, second));
+    rig.ends_well();
+}
+
 /// Goal: a connection from an address that is shown less does not join a session that sees more.
 #[test]
 fn a_session_is_joined_from_where_it_sees_the_same() {
