@@ -5,7 +5,7 @@ use crate::join;
 use crate::login::Login;
 use crate::server::Shared;
 use crate::session::{Mail, Mailbox, Session};
-use crate::tasks::{Finished, Tasks};
+use crate::tasks::Tasks;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use iscsi::connection::target::{CloseReason, ConnectionLimits, Input, Output, TargetConnection};
@@ -123,7 +123,7 @@ impl Connection {
                 Input::Session(ToConnection::AbortTask { task, .. }) => {
                     self.managed.insert(*task);
                 }
-                Input::Done { task, .. } => {
+                Input::Done { task, .. } | Input::Failed { task, .. } => {
                     self.managed.remove(task);
                 }
                 _ => {}
@@ -176,6 +176,12 @@ impl Connection {
                     self.bereft.push(Arc::clone(unit));
                 }
                 self.answers.extend(self.tasks.abort(task));
+            }
+            Output::Fail { task, lun, fault } => {
+                if let Some((session, _)) = &self.session {
+                    let unit = session.unit(lun);
+                    self.answers.extend(self.tasks.fail(task, unit, fault));
+                }
             }
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::Close(reason) => {
@@ -336,8 +342,8 @@ impl Role for Connection {
         self.answers.extend(identified.map(Input::Identified));
         any |= self.poll_joining(context);
         any |= self.poll_mail(context);
-        while let Some(Finished { task, outcome }) = self.tasks.poll_finished(context) {
-            self.answers.push_back(Input::Done { task, outcome });
+        while let Some(ended) = self.tasks.poll_finished(context) {
+            self.answers.push_back(ended);
             any = true;
         }
         if let Some((session, _)) = &self.session {

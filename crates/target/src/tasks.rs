@@ -13,11 +13,11 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, Stream};
-use iscsi::connection::target::{Input, Outcome, Task};
+use iscsi::connection::target::{Fault, Input, Outcome, Task};
 use iscsi::framing::TaskId;
 use iscsi::pdu::TaskAttribute;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
-use scsi::sense::{Sense, SenseFormat, Status};
+use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,12 +33,6 @@ const TRANSFER_SLACK: usize = 2 << 20;
 /// STATUS QUALIFIER of what may be tried again: this nexus should wait so many tenths of a second.
 /// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
 const RETRY_TENTHS: u16 = 1;
-
-/// A task that ended.
-pub(crate) struct Finished {
-    pub(crate) task: TaskId,
-    pub(crate) outcome: Outcome,
-}
 
 /// All tasks of one connection.
 pub(crate) struct Tasks {
@@ -63,6 +57,8 @@ struct Running {
     read_bytes: usize,
     abort: AbortSignal,
     aborted: bool,
+    /// It failed on its way here: what it is answered with.
+    failed: Option<Outcome>,
 }
 
 enum Collected {
@@ -271,7 +267,8 @@ impl Tasks {
         if let Some(ran) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
-        self.running.insert(task, Running { unit, read_bytes, abort, aborted: false });
+        self.running
+            .insert(task, Running { unit, read_bytes, abort, aborted: false, failed: None });
         self.read_bytes += read_bytes;
         self.futures.push(future);
         self.unpolled = true;
@@ -286,6 +283,24 @@ impl Tasks {
             Some(running) => running.unit.as_ref(),
             None => self.waiting.get(&task).or_else(deferred)?.unit.as_ref(),
         }
+    }
+
+    /// Ends a task that failed on its way here, as [`abort`](Self::abort) does.
+    pub(crate) fn fail(
+        &mut self,
+        task: TaskId,
+        unit: Option<&Arc<LogicalUnit>>,
+        fault: Fault,
+    ) -> Option<Input> {
+        let (key, code) = fault.sense();
+        let outcome = check_condition(unit, &Sense::new(SenseKey(key), code));
+        if self.abort(task).is_some() {
+            return Some(Input::Failed { task, outcome });
+        }
+        if let Some(running) = self.running.get_mut(&task) {
+            running.failed = Some(outcome);
+        }
+        None
     }
 
     /// Aborts a task: at once if it does not run or only waits or reads, else when it ends by
@@ -303,7 +318,7 @@ impl Tasks {
     }
 
     /// The next running task that has ended.
-    pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Finished> {
+    pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Input> {
         self.unpolled = false;
         if self.futures.is_empty() {
             return None;
@@ -314,8 +329,11 @@ impl Tasks {
         let task = ran.task;
         let running = self.running.remove(&task)?;
         self.read_bytes -= running.read_bytes;
+        if let Some(outcome) = running.failed {
+            return Some(Input::Failed { task, outcome });
+        }
         let outcome = if running.aborted { Outcome::default() } else { outcome(ran) };
-        Some(Finished { task, outcome })
+        Some(Input::Done { task, outcome })
     }
 
     fn refuse(&mut self, task: TaskId, unit: Option<&Arc<LogicalUnit>>, refusal: Refusal) -> Input {

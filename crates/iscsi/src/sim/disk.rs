@@ -139,13 +139,16 @@ impl Executor {
         self.jobs.push(Job::Run(key));
     }
 
-    /// Stops a task; the buffer is free at once, since nothing here works on it any more.
-    pub(super) fn abort(&mut self, key: Key) {
+    /// Stops a task; the buffer is free at once, since nothing here works on it any more. `false`:
+    /// it was not here.
+    pub(super) fn abort(&mut self, key: Key) -> bool {
         self.buffers.remove(&key);
         self.jobs.retain(|job| !matches!(job, Job::Run(other) if *other == key));
-        if self.plans.remove(&key).is_some() {
+        let was_here = self.plans.remove(&key).is_some();
+        if was_here {
             self.jobs.push(Job::Aborted(key));
         }
+        was_here
     }
 
     /// A connection is gone: nothing of it may be left but what is being aborted.
@@ -191,7 +194,7 @@ impl Executor {
 }
 
 /// CHECK CONDITION with fixed format sense.
-fn refusal(key: u8, code: u16) -> Outcome {
+pub(super) fn refusal(key: u8, code: u16) -> Outcome {
     let mut sense = [0; 18];
     let [code, qualifier] = code.to_be_bytes();
     (sense[0], sense[2], sense[7], sense[12], sense[13]) = (0x70, key, 10, code, qualifier);

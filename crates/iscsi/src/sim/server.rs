@@ -1,10 +1,10 @@
 //! The target's end of a link, and the sessions and the executor behind all of them.
 
-use super::disk::Executor;
+use super::disk::{Executor, refusal};
 use super::host::Uplink;
 use super::wire::{Intake, Told};
 use crate::connection::target::{
-    CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord,
+    CloseReason, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
 };
 use crate::framing::{Digests, Place, TaskId};
 use crate::login::{Admission, ChapDemand, Identified, Join, Joined};
@@ -216,8 +216,15 @@ pub(super) struct TargetEnd {
     pub(super) from_session: VecDeque<ToConnection>,
     pub(super) tsih: u16,
     pub(super) cid: u16,
+    /// Tasks that the executor ends because they failed on their way.
+    failing: BTreeMap<TaskId, Fault>,
     pub(super) closed: Option<CloseReason>,
     pub(super) deadline: Option<Time>,
+}
+
+fn failed(fault: Fault) -> Outcome {
+    let (key, code) = fault.sense();
+    refusal(key, code)
 }
 
 impl TargetEnd {
@@ -230,6 +237,7 @@ impl TargetEnd {
             from_session: VecDeque::new(),
             tsih: 0,
             cid: 0,
+            failing: BTreeMap::new(),
             closed: None,
             deadline: None,
         }
@@ -266,7 +274,11 @@ impl TargetEnd {
         context.up.log.source(&outcome.data_in);
         // Refused before its data was there: what is on the way has no place any more.
         self.intake.forget(task);
-        self.handle(Input::Done { task, outcome }, context);
+        let input = match self.failing.remove(&task) {
+            Some(fault) => Input::Failed { task, outcome: failed(fault) },
+            None => Input::Done { task, outcome },
+        };
+        self.handle(input, context);
     }
 
     pub(super) fn handle(&mut self, input: Input, context: &mut Context<'_>) {
@@ -313,6 +325,15 @@ impl TargetEnd {
                 Output::Abort(task) => {
                     self.intake.forget(task);
                     context.server.executor.abort((link, task));
+                }
+                Output::Fail { task, fault, .. } => {
+                    self.intake.forget(task);
+                    if context.server.executor.abort((link, task)) {
+                        self.failing.insert(task, fault);
+                    } else {
+                        let outcome = failed(fault);
+                        self.machine.handle(now, Input::Failed { task, outcome });
+                    }
                 }
                 Output::FullFeature(parameters) => {
                     self.digests = Some(parameters.digests);

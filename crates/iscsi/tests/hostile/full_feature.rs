@@ -207,6 +207,10 @@ impl World {
             }
             Output::Start(task) => self.start(task),
             Output::Run(id) | Output::Abort(id) => self.done(id, Outcome::default()),
+            Output::Fail { task, .. } => {
+                self.held.retain(|held| held.id != task);
+                self.inputs.push_back(Input::Failed { task, outcome: Outcome::default() });
+            }
             Output::FullFeature(_) | Output::Wait(_) => {}
             Output::Close(_) => {
                 assert!(!self.in_session, "the session was told before");

@@ -82,6 +82,7 @@ impl FullFeature {
             placed: false,
             next_data_sn: 0,
             outcome: None,
+            fault_told: false,
         }
     }
 
@@ -172,33 +173,57 @@ impl FullFeature {
     pub(super) fn on_done(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
-            Phase::Started | Phase::Running | Phase::Failing => {
+            Phase::Started | Phase::Running => {
                 entry.outcome.get_or_insert(outcome);
                 entry.phase = Phase::Finished;
             }
             Phase::Aborting { drain_until, .. } => {
                 entry.phase = Phase::Aborting { executing: false, drain_until };
             }
-            // Of a buffer that was given back: nothing was executed.
-            Phase::Waiting | Phase::Finished => return,
+            // Of a buffer that was given back: nothing was executed. Or it ended by itself before
+            // the executor heard that it failed.
+            Phase::Waiting | Phase::Failing | Phase::Finished => return,
         }
         self.advance(task, out);
+    }
+
+    pub(super) fn on_failed(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
+        if let Some(entry) = self.tasks.get_mut(task)
+            && entry.phase == Phase::Failing
+        {
+            entry.outcome = Some(outcome);
+            entry.phase = Phase::Finished;
+            return self.advance(task, out);
+        }
+        // It was aborted meanwhile.
+        self.on_done(task, outcome, out);
+    }
+
+    /// The executor makes the sense data: their format is the unit's.
+    fn fail_task(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        let Some(fault) = entry.transfer.fault() else { return };
+        entry.phase = Phase::Failing;
+        entry.fault_told = true;
+        out.push_back(Output::Fail { task, lun: entry.task.lun, fault });
     }
 
     /// Takes a task as far as it goes now.
     fn advance(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
-            Phase::Started if entry.transfer.fault().is_some() => {
-                entry.phase = Phase::Failing;
-                out.push_back(Output::Abort(task));
-            }
+            Phase::Started if entry.transfer.fault().is_some() => self.fail_task(task, out),
             Phase::Started if entry.transfer.is_complete() => {
                 entry.phase = Phase::Running;
                 out.push_back(Output::Run(task));
             }
             Phase::Started => self.ask_for_data(task, out),
-            Phase::Finished if entry.transfer.is_settled() => self.end_task(task, out),
+            Phase::Finished if entry.transfer.is_settled() => {
+                if entry.transfer.fault().is_some() && !entry.fault_told {
+                    return self.fail_task(task, out);
+                }
+                self.end_task(task, out);
+            }
             Phase::Aborting { executing: false, drain_until }
                 if drain_until.is_none() || entry.transfer.is_settled() =>
             {
@@ -233,10 +258,7 @@ impl FullFeature {
         let Some(mut entry) = self.tasks.remove(task) else { return };
         // First the session, so that the response tells the window that its end opened.
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
-        let outcome = match (entry.transfer.fault(), entry.outcome.take()) {
-            (Some(fault), _) => response::failed(fault),
-            (None, outcome) => outcome.unwrap_or_default(),
-        };
+        let outcome = entry.outcome.take().unwrap_or_default();
         let rules = SendRules {
             segment_bytes_max: self.parameters.send_data_segment_bytes_max,
             burst_bytes_max: self.session.max_burst_bytes,

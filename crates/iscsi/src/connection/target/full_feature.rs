@@ -177,6 +177,7 @@ impl FullFeature {
             Input::Session(message) => self.on_session(now, message, out),
             Input::Wants { task, data_out_bytes } => self.on_wants(task, data_out_bytes, out),
             Input::Done { task, outcome } => self.on_done(task, outcome, out),
+            Input::Failed { task, outcome } => self.on_failed(task, outcome, out),
             Input::Deadline => self.on_deadline(now, out),
             Input::PeerTakes => self.on_sign_of_life(now),
             Input::PeerClosed => self.close(CloseReason::Ended, out),

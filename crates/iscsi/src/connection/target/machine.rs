@@ -178,7 +178,8 @@ impl Login {
             | Input::Session(_)
             | Input::Targets(_)
             | Input::Wants { .. }
-            | Input::Done { .. } => {}
+            | Input::Done { .. }
+            | Input::Failed { .. } => {}
         }
         self.follow(now, steps, out)
     }

@@ -13,6 +13,7 @@ mod transfer;
 
 pub use limits::ConnectionLimits;
 pub use machine::TargetConnection;
+pub use transfer::Fault;
 
 use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::login::{Claim, Identified, Join, Joined};
@@ -64,6 +65,13 @@ pub enum Input {
         /// How it ended.
         outcome: Outcome,
     },
+    /// The answer to [`Output::Fail`], once the task can have no effect any more.
+    Failed {
+        /// Which.
+        task: TaskId,
+        /// CHECK CONDITION with the sense data of the fault.
+        outcome: Outcome,
+    },
     /// The time of [`Output::Wait`] has come.
     Deadline,
     /// The peer takes what is sent, though there is a lot of it and it says nothing itself: it is
@@ -107,6 +115,17 @@ pub enum Output {
     /// Also comes for a task that was never started but for which there was a `Receive`: then it
     /// only frees the buffer, and an answer is welcome but not waited for.
     Abort(TaskId),
+    /// It failed on its way here: stop it as with `Abort`, then answer `Input::Failed` with CHECK
+    /// CONDITION and sense data of `fault`, as the unit lays them out. What it ended with by itself
+    /// does not count.
+    Fail {
+        /// Which; perhaps one that was never started.
+        task: TaskId,
+        /// Its unit.
+        lun: Lun,
+        /// What went wrong.
+        fault: Fault,
+    },
     /// Text that arrived is over, the login is through: the driver switches digests on now, in
     /// both directions, after what was sent so far.
     FullFeature(crate::text::ConnectionParameters),

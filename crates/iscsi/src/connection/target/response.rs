@@ -3,7 +3,6 @@
 use super::Outcome;
 use super::numbering::Numbering;
 use super::task::Entry;
-use super::transfer::Fault;
 use crate::framing::Pdu;
 use crate::pdu::{
     DataIn, DataInFlags, FirstByte, Opcode, ResponseFlags, ScsiResponse, ServiceResponse,
@@ -17,7 +16,6 @@ use wire::{Lun, SerialNumber, U24};
 const SENSE_BYTES_MAX: usize = 252;
 
 const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
 const CONDITION_MET: u8 = 0x04;
 const INTERMEDIATE: u8 = 0x10;
 const INTERMEDIATE_CONDITION_MET: u8 = 0x14;
@@ -101,22 +99,6 @@ pub(super) fn respond(
         numbering.status(&mut bhs);
         send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
     }
-}
-
-/// How a task ends that failed before or beside its execution. RFC 7143 §11.4.7.2.
-pub(super) fn failed(fault: Fault) -> Outcome {
-    const ABORTED_COMMAND: u8 = 0x0b;
-    const ILLEGAL_REQUEST: u8 = 0x05;
-    let (key, code, qualifier) = match fault {
-        Fault::UnexpectedUnsolicited => (ABORTED_COMMAND, 0x0c, 0x0c),
-        Fault::IncorrectAmount => (ABORTED_COMMAND, 0x0c, 0x0d),
-        Fault::ServiceCrc => (ABORTED_COMMAND, 0x47, 0x05),
-        // INVALID FIELD IN CDB
-        Fault::TooLong => (ILLEGAL_REQUEST, 0x24, 0x00),
-    };
-    // Fixed format, SPC: 18 bytes, ten of them behind the eighth.
-    let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
-    Outcome { status: CHECK_CONDITION, sense: Bytes::copy_from_slice(&sense), ..Outcome::default() }
 }
 
 /// How a task ends for which there is no room; a tenth of a second is enough for many to end.

@@ -15,7 +15,7 @@ pub(super) enum Phase {
     Started,
     /// The executor runs it.
     Running,
-    /// It failed on the way here; the executor was told to abort it and has not answered.
+    /// It failed on the way here; the executor was told and has not answered.
     Failing,
     /// The executor is through with it (or never heard of it); initiator's data is still to come.
     Finished,
@@ -41,6 +41,8 @@ pub(super) struct Entry {
     /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
     pub(super) next_data_sn: u32,
     pub(super) outcome: Option<Outcome>,
+    /// The executor was told of the fault of its transfer.
+    pub(super) fault_told: bool,
 }
 
 /// By id and by Initiator Task Tag.

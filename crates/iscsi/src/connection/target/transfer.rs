@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 
 /// Why a task cannot end well; each has its sense data in RFC 7143 §11.4.7.2.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Fault {
+pub enum Fault {
     /// Unsolicited data where none, or not so much, was allowed.
     UnexpectedUnsolicited,
     /// A sequence was too short, too long, or not where it had to be.
@@ -20,6 +20,21 @@ pub(super) enum Fault {
     ServiceCrc,
     /// More data-out than one command may have here.
     TooLong,
+}
+
+impl Fault {
+    /// Sense key, and additional sense code and qualifier as `0xAAQQ`.
+    pub const fn sense(self) -> (u8, u16) {
+        const ABORTED_COMMAND: u8 = 0x0b;
+        const ILLEGAL_REQUEST: u8 = 0x05;
+        match self {
+            Self::UnexpectedUnsolicited => (ABORTED_COMMAND, 0x0c0c),
+            Self::IncorrectAmount => (ABORTED_COMMAND, 0x0c0d),
+            Self::ServiceCrc => (ABORTED_COMMAND, 0x4705),
+            // INVALID FIELD IN CDB
+            Self::TooLong => (ILLEGAL_REQUEST, 0x2400),
+        }
+    }
 }
 
 /// The numbers of a session that bound data-out.

@@ -253,6 +253,9 @@ impl Storm {
 
     fn execute(&mut self) {
         for cid in self.cids.clone() {
+            if self.random.one_in(3) {
+                self.answer_fault(cid);
+            }
             let started = core::mem::take(&mut self.rig.link(cid).started);
             for task in started {
                 self.executing.push((cid, task.id));
@@ -278,6 +281,11 @@ impl Storm {
             let outcome = Outcome { status, sense, data_in, ..Outcome::default() };
             self.rig.done(cid, task, outcome);
         }
+    }
+
+    fn answer_fault(&mut self, cid: u16) {
+        self.rig.answer_fault(cid);
+        self.rig.settle();
     }
 
     fn disturb(&mut self) {
@@ -334,6 +342,11 @@ impl Storm {
         }
         for (cid, task) in core::mem::take(&mut self.executing) {
             self.rig.good(cid, task);
+        }
+        for cid in self.cids.clone() {
+            while !self.rig.link(cid).faults.is_empty() {
+                self.answer_fault(cid);
+            }
         }
         self.check();
         assert!(self.rig.links.values().all(|link| link.closed.is_some()));

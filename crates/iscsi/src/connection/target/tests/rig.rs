@@ -2,7 +2,8 @@
 //! for the test to look at.
 
 use super::super::{
-    CloseReason, ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
+    CloseReason, ConnectionLimits, Fault, Input, Outcome, Output, TargetConnection, TargetRecord,
+    Task,
 };
 use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::login::{Admission, Identified, Joined};
@@ -31,6 +32,7 @@ pub(crate) struct Link {
     pub(crate) started: Vec<Task>,
     pub(crate) runs: Vec<TaskId>,
     pub(crate) aborts: Vec<TaskId>,
+    pub(crate) faults: Vec<(TaskId, Fault)>,
     pub(crate) buffers: BTreeMap<TaskId, Vec<u8>>,
     pub(crate) listed: Vec<Option<String>>,
     pub(crate) closed: Option<CloseReason>,
@@ -114,6 +116,7 @@ impl Rig {
                 started: Vec::new(),
                 runs: Vec::new(),
                 aborts: Vec::new(),
+                faults: Vec::new(),
                 buffers: BTreeMap::new(),
                 listed: Vec::new(),
                 closed: None,
@@ -181,6 +184,25 @@ impl Rig {
     pub(crate) fn done(&mut self, cid: u16, task: TaskId, outcome: Outcome) {
         self.link(cid).buffers.remove(&task);
         self.input(cid, Input::Done { task, outcome });
+    }
+
+    /// The executor answers the oldest fault it was told of on this connection, if there is one.
+    pub(crate) fn answer_fault(&mut self, cid: u16) {
+        let link = self.link(cid);
+        if !link.faults.is_empty() {
+            let (task, fault) = link.faults.remove(0);
+            self.inputs.push_back((cid, Input::Failed { task, outcome: failed(fault) }));
+        }
+    }
+
+    fn fail(&mut self, cid: u16, task: TaskId, fault: Fault) {
+        let link = self.link(cid);
+        link.aborts.push(task);
+        link.buffers.remove(&task);
+        link.faults.push((task, fault));
+        if self.aborts_at_once {
+            self.answer_fault(cid);
+        }
     }
 
     pub(crate) fn good(&mut self, cid: u16, task: TaskId) {
@@ -251,7 +273,7 @@ impl Rig {
         }
     }
 
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         while let Some((cid, input)) = self.inputs.pop_front() {
             let now = self.now;
             self.link(cid).machine.handle(now, input);
@@ -325,6 +347,7 @@ impl Rig {
                     self.inputs.push_back((cid, Input::Done { task, outcome }));
                 }
             }
+            Output::Fail { task, fault, .. } => self.fail(cid, task, fault),
             Output::FullFeature(_) => {}
             Output::Close(reason) => {
                 let link = self.link(cid);
@@ -358,6 +381,14 @@ impl Rig {
             }
         }
     }
+}
+
+/// CHECK CONDITION with fixed format sense data.
+pub(crate) fn failed(fault: Fault) -> Outcome {
+    let (key, code) = fault.sense();
+    let [code, qualifier] = code.to_be_bytes();
+    let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
+    Outcome { status: 2, sense: Bytes::copy_from_slice(&sense), ..Outcome::default() }
 }
 
 pub(crate) fn login_request(cid: u16, tsih: u16) -> LoginRequest {
