@@ -53,6 +53,15 @@ pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
             write.",
     },
     Fault {
+        profiles: &["small"],
+        suite: "SCSI.WriteSame10",
+        tests: &["UnmapUntilEnd"],
+        outcome: Outcome::Failed,
+        why: "Where WSNZ is 0 it sends WRITE SAME (10) with UNMAP and a block full of FFh, and \
+            wants to read zeroes. With LBPRZ of 1 only zeroes may be unmapped instead of written \
+            (SBC-3 §5.44); its own WriteSame16.UnmapUntilEnd sends zeroes, and passes.",
+    },
+    Fault {
         profiles: &["two-paths"],
         suite: "SCSI.MultipathIO",
         tests: &["Reset"],

@@ -239,6 +239,27 @@ pub trait Sparse: Send + Sync {
 
     /// Deallocation works on aligned runs of this many bytes.
     fn granularity_bytes(&self) -> u32;
+
+    /// How much room there is for what is written, where that can be told. Asks the system, which
+    /// may block.
+    ///
+    /// # Errors
+    /// `Medium` when the system does not answer.
+    fn room(&self) -> Result<Option<Room>, Error> {
+        Ok(None)
+    }
+}
+
+/// The room that a sparse disk takes and finds; other files may share what is available.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Room {
+    /// Bytes that this disk takes.
+    pub used_bytes: u64,
+    /// Bytes that can still be taken.
+    pub available_bytes: u64,
+    /// Bytes that are taken, by whomever, or available: all that there would be for this disk if
+    /// it were alone.
+    pub total_bytes: u64,
 }
 
 /// What an atomic write may be. SBC-4: WRITE ATOMIC (16).

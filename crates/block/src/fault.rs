@@ -2,7 +2,7 @@
 
 use crate::{
     AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
-    Extent, Geometry, Sparse,
+    Extent, Geometry, Room, Sparse,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -126,6 +126,7 @@ pub struct FaultDevice {
 struct State {
     random: u64,
     faults: Vec<Fault>,
+    room: Option<Room>,
     seen: HashMap<Operation, u64>,
     fired: u64,
 }
@@ -133,7 +134,8 @@ struct State {
 impl FaultDevice {
     /// `inner`, without faults yet. `seed` decides what comes by chance.
     pub fn new(inner: Arc<dyn BlockDevice>, seed: u64) -> Arc<Self> {
-        let state = State { random: seed, faults: Vec::new(), seen: HashMap::new(), fired: 0 };
+        let (faults, seen) = (Vec::new(), HashMap::new());
+        let state = State { random: seed, faults, room: None, seen, fired: 0 };
         Arc::new(Self {
             inner,
             state: Mutex::new(state),
@@ -152,6 +154,12 @@ impl FaultDevice {
     pub fn heal(&self) {
         self.state().faults.clear();
         self.poisoned.store(false, SeqCst);
+    }
+
+    /// Says of its room what it is told, instead of what is so; that it is used up shows as
+    /// injected faults only.
+    pub fn pretend_room(&self, room: Room) {
+        self.state().room = Some(room);
     }
 
     /// Lets all go on that hang now.
@@ -369,6 +377,13 @@ impl Sparse for FaultDevice {
 
     fn granularity_bytes(&self) -> u32 {
         self.inner.sparse().map_or(self.geometry().block_bytes, Sparse::granularity_bytes)
+    }
+
+    fn room(&self) -> Result<Option<Room>, Error> {
+        match self.state().room {
+            Some(room) => Ok(Some(room)),
+            None => self.inner_sparse()?.room(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ mod unsafe_fcntl;
 mod workers;
 
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Sparse,
+    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Room, Sparse,
 };
 use bytes::Bytes;
 use commit::{GroupCommit, SyncError};
@@ -274,5 +274,12 @@ impl Sparse for FileDevice {
 
     fn granularity_bytes(&self) -> u32 {
         self.disk.granularity_bytes
+    }
+
+    fn room(&self) -> Result<Option<Room>, Error> {
+        self.disk.room().map_err(|error| {
+            let what = "the room of its file system cannot be told";
+            Error::new(ErrorKind::Medium, self.name(), what).because(error)
+        })
     }
 }

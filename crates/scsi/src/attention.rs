@@ -1,6 +1,7 @@
 //! Unit attentions of one I_T nexus: what a unit has to tell it before its next command.
 //! SAM-5 §5.14.
 
+use crate::mode::THRESHOLD_DESCRIPTOR_AT;
 use crate::sense::{Sense, SenseKey};
 use alloc::collections::VecDeque;
 
@@ -38,13 +39,21 @@ impl Attention {
         Self(Sense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR.code);
     /// INQUIRY DATA HAS CHANGED.
     pub const INQUIRY_DATA_HAS_CHANGED: Self = Self(Sense::INQUIRY_DATA_HAS_CHANGED.code);
+    /// THIN PROVISIONING SOFT THRESHOLD REACHED.
+    pub const SOFT_THRESHOLD_REACHED: Self =
+        Self(Sense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED.code);
     /// REPORTED LUNS DATA HAS CHANGED.
     pub const REPORTED_LUNS_DATA_HAS_CHANGED: Self =
         Self(Sense::REPORTED_LUNS_DATA_HAS_CHANGED.code);
 
-    /// The sense that reports it.
+    /// The sense that reports it. Of a threshold, INFORMATION says where in mode page 1Ch/02h its
+    /// descriptor stands. SBC-3 §4.7.3.7.
     pub const fn sense(self) -> Sense {
-        Sense::new(SenseKey::UNIT_ATTENTION, self.0)
+        let sense = Sense::new(SenseKey::UNIT_ATTENTION, self.0);
+        match self {
+            Self::SOFT_THRESHOLD_REACHED => sense.with_information(THRESHOLD_DESCRIPTOR_AT as u64),
+            _ => sense,
+        }
     }
 
     /// SAM-5 §5.14.3: a reset tells all that a nexus loss would, and both tell all that the rest

@@ -82,6 +82,8 @@ pub enum Offered {
     Removable,
     /// Those whose device writes several blocks as one.
     Atomic,
+    /// Those with a threshold of room.
+    Threshold,
 }
 
 impl Offered {
@@ -92,6 +94,7 @@ impl Offered {
             Self::Thin => options.unmap_granularity_blocks.is_some(),
             Self::Removable => options.removable,
             Self::Atomic => options.atomic.is_some(),
+            Self::Threshold => options.threshold.is_some(),
         }
     }
 }
@@ -103,6 +106,7 @@ impl core::fmt::Display for Offered {
             Self::Thin => "thin",
             Self::Removable => "removable",
             Self::Atomic => "atomic",
+            Self::Threshold => "with a threshold of room",
         })
     }
 }

@@ -21,5 +21,6 @@ pub mod ports;
 pub mod reservations;
 pub mod sense;
 mod state;
+mod threshold;
 pub mod unit;
 pub mod vpd;

@@ -205,6 +205,8 @@ senses! {
     MEDIUM_MAY_HAVE_CHANGED = UNIT_ATTENTION, 0x2800;
     /// Another nexus aborted this one's commands; COMMANDS CLEARED BY ANOTHER INITIATOR.
     COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = UNIT_ATTENTION, 0x2f00;
+    /// Little room is left for a thin unit.
+    THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = UNIT_ATTENTION, 0x3807;
     /// INQUIRY would answer something else than before.
     INQUIRY_DATA_HAS_CHANGED = UNIT_ATTENTION, 0x3f03;
     /// A LUN appeared or went.

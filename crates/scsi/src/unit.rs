@@ -4,6 +4,7 @@
 //! each command. Nothing here does I/O.
 
 pub use crate::state::StateError;
+pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Command, Found, Medium, Request};
@@ -19,6 +20,7 @@ use crate::ports::PortGroups;
 use crate::reservations::{Access, ItNexus, Reservations};
 use crate::sense::Sense;
 use crate::state::{self, SectionKind};
+use crate::threshold::RoomWatch;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -43,6 +45,8 @@ pub struct UnitOptions {
     pub optimal_transfer_blocks: u32,
     /// Some: thin provisioned (LBPME=1), deallocating in runs of this many blocks.
     pub unmap_granularity_blocks: Option<u32>,
+    /// Some: a thin unit tells when little room is left.
+    pub threshold: Option<Threshold>,
     /// Some: WRITE ATOMIC is offered, within these limits.
     pub atomic: Option<AtomicBlocks>,
     /// Write protected by configuration.
@@ -65,6 +69,7 @@ impl Default for UnitOptions {
             transfer_blocks_max: 16_384,
             optimal_transfer_blocks: 2048,
             unmap_granularity_blocks: None,
+            threshold: None,
             atomic: None,
             read_only: false,
             removable: false,
@@ -136,6 +141,7 @@ pub struct BlockUnit {
     pub(crate) lost: LostNexuses,
     medium: MediumState,
     modes: ModePages,
+    room: RoomWatch,
     pub(crate) reservations: Reservations,
     port_groups: PortGroups,
     copies: CopyResults,
@@ -173,6 +179,7 @@ impl BlockUnit {
             lost: LostNexuses::default(),
             medium: MediumState::Ready,
             modes: ModePages::default(),
+            room: RoomWatch::default(),
             reservations: Reservations::new(false),
             port_groups: PortGroups::default(),
             copies: CopyResults::default(),
@@ -463,7 +470,34 @@ impl BlockUnit {
         request: SelectRequest,
         list: &[u8],
     ) -> Result<bool, Sense> {
-        self.modes.select(&self.options, request, list)
+        let before = self.modes.threshold_count(&self.options);
+        let changed = self.modes.select(&self.options, request, list)?;
+        if self.modes.threshold_count(&self.options) != before {
+            self.room.rearm();
+        }
+        Ok(changed)
+    }
+
+    /// Takes notice of how much room there is; `true` when that has just become little, and the
+    /// initiators are told (THIN PROVISIONING SOFT THRESHOLD REACHED) unless they do not want to
+    /// know. SBC-3 §4.7.3.7.
+    pub fn observe_room(&mut self, resources: Resources) -> bool {
+        let Some(threshold) = self.options.threshold else { return false };
+        let count = self.modes.threshold_count(&self.options);
+        let set_bytes = threshold.set_bytes(self.options.block_bytes);
+        let reached = self.room.observe(resources, set_bytes, count);
+        if reached && self.modes.reports_provisioning() {
+            self.raise(Attention::SOFT_THRESHOLD_REACHED.0, None);
+        }
+        reached
+    }
+
+    /// How much room there was last, for log page 0Ch: in threshold sets, of units that have a
+    /// threshold.
+    pub fn resources(&self) -> Option<SetCounts> {
+        let threshold = self.options.threshold?;
+        let set_bytes = threshold.set_bytes(self.options.block_bytes);
+        self.room.resources().map(|resources| resources.in_sets(set_bytes))
     }
 
     /// Whether any nexus forbids ejection.

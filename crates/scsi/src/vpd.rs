@@ -19,8 +19,6 @@ pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 pub const WRITE_SAME_BLOCKS_MAX: u32 = 0xffff;
 /// MAXIMUM COMPARE AND WRITE LENGTH, where transfers of this many blocks are allowed.
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
-/// WSNZ: WRITE SAME of zero blocks is refused; it would mean "to the end of the unit".
-pub const WRITE_SAME_NON_ZERO: bool = true;
 
 /// An iSCSI name is no longer, RFC 7143 §4.2.7.1.
 const NAME_BYTES_MAX: usize = 223;
@@ -105,6 +103,9 @@ pub struct BlockLimits {
     pub unmap_descriptors_max: u32,
     /// MAXIMUM WRITE SAME LENGTH, in blocks.
     pub write_same_blocks_max: u32,
+    /// WSNZ: WRITE SAME of zero blocks, which means "to the end of the unit", is refused. It is
+    /// where the whole unit is longer than the longest WRITE SAME.
+    pub write_same_non_zero: bool,
 }
 
 impl BlockLimits {
@@ -118,6 +119,7 @@ impl BlockLimits {
             unmap_blocks_max: if thin { UNMAP_BLOCKS_MAX } else { 0 },
             unmap_descriptors_max: if thin { UNMAP_DESCRIPTORS_MAX } else { 0 },
             write_same_blocks_max: WRITE_SAME_BLOCKS_MAX,
+            write_same_non_zero: options.block_count > u64::from(WRITE_SAME_BLOCKS_MAX),
         }
     }
 }
@@ -359,7 +361,7 @@ fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     let limits = BlockLimits::of(options);
     let physical = options.physical_block_bytes.checked_div(options.block_bytes).unwrap_or(1);
     let page = BlockLimitsPage {
-        wsnz: u8::from(WRITE_SAME_NON_ZERO),
+        wsnz: u8::from(limits.write_same_non_zero),
         compare_and_write_blocks_max: limits.compare_and_write_blocks_max,
         transfer_granularity_blocks: u16::try_from(physical).unwrap_or(0),
         transfer_blocks_max: limits.transfer_blocks_max,
@@ -414,19 +416,23 @@ wire::wire_struct! {
     }
 }
 
-/// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned, no threshold. SBC-3 §6.5.4.
-fn logical_block_provisioning(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+/// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned. Nothing is anchored (ANC_SUP), and what the
+/// unit shares its room with is not told (DP). SBC-3 §6.5.4.
+fn logical_block_provisioning(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const UNMAP_AND_WRITE_SAME_READ_ZEROES: u8 = 0x80 | 0x40 | 0x20 | 0x04;
     const THIN: u8 = 0x02;
-    let page =
-        Provisioning { threshold_exponent: 0, flags: UNMAP_AND_WRITE_SAME_READ_ZEROES, kind: THIN };
+    let page = Provisioning {
+        threshold_exponent: options.threshold.map_or(0, |threshold| threshold.set_exponent),
+        flags: UNMAP_AND_WRITE_SAME_READ_ZEROES,
+        kind: THIN,
+    };
     page.encode().to_vec()
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::unit::AtomicBlocks;
+    use crate::unit::{AtomicBlocks, Threshold};
     use wire::Field;
 
     pub(crate) fn options() -> UnitOptions {
@@ -569,6 +575,10 @@ pub(crate) mod tests {
         assert_eq!(data[44..], [0; 20]);
         let data = page(&thick(), &port(), 0xb0).unwrap();
         assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");
+        for (block_count, wsnz) in [(0xffff, 0), (0x1_0000, 1)] {
+            let data = page(&UnitOptions { block_count, ..options() }, &port(), 0xb0).unwrap();
+            assert_eq!(data[4], wsnz, "{block_count} blocks");
+        }
         let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 0x0800 });
         let data = page(&UnitOptions { atomic, ..options() }, &port(), 0xb0).unwrap();
         let expected = [0, 0, 8, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -593,6 +603,9 @@ pub(crate) mod tests {
         assert_eq!(data[..10], [0, 0xb1, 0, 0x3c, 0, 1, 0, 0, 1, 0], "no BLOCK ERASE");
         let data = page(&options(), &port(), 0xb2).unwrap();
         assert_eq!(data, [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+        let threshold = Some(Threshold { set_exponent: 11, available_sets: 9 });
+        let data = page(&UnitOptions { threshold, ..options() }, &port(), 0xb2).unwrap();
+        assert_eq!(data, [0, 0xb2, 0, 4, 11, 0xe4, 2, 0]);
     }
 
     #[test]

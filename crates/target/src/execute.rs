@@ -39,6 +39,8 @@ pub(crate) enum Ending {
 /// Why a plan went no further.
 enum Stop {
     Check(Sense),
+    /// There are too many of its kind.
+    Busy,
     Aborted,
 }
 
@@ -76,6 +78,7 @@ pub(crate) async fn execute(
     match run.plan(plan, data).await {
         Ok(ending) => ending,
         Err(Stop::Check(sense)) => Ending::Check(sense),
+        Err(Stop::Busy) => Ending::Busy,
         Err(Stop::Aborted) => Ending::Aborted,
     }
 }
@@ -153,8 +156,7 @@ impl Run<'_> {
 
     async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
         self.abort.check()?;
-        let written = self.device().write(block_range(range), data, durable).await;
-        Ok(written.map_err(write_failed)?)
+        self.with_room(|| self.device().write(block_range(range), data.clone(), durable)).await
     }
 
     async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
@@ -237,8 +239,8 @@ impl Run<'_> {
         let _guard = self.lock(range, false).await?;
         let zeroes = pattern.iter().all(|byte| *byte == 0);
         if zeroes && let Some(sparse) = self.device().sparse() {
-            let done = sparse.write_zeroes(block_range(range), may_unmap, durable).await;
-            return Ok(done.map_err(write_failed)?);
+            let range = block_range(range);
+            return self.with_room(|| sparse.write_zeroes(range, may_unmap, durable)).await;
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
@@ -269,10 +271,10 @@ impl Run<'_> {
         };
         for range in first {
             let _guard = self.lock(*range, false).await?;
-            sparse.unmap(block_range(*range), false).await.map_err(write_failed)?;
+            self.with_room(|| sparse.unmap(block_range(*range), false)).await?;
         }
         let _guard = self.lock(last, false).await?;
-        Ok(sparse.unmap(block_range(last), durable).await.map_err(write_failed)?)
+        self.with_room(|| sparse.unmap(block_range(last), durable)).await
     }
 
     async fn flush(&self, immediate: bool) -> Step<()> {
@@ -390,6 +392,7 @@ fn complain(error: &block::Error) {
 }
 
 mod diagnostic;
+mod hold;
 mod long_operation;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use crate::backoff::Backoff;
 use crate::connection;
 use crate::log_budget::LogBudget;
 use crate::options::{ServerOptions, TargetOptions};
+use crate::room;
 use crate::session::{Mail, Mailbox, Session};
 use crate::unit::LogicalUnit;
 use net::{Clock, Cores};
@@ -65,6 +66,11 @@ impl Server {
             }
         }
         let (stop_accepting, stop) = watch::channel(false);
+        let watched = units_with_threshold(&shared);
+        if !watched.is_empty() {
+            let stop = stop.clone();
+            cores.spawn(move || room::watch(watched, stop));
+        }
         let acceptor = accept(listeners, Arc::clone(&shared), Arc::clone(&cores), stop)?;
         Ok(Self { shared, cores, stop_accepting, acceptor: Some(acceptor) })
     }
@@ -318,6 +324,12 @@ impl Sessions {
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.by_tsih.values().cloned().collect()
     }
+}
+
+fn units_with_threshold(shared: &Shared) -> Vec<Arc<LogicalUnit>> {
+    let mut units = shared.units();
+    units.retain(|unit| unit.options().thin_threshold_percent.is_some());
+    units
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,10 +3,12 @@
 use crate::Error;
 use crate::long_operation::Operating;
 use crate::ranges::{Fence, RangeLocks};
+use crate::room::{self, OutOfSpace};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// PRODUCT IDENTIFICATION of every block unit.
@@ -42,6 +44,11 @@ pub struct LogicalUnitOptions {
     pub cache: CacheMode,
     /// Thin provisioning is advertised where the device is sparse.
     pub thin: bool,
+    /// Initiators are told when so much of the room is taken, 1 to 99; a sparse file's room is
+    /// that of its file system.
+    pub thin_threshold_percent: Option<u8>,
+    /// What becomes of a write for which there is no room.
+    pub out_of_space: OutOfSpace,
     /// Write protected.
     pub read_only: bool,
     /// Removable medium.
@@ -62,6 +69,8 @@ impl LogicalUnitOptions {
             device,
             cache: CacheMode::WriteThrough,
             thin: true,
+            thin_threshold_percent: None,
+            out_of_space: OutOfSpace::Fail,
             read_only: false,
             removable: false,
             transfer_bytes: crate::options::Limits::default().transfer_bytes,
@@ -82,6 +91,8 @@ pub struct LogicalUnit {
     pub(crate) order: Arc<RangeLocks>,
     /// Pieces of third-party copies that are being written here.
     pub(crate) copies: Fence,
+    /// How many writes wait for room.
+    pub(crate) held: AtomicUsize,
     state: Option<Mutex<StateFile>>,
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
@@ -101,9 +112,10 @@ impl LogicalUnit {
     /// Makes the unit, with the state a former run left.
     ///
     /// # Errors
-    /// When that state cannot be read or understood.
+    /// When that state cannot be read or understood; a threshold of room where no room is known.
     pub fn open(options: LogicalUnitOptions) -> Result<Arc<Self>, Error> {
-        let mut scsi = BlockUnit::new(unit_options(&options));
+        let threshold = room::threshold(&options)?;
+        let mut scsi = BlockUnit::new(UnitOptions { threshold, ..unit_options(&options) });
         let state = options.state.clone().map(StateFile::new);
         if let Some(file) = &state {
             scsi.keep_state();
@@ -120,6 +132,7 @@ impl LogicalUnit {
             ranges: Arc::default(),
             order: Arc::default(),
             copies: Fence::default(),
+            held: AtomicUsize::new(0),
             state: state.map(Mutex::new),
             later: Mutex::default(),
             operating: Operating::default(),
@@ -202,6 +215,7 @@ fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
         unmap_granularity_blocks: granularity
             .filter(|_| options.thin)
             .map(|bytes| (bytes / block_bytes).max(1)),
+        threshold: None,
         atomic: atomic_blocks(options),
         read_only: options.read_only || options.device.is_read_only(),
         removable: options.removable,

@@ -10,7 +10,7 @@ use crate::serving;
 use crate::units::parse_size;
 use initiator::NAME_BYTES_MAX;
 use std::path::PathBuf;
-use target::{Access, CacheMode, ChapEntry, Limits, Network, Portal};
+use target::{Access, CacheMode, ChapEntry, Limits, Network, OutOfSpace, Portal};
 
 /// Serve disks over iSCSI: one target with one LUN for each device, in the foreground
 #[derive(Debug, clap::Args)]
@@ -61,6 +61,12 @@ pub struct Serve {
     /// Do not offer deallocation (UNMAP)
     #[arg(long)]
     no_thin: bool,
+    /// Tell initiators when so much of the file system behind sparse files is taken, like 90%
+    #[arg(long, value_name = "PERCENT", value_parser = rules::parse_threshold)]
+    thin_threshold: Option<u8>,
+    /// What becomes of a write for which there is no room
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OutOfSpaceChoice::Fail)]
+    out_of_space: OutOfSpaceChoice,
     /// Only this initiator may log in; may be given again. A name is a claim, not a proof
     #[arg(long, value_name = "IQN")]
     initiator: Vec<String>,
@@ -82,6 +88,15 @@ enum Cache {
     WriteThrough,
     /// Acknowledged means accepted; the initiator flushes
     WriteBack,
+}
+
+/// `--out-of-space`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum OutOfSpaceChoice {
+    /// It fails
+    Fail,
+    /// It waits until there is room
+    Hold,
 }
 
 /// `--io`.
@@ -239,7 +254,19 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         Cache::WriteThrough => CacheMode::WriteThrough,
         Cache::WriteBack => CacheMode::WriteBack,
     };
-    Ok(UnitConfig { uuid: None, device, options, cache, removable: args.removable })
+    let out_of_space = match args.out_of_space {
+        OutOfSpaceChoice::Fail => OutOfSpace::Fail,
+        OutOfSpaceChoice::Hold => OutOfSpace::Hold,
+    };
+    Ok(UnitConfig {
+        uuid: None,
+        device,
+        options,
+        cache,
+        thin_threshold_percent: args.thin_threshold,
+        out_of_space,
+        removable: args.removable,
+    })
 }
 
 /// `iqn.2026-11.org.lunarsan:` and the stem of the device's name, in the letters of iSCSI names.

@@ -4,7 +4,7 @@ use crate::device_url::{DeviceUrl, LocalOptions};
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
 use std::path::PathBuf;
-use target::{Access, CacheMode, ChapEntry, Limits, Portal};
+use target::{Access, CacheMode, ChapEntry, Limits, OutOfSpace, Portal};
 use uuid::Uuid;
 
 /// Everything one server process serves.
@@ -67,6 +67,10 @@ pub struct UnitConfig {
     pub options: LocalOptions,
     /// What acknowledged writes are worth.
     pub cache: CacheMode,
+    /// Initiators are told when so much of the room is taken, in percent.
+    pub thin_threshold_percent: Option<u8>,
+    /// What becomes of a write for which there is no room.
+    pub out_of_space: OutOfSpace,
     /// Removable medium.
     pub removable: bool,
 }

@@ -99,6 +99,8 @@ impl Opener {
             device,
             cache: config.cache,
             thin: config.options.thin,
+            thin_threshold_percent: config.thin_threshold_percent,
+            out_of_space: config.out_of_space,
             read_only: config.options.read_only,
             removable: config.removable,
             transfer_bytes: self.transfer_bytes,

@@ -9,7 +9,7 @@ use iscsi::login::Secret;
 use iscsi::text::{Digest, Offer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use target::{Access, CacheMode, Limits, Portal};
+use target::{Access, CacheMode, Limits, OutOfSpace, Portal};
 use toml::de::DeValue;
 use uuid::Uuid;
 
@@ -342,6 +342,12 @@ impl Resolver<'_> {
         let read_only = table.boolean("read_only", to).unwrap_or(false);
         let removable = table.boolean("removable", to).unwrap_or(false);
         let thin = table.boolean("thin", to).unwrap_or(true);
+        let thin_threshold_percent = self.thin_threshold(table);
+        let out_of_space = self.choice(
+            table,
+            "out_of_space",
+            &[("fail", OutOfSpace::Fail), ("hold", OutOfSpace::Hold)],
+        );
         let access = self.lun_access(table, target);
         table.finish(&[], &mut self.problems);
         let options = LocalOptions {
@@ -354,8 +360,21 @@ impl Resolver<'_> {
         };
         let device = self.device(&device?, size, &options)?;
         let cache = cache.unwrap_or_default();
-        let unit = UnitConfig { uuid, device, options, cache, removable };
+        let unit = UnitConfig {
+            uuid,
+            device,
+            options,
+            cache,
+            thin_threshold_percent,
+            out_of_space: out_of_space.unwrap_or_default(),
+            removable,
+        };
         Some(LunConfig { id: id?.value as u16, unit, access })
+    }
+
+    fn thin_threshold(&mut self, table: &mut TableReader<'_, '_>) -> Option<u8> {
+        let text = table.string("thin_threshold", &mut self.problems)?;
+        self.judge("thin_threshold", &text, rules::parse_threshold(&text.value))
     }
 
     fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {

@@ -132,6 +132,17 @@ pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), St
     }
 }
 
+/// A share of the room, `90%`.
+///
+/// # Errors
+/// What is meant.
+pub fn parse_threshold(text: &str) -> Result<u8, String> {
+    let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+    number
+        .filter(|percent| (1..=99).contains(percent))
+        .ok_or_else(|| "write a share of the room, 1% to 99%, like 90%".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

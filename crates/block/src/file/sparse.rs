@@ -2,12 +2,13 @@
 
 use super::disk::Disk;
 use crate::extents::Extents;
-use crate::{BlockRange, Error, Extent, ExtentState};
+use crate::{BlockRange, Error, Extent, ExtentState, Room};
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 
 /// Long ranges are worked on in steps of this, so that reads and writes of their blocks get their
 /// turn.
@@ -124,6 +125,24 @@ impl Disk {
             Ok(hole) => Ok((data, hole.min(bytes.end))),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// The room of a thin file: its own blocks, and what df(1) says of its file system. Of a block
+    /// device nothing is known, and a file that keeps its room needs none.
+    pub(super) fn room(&self) -> io::Result<Option<Room>> {
+        const STAT_BLOCK_BYTES: u64 = 512; // stat(2): st_blocks
+        if !self.thin || self.sector_bytes != 1 {
+            return Ok(None);
+        }
+        let file = self.file.metadata()?;
+        let system = rustix::fs::fstatvfs(&self.file)?;
+        let bytes = |fragments: u64| fragments.saturating_mul(system.f_frsize);
+        let taken = system.f_blocks.saturating_sub(system.f_bfree);
+        Ok(Some(Room {
+            used_bytes: file.blocks().saturating_mul(STAT_BLOCK_BYTES),
+            available_bytes: bytes(system.f_bavail),
+            total_bytes: bytes(taken.saturating_add(system.f_bavail)),
+        }))
     }
 
     /// Has the kernel read the first of `bytes` into its cache.

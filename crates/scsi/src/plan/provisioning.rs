@@ -3,11 +3,11 @@
 use super::read_write::{unprotected, within};
 use super::{LbaRange, Parked, Pattern, Plan, Refusal};
 use crate::cdb::first;
-use crate::cdb::sbc::{LbaStatus, ServiceActionIn16, Unmap, UnmapDescriptor, UnmapHeader};
+use crate::cdb::sbc::{Blocks, LbaStatus, ServiceActionIn16, Unmap, UnmapDescriptor, UnmapHeader};
 use crate::commands::Request;
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
-use crate::vpd::{BlockLimits, WRITE_SAME_NON_ZERO};
+use crate::vpd::BlockLimits;
 use alloc::vec::Vec;
 
 /// How many extents one GET LBA STATUS looks up at most; a longer list is fetched in pieces.
@@ -87,12 +87,18 @@ pub(crate) fn write_same(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     Ok(Plan::WriteSame { range, pattern, may_unmap, durable: unit.is_durable(false) })
 }
 
-/// A count of 0 would mean all that follows; WSNZ says that it is refused.
-fn write_same_range(unit: &BlockUnit, blocks: crate::cdb::sbc::Blocks) -> Result<LbaRange, Sense> {
-    const { assert!(WRITE_SAME_NON_ZERO) };
-    let range = within(unit, blocks.lba, blocks.count)?;
-    let longest = BlockLimits::of(unit.options()).write_same_blocks_max;
-    if range.count == 0 || range.count > u64::from(longest) {
+/// A count of 0 means all blocks from the first one on, unless WSNZ says that it is refused.
+/// SBC-3 §5.44.
+fn write_same_range(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
+    let limits = BlockLimits::of(unit.options());
+    let mut range = within(unit, blocks.lba, blocks.count)?;
+    if range.count == 0 && !limits.write_same_non_zero {
+        range.count = unit.options().block_count - range.lba;
+        if range.count == 0 {
+            return Err(Sense::LBA_OUT_OF_RANGE.with_information(range.lba)); // no first block
+        }
+    }
+    if range.count == 0 || range.count > u64::from(limits.write_same_blocks_max) {
         return Err(Sense::invalid_field_in_cdb(blocks.count_at, None));
     }
     Ok(range)

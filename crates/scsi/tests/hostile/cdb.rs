@@ -4,7 +4,8 @@
 use scsi::long_operation::LongOperation;
 use scsi::plan::{LbaRange, NexusId, Plan, Refusal};
 use scsi::unit::{
-    AtomicBlocks, BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions, absent_unit_plan,
+    AtomicBlocks, BlockUnit, Context, InitiatorPort, TargetPort, Threshold, UnitOptions,
+    absent_unit_plan,
 };
 use wire::Lun;
 
@@ -89,6 +90,7 @@ fn unit(choice: u8) -> BlockUnit {
         read_only: bit(2),
         removable: bit(3),
         write_back: bit(4),
+        threshold: bit(7).then_some(Threshold { set_exponent: 11, available_sets: 100 }),
         atomic: bit(7).then_some(AtomicBlocks { unit_blocks: 8, blocks_max: 2048 }),
         ..UnitOptions::default()
     });

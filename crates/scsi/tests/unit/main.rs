@@ -18,3 +18,4 @@ mod report;
 mod reserve;
 mod sanitize;
 mod support;
+mod threshold;

@@ -72,6 +72,7 @@ fn all_operation_codes() {
             Offered::Thin => unit.unmap_granularity_blocks.is_some(),
             Offered::Removable => unit.removable,
             Offered::Atomic => unit.atomic.is_some(),
+            Offered::Threshold => unit.threshold.is_some(),
         });
         let expected: Vec<_> = offered
             .map(|command| {

@@ -1,6 +1,6 @@
 //! WRITE ATOMIC.
 
-use super::{Run, Step, block_range, internal_failure, write_failed};
+use super::{Run, Step, block_range, internal_failure};
 use bytes::Bytes;
 use scsi::plan::LbaRange;
 
@@ -18,7 +18,7 @@ impl Run<'_> {
         let Some(atomic) = self.device().atomic() else {
             return Err(internal_failure().into()); // the table refuses it on such units
         };
-        let written = atomic.write_atomic(block_range(range), data, durable).await;
-        Ok(written.map_err(write_failed)?)
+        let range = block_range(range);
+        self.with_room(|| atomic.write_atomic(range, data.clone(), durable)).await
     }
 }

@@ -49,6 +49,7 @@ pub(crate) async fn copy(
             Ending::Check(sense)
         }
         Err(Stop::Aborted) => Ending::Aborted,
+        Err(Stop::Busy) => Ending::Busy,
     }
 }
 
@@ -208,7 +209,7 @@ impl<'a> Copy<'a> {
         };
         done.map_err(|stop| match stop {
             Stop::Check(sense) => Stop::Check(with_residual(sense, job, order, written)),
-            Stop::Aborted => Stop::Aborted,
+            other => other,
         })
     }
 
@@ -379,6 +380,7 @@ fn stopped(segment: u16, reported: Reported) -> Sense {
 fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
     match stop {
         Stop::Check(sense) => Stop::Check(stopped(segment, Reported::check(party, &sense))),
+        Stop::Busy => Stop::Check(stopped(segment, Reported::status(party, Status::BUSY))),
         Stop::Aborted => Stop::Aborted,
     }
 }

@@ -10,7 +10,7 @@ impl Run<'_> {
         for range in reads {
             self.get(*range).await.map_err(|stop| match stop {
                 Stop::Check(_) => Stop::Check(Sense::LOGICAL_UNIT_FAILED_SELF_TEST),
-                Stop::Aborted => Stop::Aborted,
+                other => other,
             })?;
         }
         Ok(())
