@@ -1,4 +1,4 @@
-//! Outcomes of the tool that a correct target cannot better, each with its reason.
+//! Outcomes that are the tool's own doing, each with its reason.
 
 use crate::suite::{Outcome, TestResult};
 use std::fmt::Write;
@@ -69,6 +69,16 @@ pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
         why: "It wants a unit attention also on the path that sent the LOGICAL UNIT RESET; \
             Reserve6 and PreventAllow print `[FAILED]` where there is one. No target passes all \
             of them cleanly. An initiator knows what it asked for: see decision 040.",
+    },
+    Fault {
+        profiles: &["sanitize"],
+        suite: "SCSI.Sanitize",
+        tests: &["Reset"],
+        outcome: Outcome::Failed,
+        why: "It sleeps for three seconds after SANITIZE OVERWRITE and wants it still to run then, \
+            and again a second after every kind of reset. A disk of 64 MiB is overwritten long \
+            before. That the operation goes on after aborts, resets and lost sessions is shown by \
+            `target::tests::sanitize::nothing_ends_it_but_its_end`, on a disk that hangs.",
     },
 ];
 

@@ -35,6 +35,11 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
         "interop::tests::standard_scsi::extended_copy_of_large_segments",
     ),
     (
+        "SANITIZE goes on after aborts, resets and logout, however slow or quick the disk",
+        "SBC-3 §4.11",
+        "target::tests::sanitize::nothing_ends_it_but_its_end",
+    ),
+    (
         "SendTargets with bad keys and values, in both session types: the session goes on",
         "RFC 7143 Appendix C",
         "interop::tests::standard_iscsi::send_targets_with_bad_keys_and_values",
