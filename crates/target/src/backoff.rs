@@ -16,9 +16,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const NETWORKS_MAX: usize = 4096;
 /// Logins of one network that wait at once; one more is refused.
 const WAITING_MAX: u16 = 8;
-/// A network without failures for so long is forgotten.
+/// A network without refused logins for so long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Failures in a row that get a line of the log each; then one an interval.
+/// Refusals in a row that get a line of the log each; then one an interval.
 const LINES_FREE: u32 = 5;
 /// Between further lines about one network.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -53,6 +53,17 @@ pub(crate) enum Turn {
     Never,
 }
 
+/// What a refused login may have been.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Failure {
+    /// A secret that was tried out.
+    Unproven,
+    /// A name that was tried out.
+    Hidden,
+    /// Neither: nothing was to be learned from it, and nobody has to wait for it.
+    Other,
+}
+
 /// The failures of all networks.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -68,7 +79,8 @@ struct Failures {
     unproven: bool,
     last: Time,
     waiting: u16,
-    last_line: Option<Time>,
+    lines: u32,
+    last_line: Time,
     untold: u64,
 }
 
@@ -113,9 +125,9 @@ impl Backoff {
         }
     }
 
-    /// A login failed; `unproven`: by a proof that was wrong. Gives how many failures of this
-    /// network the log has not told, if it is to tell this one.
-    pub(crate) fn failed(&self, network: PeerNetwork, unproven: bool, now: Time) -> Option<u64> {
+    /// A login was refused. Gives how many refusals of this network the log has not told, if it is
+    /// to tell this one.
+    pub(crate) fn refused(&self, network: PeerNetwork, why: Failure, now: Time) -> Option<u64> {
         let mut networks = self.networks();
         if !networks.contains_key(&network) && networks.len() >= NETWORKS_MAX {
             make_room(&mut networks, now);
@@ -124,16 +136,12 @@ impl Backoff {
         if now.since(failures.last) >= FORGOTTEN_AFTER {
             *failures = Failures { waiting: failures.waiting, ..Failures::default() };
         }
-        failures.count = failures.count.saturating_add(1);
-        failures.unproven |= unproven;
-        failures.last = now;
-        let quiet = failures.last_line.is_some_and(|last| now.since(last) < LINE_INTERVAL);
-        if failures.count > LINES_FREE && quiet {
-            failures.untold += 1;
-            return None;
+        if why != Failure::Other {
+            failures.count = failures.count.saturating_add(1);
         }
-        failures.last_line = Some(now);
-        Some(std::mem::take(&mut failures.untold))
+        failures.last = now;
+        failures.unproven |= why == Failure::Unproven;
+        failures.line(now)
     }
 
     /// A login went through. It outweighs all failures, but one that had nothing to `prove` does
@@ -147,6 +155,18 @@ impl Backoff {
 
     fn networks(&self) -> MutexGuard<'_, HashMap<PeerNetwork, Failures>> {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Failures {
+    fn line(&mut self, now: Time) -> Option<u64> {
+        self.lines = self.lines.saturating_add(1);
+        if self.lines > LINES_FREE && now.since(self.last_line) < LINE_INTERVAL {
+            self.untold += 1;
+            return None;
+        }
+        self.last_line = now;
+        Some(std::mem::take(&mut self.untold))
     }
 }
 
@@ -195,26 +215,30 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..40 {
             waits.push(wait(&backoff, who, at(1)));
-            backoff.failed(who, true, at(1));
+            backoff.refused(who, Failure::Unproven, at(1));
         }
         assert_eq!(waits[..8], [0, 0, 0, 250, 500, 1000, 2000, 2000]);
         assert_eq!(waits[39], 2000, "no overflow");
         assert_eq!(wait(&backoff, network("192.0.2.2"), at(1)), 0, "another network");
         assert_eq!(wait(&backoff, who, at(600)), 2000);
         assert_eq!(wait(&backoff, who, at(601)), 0);
-        backoff.failed(who, true, at(601));
+        backoff.refused(who, Failure::Unproven, at(601));
         assert_eq!(wait(&backoff, who, at(601)), 0, "counted anew");
     }
 
     #[test]
     fn a_success_clears_what_it_outweighs() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
-        for (unproven, proven, cleared) in
-            [(false, false, true), (false, true, true), (true, false, false), (true, true, true)]
-        {
-            backoff.failed(who, unproven, at(1));
+        for (failure, proven, cleared) in [
+            (Failure::Hidden, false, true),
+            (Failure::Hidden, true, true),
+            (Failure::Unproven, false, false),
+            (Failure::Unproven, true, true),
+            (Failure::Other, false, true),
+        ] {
+            backoff.refused(who, failure, at(1));
             backoff.succeeded(who, proven);
-            assert_eq!(wait(&backoff, who, at(1)) == 0, cleared, "{unproven} {proven}");
+            assert_eq!(wait(&backoff, who, at(1)) == 0, cleared, "{failure:?} {proven}");
             backoff.succeeded(who, true);
         }
     }
@@ -228,17 +252,17 @@ mod tests {
             ..Limits::default()
         };
         let (backoff, who) = (Backoff::new(&limits), network("::1"));
-        (0..9).for_each(|_| _ = backoff.failed(who, true, at(1)));
+        (0..9).for_each(|_| _ = backoff.refused(who, Failure::Unproven, at(1)));
         assert_eq!(wait(&backoff, who, at(1)), 1000);
         let never = Backoff::new(&Limits { login_backoff_seconds_max: 0, ..limits });
-        (0..9).for_each(|_| _ = never.failed(who, true, at(1)));
+        (0..9).for_each(|_| _ = never.refused(who, Failure::Unproven, at(1)));
         assert_eq!(wait(&never, who, at(1)), 0);
     }
 
     #[test]
     fn only_so_many_wait_at_once() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
-        backoff.failed(who, true, at(1));
+        backoff.refused(who, Failure::Unproven, at(1));
         for _ in 0..WAITING_MAX {
             assert_ne!(backoff.turn(who, at(1)), Turn::Never);
         }
@@ -265,14 +289,14 @@ mod tests {
         let numbered = |number: u32| PeerNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number)));
         for number in 0..NETWORKS_MAX as u32 + 10 {
             let now = Time::from_nanos(u64::from(number) + 1);
-            backoff.failed(numbered(number), true, now);
+            backoff.refused(numbered(number), Failure::Unproven, now);
             assert!(backoff.networks().len() <= NETWORKS_MAX);
         }
         let now = at(1);
         assert_eq!(wait(&backoff, numbered(9), now), 0);
         assert_eq!(wait(&backoff, numbered(10), now), 250);
         let later = at(2).after(FORGOTTEN_AFTER);
-        backoff.failed(numbered(0), true, later);
+        backoff.refused(numbered(0), Failure::Unproven, later);
         assert_eq!(backoff.networks().len(), 1, "the expired ones make room first");
     }
 
@@ -280,12 +304,17 @@ mod tests {
     fn a_flood_gets_a_line_an_interval() {
         let (backoff, who) = (backoff(3, 8), network("192.0.2.1"));
         let told = |second: u64| -> Vec<u64> {
-            (0..10).filter_map(|_| backoff.failed(who, true, at(second))).collect()
+            (0..10).filter_map(|_| backoff.refused(who, Failure::Unproven, at(second))).collect()
         };
         assert_eq!(told(1), [0; 5]);
         assert_eq!(told(2), []);
         assert_eq!(told(61), [15]);
         assert_eq!(told(120), []);
         assert_eq!(told(121), [19]);
+        // Who is refused for other reasons neither waits nor floods.
+        let other = network("192.0.2.2");
+        let refuse = |_| backoff.refused(other, Failure::Other, at(5000));
+        assert_eq!((0..50).filter_map(refuse).count(), 5);
+        assert_eq!(wait(&backoff, other, at(5000)), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! A connection's login as the policy sees it: how long it waits, and what the log says of its end.
 
 use crate::access::{self, Path};
-use crate::backoff::{PeerNetwork, Turn};
+use crate::backoff::{Failure, PeerNetwork, Turn};
 use crate::server::Shared;
 use iscsi::login::{Claim, Identified, Join};
 use iscsi::pdu::LoginStatus;
@@ -93,19 +93,16 @@ impl Login {
     /// told unless such lines come in a flood.
     pub(crate) fn refused(&self, shared: &Shared, path: Path, status: LoginStatus, why: &str) {
         let now = shared.clock.now();
-        let unproven = status == LoginStatus::AUTHENTICATION_FAILURE;
-        let of_network = match status {
+        let failure = match status {
             LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
                 return tracing::debug!(peer = %path.peer, "login redirected");
             }
-            LoginStatus::AUTHENTICATION_FAILURE
-            | LoginStatus::AUTHORIZATION_FAILURE
-            | LoginStatus::NOT_FOUND => {
-                shared.backoff.failed(PeerNetwork::of(path.peer.ip()), unproven, now)
-            }
-            _ => Some(0),
+            LoginStatus::AUTHENTICATION_FAILURE => Failure::Unproven,
+            LoginStatus::AUTHORIZATION_FAILURE | LoginStatus::NOT_FOUND => Failure::Hidden,
+            _ => Failure::Other,
         };
-        let Some(of_network) = of_network else { return };
+        let network = PeerNetwork::of(path.peer.ip());
+        let Some(of_network) = shared.backoff.refused(network, failure, now) else { return };
         let Some(of_all) = shared.login_lines.line(now) else { return };
         let untold = of_network.saturating_add(of_all);
         let claim = self.claim.as_ref();
