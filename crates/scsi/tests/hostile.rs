@@ -5,26 +5,36 @@
 mod cdb;
 #[path = "hostile/extended_copy.rs"]
 mod extended_copy;
+#[path = "hostile/persistent_reserve_out.rs"]
+mod persistent_reserve_out;
 
 use std::path::Path;
 
-const ROUNDS_EACH: u64 = 2000;
+/// Of each file of a corpus; fewer where a round is long.
+const ROUNDS: u64 = 2000;
+const ROUNDS_WITH_A_CROWD: u64 = 100;
 
 /// Goal: no command and no parameter list leads outside the unit or breaks anything.
 #[test]
 fn commands() {
-    over_corpus("cdb", cdb::run);
+    over_corpus("cdb", ROUNDS, cdb::run);
 }
 
 /// Goal: no list of EXTENDED COPY leads outside two units, no question after its results breaks
 /// anything.
 #[test]
 fn extended_copies() {
-    over_corpus("extended_copy", extended_copy::run);
+    over_corpus("extended_copy", ROUNDS, extended_copy::run);
+}
+
+/// Goal: no list breaks what is registered and reserved, and a refused one changes nothing.
+#[test]
+fn persistent_reserve_out_lists() {
+    over_corpus("persistent_reserve_out", ROUNDS_WITH_A_CROWD, persistent_reserve_out::run);
 }
 
 /// Method: each file of the fuzzer's corpus as it is, then with a few bytes changed, by seed.
-fn over_corpus(target: &str, run: fn(&[u8])) {
+fn over_corpus(target: &str, rounds: u64, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut files: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -33,7 +43,7 @@ fn over_corpus(target: &str, run: fn(&[u8])) {
     for file in files {
         let input = std::fs::read(&file).unwrap();
         run(&input);
-        for seed in 0..ROUNDS_EACH {
+        for seed in 0..rounds {
             println!("{} seed {seed}", file.display());
             run(&changed(&input, seed));
         }
