@@ -74,8 +74,8 @@ enum Phase {
         operation: LongOperation,
         /// Of 65,536.
         progress: u16,
-        /// Who asked; nobody after a restart.
-        by: Option<NexusId>,
+        /// The other nexuses there were when it began: they do not know of it.
+        others: Vec<NexusId>,
         /// What was before, if the operation cannot even begin.
         before: Option<Failure>,
     },
@@ -178,9 +178,9 @@ impl Operations {
     }
 
     /// From now on other commands are refused.
-    pub(crate) fn begin(&mut self, operation: LongOperation, by: NexusId) {
+    pub(crate) fn begin(&mut self, operation: LongOperation, others: Vec<NexusId>) {
         let before = self.failure();
-        self.phase = Phase::Running { operation, progress: 0, by: Some(by), before };
+        self.phase = Phase::Running { operation, progress: 0, others, before };
         self.done = false;
     }
 
@@ -204,11 +204,11 @@ impl Operations {
         self.done = true;
     }
 
-    /// That it is done is durable too: commands are processed again. Returns who asked.
-    pub(crate) fn end(&mut self) -> Option<NexusId> {
+    /// That it is done is durable too: commands are processed again. Returns who has to be told.
+    pub(crate) fn end(&mut self) -> Vec<NexusId> {
         match core::mem::take(&mut self.phase) {
-            Phase::Running { by, .. } => by,
-            _ => None,
+            Phase::Running { others, .. } => others,
+            _ => Vec::new(),
         }
     }
 
@@ -285,7 +285,7 @@ impl Operations {
             _ => return Err(WRONG),
         };
         let operation = LongOperation { kind, unrestricted_exit, work };
-        let phase = Phase::Running { operation, progress: 0, by: None, before: None };
+        let phase = Phase::Running { operation, progress: 0, others: Vec::new(), before: None };
         Ok(Self { phase, ..Self::default() })
     }
 }
@@ -307,9 +307,10 @@ fn tells(cdb: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
-    const BY: NexusId = NexusId(1);
+    const OTHER: NexusId = NexusId(2);
 
     fn erase(unrestricted_exit: bool) -> LongOperation {
         LongOperation { kind: OperationKind::SANITIZE, unrestricted_exit, work: Work::Deallocate }
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn progress_is_a_share_of_65536() {
         let mut operations = Operations::default();
-        operations.begin(erase(false), BY);
+        operations.begin(erase(false), vec![OTHER]);
         for (blocks, of, share) in [
             (0, 8, 0),
             (1, 8, 0x2000),
@@ -337,10 +338,10 @@ mod tests {
     #[test]
     fn what_was_withdrawn_never_was() {
         let mut operations = Operations::default();
-        operations.begin(erase(true), BY);
+        operations.begin(erase(true), vec![OTHER]);
         operations.fail();
         let failed = operations.clone();
-        operations.begin(erase(false), BY);
+        operations.begin(erase(false), vec![OTHER]);
         operations.withdraw();
         assert_eq!(operations.phase, failed.phase);
         operations.exit_failure();
@@ -355,13 +356,13 @@ mod tests {
     fn done_is_saved_before_it_is_told() {
         let mut operations = Operations::default();
         assert!(operations.encode().is_empty());
-        operations.begin(erase(false), BY);
+        operations.begin(erase(false), vec![OTHER]);
         assert_eq!(operations.encode(), [1, 1, 0, 2, 1, 0]);
         operations.set_done();
         assert!(operations.encode().is_empty() && operations.sense().is_some());
-        assert_eq!(operations.end(), Some(BY));
+        assert_eq!(operations.end(), [OTHER]);
         assert_eq!(operations.sense(), None);
-        operations.begin(erase(false), BY);
+        operations.begin(erase(false), vec![OTHER]);
         assert!(!operations.encode().is_empty(), "the next one is not done yet");
     }
 

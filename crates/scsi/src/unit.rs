@@ -511,6 +511,10 @@ impl BlockUnit {
         }
     }
 
+    pub(crate) fn nexus_ids(&self) -> impl Iterator<Item = NexusId> {
+        self.nexuses.keys().copied()
+    }
+
     pub(crate) fn operations(&self) -> &Operations {
         &self.operations
     }

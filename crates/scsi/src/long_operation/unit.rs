@@ -30,7 +30,8 @@ impl BlockUnit {
         self.operations().check_exit(operation.unrestricted_exit)?;
         self.medium().check()?;
         self.check_writable()?;
-        self.operations_mut().begin(operation, by);
+        let others = self.nexus_ids().filter(|other| *other != by).collect();
+        self.operations_mut().begin(operation, others);
         Ok(())
     }
 
@@ -50,11 +51,14 @@ impl BlockUnit {
         self.operations_mut().set_done();
     }
 
-    /// Commands are processed again; all nexuses but the one that asked are told that the unit has
-    /// become ready.
+    /// Commands are processed again. Those who were there when it began, and did not ask for it,
+    /// are told that the unit has become ready and its medium may have changed: they may have slept
+    /// all the while. Who came later has nothing to forget.
     pub fn end_operation(&mut self) {
-        let by = self.operations_mut().end();
-        self.raise(Attention::MEDIUM_MAY_HAVE_CHANGED.0, by);
+        for nexus in self.operations_mut().end() {
+            self.raise_for(Attention::MEDIUM_MAY_HAVE_CHANGED.0, nexus);
+        }
+        self.lost.establish(Attention::MEDIUM_MAY_HAVE_CHANGED, None);
     }
 
     /// It went wrong: the blocks stay out of reach.

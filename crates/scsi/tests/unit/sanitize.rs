@@ -152,6 +152,20 @@ fn meanwhile_the_unit_tells_and_does_nothing() {
     bench.plan(&blocks(0x28, 0, 0, 1));
 }
 
+/// Who comes while it runs learns of it from the answers, and has seen no block before.
+#[test]
+fn who_comes_later_is_not_told_of_the_end() {
+    let mut bench = Bench::thin();
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    begin(&mut bench, plan).unwrap();
+    let later = NexusId(3);
+    bench.attach(later);
+    assert_eq!(bench.refusal(later, &READY), Sense::POWER_ON_RESET);
+    done(&mut bench);
+    bench.run(later, &READY).unwrap();
+    bench.reply(&READY);
+}
+
 /// Neither a reset nor the loss of who asked ends it.
 #[test]
 fn resets_do_not_end_it() {
