@@ -192,6 +192,17 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 8,
+        sections: "4.2.2.3.4, 4.2.3.3",
+        role: Target,
+        rule: "what follows another session's function, a unit attention, is fenced on the \
+               session that lost tasks",
+        tests: &[concat!(
+            "iscsi::connection::target::tests::fast_abort::",
+            "what_follows_a_third_partys_function_is_fenced",
+        )],
+    },
+    Must {
         number: 9,
         sections: "4.2.3.4, 13.23",
         role: Both,
@@ -199,6 +210,36 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
             "iscsi::text::tests::negotiation::answers_to_an_initiator",
+            "iscsi::connection::target::tests::management::logical_unit_reset",
+            "iscsi::connection::initiator::tests::level_two::terminated_without_agreement",
+        ],
+    },
+    Must {
+        number: 9,
+        sections: "4.2.3.4, 11.9.1",
+        role: Target,
+        rule: "then no data is waited for, and every other connection that loses tasks gets an \
+               Asynchronous Message 5 for each unit; its tags stay valid until it is acknowledged",
+        tests: &[
+            "iscsi::connection::target::tests::fast_abort::one_connection_waits_for_nothing",
+            "iscsi::connection::target::tests::fast_abort::other_connections_are_told",
+            "iscsi::connection::target::tests::fast_abort::each_unit_has_its_message",
+            "iscsi::connection::target::tests::fast_abort::third_parties_are_told",
+            "iscsi::connection::target::tests::fast_abort::tags_are_freed_by_the_acknowledgement",
+        ],
+    },
+    Must {
+        number: 9,
+        sections: "4.2.3.4, 11.9.1",
+        role: Initiator,
+        rule: "then no data is sent for the tasks that a function means, and the message is \
+               acknowledged with a NOP-Out",
+        tests: &[
+            "iscsi::connection::initiator::tests::level_two::data_stops_with_the_function",
+            concat!(
+                "iscsi::connection::initiator::tests::level_two::",
+                "terminated_tasks_end_and_are_acknowledged",
+            ),
         ],
     },
     Must {

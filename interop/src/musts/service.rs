@@ -96,7 +96,10 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.5.1",
         role: Target,
         rule: "TARGET COLD RESET closes every session of the target",
-        tests: &["target::tests::joining::a_cold_reset_ends_every_session"],
+        tests: &[
+            "target::tests::joining::a_cold_reset_ends_every_session",
+            "iscsi::connection::target::tests::level_two::target_cold_reset_is_answered",
+        ],
     },
     Must {
         number: 44,
@@ -205,12 +208,46 @@ pub(super) const MUSTS: &[Must] = &[
     },
     Must {
         number: 59,
-        sections: "7144 7.1.1",
-        role: Target,
-        rule: "at protocol level 1 nothing of RFC 7144 is there",
+        sections: "7144 4.1, 7144 6.3",
+        role: Both,
+        rule: "at protocol level 1 nothing of RFC 7144 is there: functions are answered \"not \
+               supported\", priority and status qualifier are zero",
         tests: &[
-            "iscsi::connection::target::tests::management::functions_that_are_refused",
-            "iscsi::connection::target::tests::service::reserved_bits_are_passed_over",
+            "iscsi::connection::target::tests::level_two::nothing_of_it_at_level_one",
+            "iscsi::connection::initiator::tests::level_two::nothing_of_it_at_level_one",
+        ],
+    },
+    Must {
+        number: 59,
+        sections: "7144 6.3",
+        role: Target,
+        rule: "at level 2: QUERY TASK, QUERY TASK SET, I_T NEXUS RESET, QUERY ASYNCHRONOUS EVENT",
+        tests: &[
+            "iscsi::connection::target::tests::level_two::query_task_finds_what_runs",
+            concat!(
+                "iscsi::connection::target::tests::level_two::",
+                "query_task_of_a_command_that_did_not_come",
+            ),
+            "iscsi::connection::target::tests::level_two::query_task_set",
+            "iscsi::connection::target::tests::level_two::query_asynchronous_event",
+            "iscsi::connection::target::tests::level_two::i_t_nexus_reset",
+        ],
+    },
+    Must {
+        number: 59,
+        sections: "7144 4.2",
+        role: Target,
+        rule: "the version descriptor is 0960h plus the level of the session that asks",
+        tests: &["scsi::tests::unit::nexus::what_the_protocol_level_changes"],
+    },
+    Must {
+        number: 59,
+        sections: "7144 5.1.1, 7144 5.2.1",
+        role: Both,
+        rule: "at level 2: command priority and status qualifier",
+        tests: &[
+            "iscsi::connection::target::tests::level_two::priority_and_status_qualifier",
+            "iscsi::connection::initiator::tests::level_two::priority_and_status_qualifier",
         ],
     },
 ];
