@@ -141,11 +141,13 @@ fn others(
 }
 
 /// TARGET COLD RESET ends every session of the target, RFC 7143 §11.5.1. The one that asked ends by
-/// itself once it has its answer.
+/// itself once it has its answer. The target is what an initiator sees of it: a session that uses
+/// units which it does not see goes on, without its tasks on those that it does.
 fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
     let sessions = shared.sessions().all();
     for session in sessions {
-        if session.key.target_name == by.key.target_name && !Arc::ptr_eq(&session, by) {
+        let same = session.key.target_name == by.key.target_name && !Arc::ptr_eq(&session, by);
+        if same && session.units().all(|unit| !by.luns_of(unit).is_empty()) {
             session.end(shared);
         }
     }

@@ -139,6 +139,43 @@ fn task_management_stays_within_the_map() {
     rig.ends_well();
 }
 
+/// Goal: a reset of the target goes as far as the map: it ends no session that uses a unit that the
+/// initiator that asks does not see, but hits what both see there.
+#[test]
+fn a_target_reset_stays_within_the_map() {
+    let [bobs, alices] = [2, 3].map(numbered_unit);
+    let rig = Rig::with(|options| {
+        let shared = Arc::clone(&options.targets[0].luns[0].unit);
+        options.targets[0].luns = vec![
+            lun(0, &shared, Access::default()),
+            lun(1, &bobs, only(&[BOB])),
+            lun(2, &alices, only(&[ALICE])),
+        ];
+    });
+    let [mut alice, mut bob, mut eve] = [ALICE, BOB, EVE].map(|number| rig.log_in(number));
+    bob.lun[1] = 1;
+    assert_eq!(bob.execute(&[0; 6], 0).unwrap().0, 0);
+    bob.lun[1] = 0;
+    rig.device.inject(block::Fault::new(block::Effect::Hang).on(block::Operation::Read).times(1));
+    send_read(&mut bob, 0, 1);
+    rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
+    let tag = send_function(&mut alice, TARGET_COLD_RESET, u32::MAX);
+    assert_eq!(answer_to(&mut alice, tag).header[2], 0, "function complete");
+    for raw in [&mut alice, &mut eve] {
+        raw.wait_until_closed(PATIENCE).unwrap();
+    }
+    // SAM-5 §5.14: of the shared unit he is told, of his own there is nothing to tell.
+    for (lun, sense) in [(1, None), (0, Some((6, 0x29)))] {
+        let command = bob.command(0x80, &[0; 6], 0).put(9, &[lun]);
+        bob.send(&command).unwrap();
+        let answer = answer_to(&mut bob, command.u32_at(16));
+        let told = answer.data.get(4).zip(answer.data.get(14));
+        assert_eq!(told.map(|(key, code)| (key & 0xf, *code)), sense, "LUN {lun}");
+    }
+    drop((alice, bob, eve));
+    rig.ends_well();
+}
+
 /// Goal: a LUN without number 0 beside it is found: REPORT LUNS goes to LUN 0 all the same.
 #[test]
 fn lun_0_answers_though_it_is_not_seen() {
