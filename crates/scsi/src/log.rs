@@ -3,9 +3,9 @@
 //! Nothing is counted against a threshold and nothing is saved, so there is no LOG SELECT: the
 //! pages show how things are.
 
-use crate::commands::Offered::{self, Always};
+use crate::commands::Offered::{self, Always, Threshold};
 use crate::sense::Sense;
-use crate::unit::{TargetPort, UnitOptions};
+use crate::unit::{SetCounts, TargetPort, UnitOptions};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -30,6 +30,8 @@ pub struct LogSource<'a> {
     pub options: &'a UnitOptions,
     /// All ports of the target.
     pub ports: &'a [TargetPort],
+    /// How much room there was when it was looked at last.
+    pub resources: Option<SetCounts>,
 }
 
 /// One page: its codes, its name and section in the standard, the units that have it, and what
@@ -77,6 +79,14 @@ const PAGES: &[Page] = &[
         body: Body::Codes(supported_subpages),
     },
     Page {
+        code: 0x0c,
+        subpage: 0x00,
+        name: "Logical Block Provisioning",
+        standard: "SBC-3 §6.3",
+        offered: Threshold,
+        body: Body::Parameters(logical_block_provisioning),
+    },
+    Page {
         code: 0x18,
         subpage: 0x00,
         name: "Protocol Specific Port",
@@ -108,7 +118,7 @@ pub fn page(source: &LogSource<'_>, request: LogRequest) -> Result<Vec<u8>, Sens
         .find(|known| known.code == page && known.subpage == subpage)
         .filter(|known| known.offered.includes(source.options));
     let Some(found) = found else {
-        let same_code = PAGES.iter().any(|known| known.code == page);
+        let same_code = offered(source.options).any(|known| known.code == page);
         let at = if same_code { (3, None) } else { (2, Some(5)) };
         return Err(Sense::invalid_field_in_cdb(at.0, at.1));
     };
@@ -177,6 +187,24 @@ fn supported_subpages(options: &UnitOptions) -> Vec<u8> {
     offered(options).flat_map(|page| [page.code, page.subpage]).collect()
 }
 
+/// 0Ch: how much room is available and used, in threshold sets of VPD page B2h; nothing before it
+/// was looked at for the first time. What is available is shared with whatever else lies there.
+fn logical_block_provisioning(source: &LogSource<'_>) -> Vec<Parameter> {
+    const AVAILABLE: u16 = 0x0001;
+    const USED: u16 = 0x0002;
+    /// SCOPE 10b: "not dedicated to any logical unit".
+    const SHARED: u8 = 0x02;
+    /// SCOPE 01b: "dedicated to the logical unit".
+    const OWN: u8 = 0x01;
+    let Some(SetCounts { used, available }) = source.resources else { return Vec::new() };
+    let parameter = |code, count: u32, scope| {
+        let mut bytes = Vec::from(count.to_be_bytes());
+        bytes.extend_from_slice(&[scope, 0, 0, 0]);
+        Parameter { code, bytes }
+    };
+    alloc::vec![parameter(AVAILABLE, available, SHARED), parameter(USED, used, OWN)]
+}
+
 /// 18h: each port by its relative identifier, and that it speaks iSCSI. No standard says more
 /// about an iSCSI port.
 fn protocol_specific_ports(source: &LogSource<'_>) -> Vec<Parameter> {
@@ -202,8 +230,10 @@ mod tests {
     /// subpage.
     #[test]
     fn what_is_listed_is_there() {
-        let (options, ports) = (options(), [port()]);
-        let source = LogSource { options: &options, ports: &ports };
+        let threshold = crate::unit::Threshold { set_exponent: 11, available_sets: 1 };
+        let options = UnitOptions { threshold: Some(threshold), ..options() };
+        let ports = [port()];
+        let source = LogSource { options: &options, ports: &ports, resources: None };
         let list = |subpage| page(&source, LogRequest { subpage, ..CUMULATIVE }).unwrap();
         let (mut pages, mut subpages) = (Vec::new(), Vec::new());
         for code in 0..0x40 {
@@ -227,7 +257,7 @@ mod tests {
     #[test]
     fn a_page_that_is_not_there_is_pointed_at() {
         let (options, ports) = (options(), [port()]);
-        let source = LogSource { options: &options, ports: &ports };
+        let source = LogSource { options: &options, ports: &ports, resources: None };
         let refused = |asked| page(&source, asked).unwrap_err();
         let wrong = LogRequest { page: 0x0d, ..CUMULATIVE };
         assert_eq!(refused(wrong), Sense::invalid_field_in_cdb(2, Some(5)));
@@ -245,7 +275,7 @@ mod tests {
         let mut ports = [port(), port()];
         ports[0].relative_id = 2;
         ports[1].relative_id = 0x0105;
-        let source = LogSource { options: &options, ports: &ports };
+        let source = LogSource { options: &options, ports: &ports, resources: None };
         let asked = |parameter_pointer| LogRequest { page: 0x18, parameter_pointer, ..CUMULATIVE };
         let second = [1, 5, 3, 4, 5, 0, 0, 0];
         let both = [&[0x98, 0, 0, 16, 0, 2, 3, 4, 5, 0, 0, 0][..], &second].concat();

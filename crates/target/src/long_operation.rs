@@ -6,8 +6,9 @@
 //! begins it anew.
 
 use crate::execute::{PIECE_BYTES, internal_failure};
+use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::{BUFFERS, LogicalUnit};
-use block::{BlockRange, Sparse};
+use block::{BlockRange, ErrorKind, Sparse};
 use bytes::Bytes;
 use scsi::long_operation::{LongOperation, Work};
 use scsi::plan::{LbaRange, NexusId};
@@ -149,7 +150,13 @@ impl LogicalUnit {
                     return Err(Halt::Stopping);
                 }
                 let count = piece.blocks.min(geometry.block_count - lba);
-                self.put_piece(&piece, BlockRange::new(lba, count)).await?;
+                match self.put_piece(&piece, BlockRange::new(lba, count)).await {
+                    Err(error) if self.waits_for_room(&error) => {
+                        tokio::time::sleep(HOLD_INTERVAL).await;
+                        continue;
+                    }
+                    put => put?,
+                }
                 lba += count;
                 self.scsi().set_operation_progress(before + lba, all);
                 tokio::task::yield_now().await;
@@ -159,6 +166,11 @@ impl LogicalUnit {
             self.device().flush().await?;
         }
         Ok(())
+    }
+
+    /// Overwriting a thin disk takes room; where writes wait for it, so does an operation.
+    fn waits_for_room(&self, error: &block::Error) -> bool {
+        error.kind == ErrorKind::NoSpace && self.options().out_of_space == OutOfSpace::Hold
     }
 
     async fn put_piece(&self, piece: &Piece, range: BlockRange) -> Result<(), block::Error> {
@@ -173,7 +185,7 @@ impl LogicalUnit {
             // Pieces are made for the device they go to.
             (What::Deallocate | What::Zero, None) => {
                 let what = "it can no longer deallocate";
-                Err(block::Error::new(block::ErrorKind::Medium, self.device().name(), what))
+                Err(block::Error::new(ErrorKind::Medium, self.device().name(), what))
             }
         }
     }

@@ -26,6 +26,10 @@ pub(crate) fn log_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
         subpage: raw.subpage,
         parameter_pointer: raw.parameter_pointer,
     };
-    let source = LogSource { options: unit.options(), ports: request.context.ports };
+    let source = LogSource {
+        options: unit.options(),
+        ports: request.context.ports,
+        resources: unit.resources(),
+    };
     Ok(Plan::Reply(cut(log::page(&source, asked)?, raw.allocation_bytes.into())))
 }

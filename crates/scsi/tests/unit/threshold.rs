@@ -37,6 +37,25 @@ fn with_count(enabled: bool, count: u32) -> [u8; 24] {
     page
 }
 
+/// SBC-3 §6.3: log page 0Ch, of units that count their room, once it was looked at.
+#[test]
+fn the_log_page_tells_the_room() {
+    let log = |parameter| [0x4d, 0, 0x4c, 0, 0, 0, parameter, 0, 255, 0];
+    let refused = Bench::thin().sense(&log(0));
+    assert_eq!(refused, Sense::invalid_field_in_cdb(2, Some(5)), "no threshold, no page");
+    let mut bench = bench();
+    assert_eq!(bench.reply(&log(0)), [0x8c, 0, 0, 0], "nobody has looked");
+    observe(&mut bench, 0x0304);
+    let used = [0, 2, 3, 8, 0, 0, 0, 5, 1, 0, 0, 0];
+    let both = [&[0x8c, 0, 0, 24, 0, 1, 3, 8, 0, 0, 3, 4, 2, 0, 0, 0][..], &used].concat();
+    assert_eq!(bench.reply(&log(0)), both);
+    assert_eq!(bench.reply(&log(1)), both);
+    assert_eq!(bench.reply(&log(2))[4..], used);
+    assert_eq!(bench.sense(&log(3)), Sense::invalid_field_in_cdb(5, None));
+    let pages = bench.reply(&[0x4d, 0, 0, 0, 0, 0, 0, 0, 255, 0]);
+    assert_eq!(pages[4..], [0x00, 0x0c, 0x18]);
+}
+
 #[test]
 fn the_page_as_bytes() {
     let mut bench = bench();

@@ -4,7 +4,7 @@ use super::*;
 use crate::abort::AbortSignal;
 use crate::execute::{Ending, execute};
 use crate::unit::LogicalUnitOptions;
-use block::{BlockDevice, Buffer, Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
+use block::{BlockDevice, Buffer, Effect, Fault, FaultDevice, MemoryDevice, Operation};
 use scsi::long_operation::OperationKind;
 use scsi::plan::Plan;
 use std::future::Future;
@@ -32,10 +32,14 @@ impl Rig {
     }
 
     fn open(&self) -> Arc<LogicalUnit> {
+        self.open_with(OutOfSpace::Fail)
+    }
+
+    fn open_with(&self, out_of_space: OutOfSpace) -> Arc<LogicalUnit> {
         let device = Arc::<FaultDevice>::clone(&self.device);
         let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device);
-        LogicalUnit::open(LogicalUnitOptions { state: Some(self.state.clone()), ..options })
-            .unwrap()
+        let state = Some(self.state.clone());
+        LogicalUnit::open(LogicalUnitOptions { state, out_of_space, ..options }).unwrap()
     }
 
     fn content(&self) -> Buffer {
@@ -136,6 +140,24 @@ fn a_failure_in_the_middle() {
     let unit = rig.open();
     let ready = unit.scsi().overtaken_by_operation();
     assert_eq!(ready, Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER, "no operation is known");
+}
+
+/// Goal: an overwrite that finds no room fails, or waits, as the operator chose for writes.
+#[test]
+fn no_room_for_an_overwrite() {
+    for out_of_space in [OutOfSpace::Fail, OutOfSpace::Hold] {
+        let rig = Rig::new("room");
+        let unit = rig.open_with(out_of_space);
+        let full = Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+        rig.device.inject(full.after(1).times(2));
+        let result = run(to_the_end(&unit, overwrite(&[0x33], 1, false)));
+        if out_of_space == OutOfSpace::Hold {
+            result.unwrap();
+            rig.holds(&[0x33; 512]);
+        } else {
+            assert_eq!(result, Err(Sense::SANITIZE_COMMAND_FAILED));
+        }
+    }
 }
 
 /// Goal: a flush that fails is a failure too: nothing is durable then.
