@@ -8,11 +8,11 @@ use block::{FaultDevice, MemoryDevice, Operation};
 use common::copy::{Segment, copy_cdb, cscd, list, results_cdb};
 use common::raw::{Answer, Pdu, Raw, opcode};
 use common::*;
-use scsi::copy::{CopyFault, Party, Reported};
+use scsi::copy::{COPIES_MAX, CopyFault, Party, Reported};
 use scsi::sense::{Sense, SenseFormat, Status};
 use std::sync::Arc;
-use std::time::Duration;
-use target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
+use std::time::{Duration, Instant};
+use target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions, OutOfSpace};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 256 * MIB;
@@ -35,6 +35,7 @@ fn unit_of(number: u128, device: &Arc<FaultDevice>) -> Arc<LogicalUnit> {
     let device = Arc::<FaultDevice>::clone(device);
     LogicalUnit::open(LogicalUnitOptions {
         read_only: number == 13,
+        out_of_space: if number == 11 { OutOfSpace::Hold } else { OutOfSpace::Fail },
         ..LogicalUnitOptions::new(uuid::Uuid::from_u128(number), device)
     })
     .unwrap()
@@ -42,6 +43,10 @@ fn unit_of(number: u128, device: &Arc<FaultDevice>) -> Arc<LogicalUnit> {
 
 impl Disks {
     fn new() -> Self {
+        Self::with_cores(2)
+    }
+
+    fn with_cores(cores: usize) -> Self {
         let devices: Vec<_> = [512, 512, 4096, 512, 512].map(|block| disk(SIZE, block)).into();
         let elsewhere = disk(SIZE, 512);
         let mut shown = target(TARGET, unit_of(10, &devices[0]));
@@ -53,7 +58,10 @@ impl Disks {
             shown.luns.push(LunOptions { id, unit, access });
         }
         let other = target("iqn.2026-11.org.lunarsan.test:other", unit_of(20, &elsewhere));
-        let rig = Rig::with(|options| options.targets = vec![shown, other]);
+        let rig = Rig::with(|options| {
+            options.targets = vec![shown, other];
+            options.cores = cores;
+        });
         Self { rig, devices, elsewhere }
     }
 
@@ -117,6 +125,18 @@ fn outcome(raw: &mut Raw, tag: u32) -> (u8, Vec<u8>) {
     let answer = answer_to(raw, tag);
     assert_eq!(answer.opcode(), opcode::SCSI_RESPONSE);
     (answer.header[3], answer.data.get(2..).unwrap_or_default().to_vec())
+}
+
+/// Status and sense of so many commands, in whatever order they end.
+#[track_caller]
+fn outcomes(raw: &mut Raw, count: usize) -> Vec<(u8, Vec<u8>)> {
+    let outcome = |_| {
+        let Ok(Answer::Pdu(answer)) = raw.answer(PATIENCE) else { panic!("no answer") };
+        raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+        assert_eq!(answer.opcode(), opcode::SCSI_RESPONSE);
+        (answer.header[3], answer.data.get(2..).unwrap_or_default().to_vec())
+    };
+    (0..count).map(outcome).collect()
 }
 
 #[track_caller]
@@ -436,12 +456,90 @@ fn failures_of_either_disk_are_told() {
     let expected = refused_by(Party::Source, &said).with_information(5 * MIB / 512);
     fails_with(&mut raw, &simple(1, 16_384, 0, 0), &expected);
     from.heal();
-    to.inject(Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write));
-    let expected =
-        refused_by(Party::Destination, &Sense::SPACE_ALLOCATION_FAILED.with_information(0));
-    fails_with(&mut raw, &simple(1, 16_384, 0, 0), &expected);
+    to.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write));
+    let said = Sense::WRITE_ERROR.with_information(0);
+    fails_with(&mut raw, &simple(1, 16_384, 0, 0), &refused_by(Party::Destination, &said));
     to.heal();
     assert_eq!(copy(&mut raw, 0, &simple(1, 16_384, 0, 0)), (0, vec![]), "and then it goes");
+    log_out(raw);
+    disks.ends_well();
+}
+
+/// Goal: a copy waits for room where writes do, and neither keeps PREEMPT AND ABORT waiting then
+/// nor goes on after it.
+#[test]
+fn a_copy_that_waits_for_room_can_be_fenced_off() {
+    let disks = Disks::new();
+    let (mut raw, mut other) = (disks.log_in(1), disks.log_in(2));
+    let to = &disks.devices[1];
+    let data = pattern(6, 2 * MIB);
+    fill(&disks.devices[0], 0, &data);
+    let full = || Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(Operation::Write);
+    let list = simple(1, 4096, 0, 0);
+    to.inject(full().times(1));
+    assert_eq!(copy(&mut raw, 0, &list), (0, vec![]));
+    assert!(content(to, 0, 2 * MIB) == data);
+    assert_eq!(register(&mut raw, 1, 1), 0);
+    assert_eq!(persistent(&mut raw, 1, 1, 1, 0).0, 0, "reserved");
+    assert_eq!(register(&mut other, 1, 2), 0);
+    let fired = to.fired();
+    to.inject(full());
+    let running = send(&mut raw, 0, &copy_cdb(list.len()), &list);
+    disks.rig.wait_for("there is no room", |_| to.fired() > fired);
+    assert_eq!(persistent(&mut other, 1, 5, 2, 1).0, 0, "PREEMPT AND ABORT");
+    let expected = conflict_at(Party::Destination).encode(SenseFormat::Fixed);
+    assert_eq!(outcome(&mut raw, running), (2, expected));
+    log_out(raw);
+    log_out(other);
+    disks.ends_well();
+}
+
+/// Goal: while the longest copy runs everybody else is served, and it holds two pieces, no more.
+/// Method: 8 GiB within a disk in memory, which never waits, and one thread for all.
+#[test]
+fn a_long_copy_keeps_nobody_waiting() {
+    let disks = Disks::with_cores(1);
+    let (mut raw, mut other) = (disks.log_in(1), disks.log_in(2));
+    fill(&disks.devices[0], 0, &vec![1; 32 << 20]);
+    let segments = vec![segment(0, 0, 0xffff, 0, 100_000); 256];
+    let long = list(NAME, &[cscd(10, 512)], &segments);
+    let running = send(&mut raw, 0, &copy_cdb(long.len()), &long);
+    for lba in 0..50 {
+        let began = Instant::now();
+        other.read_block(lba).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1), "took {:?}", began.elapsed());
+        let held = target::buffer_pool().in_use_bytes();
+        assert!(held <= 2 * (MIB as usize + 8192) + 65_536, "{held} bytes");
+    }
+    let (status, progress) = results(&mut raw, 0);
+    assert_eq!((status, progress[4]), (0, 0), "it runs");
+    let abort = send_function(&mut raw, ABORT_TASK, running);
+    assert_eq!(answer_to(&mut raw, abort).header[2], 0);
+    log_out(raw);
+    log_out(other);
+    disks.ends_well();
+}
+
+/// MAXIMUM CONCURRENT COPIES: one more gets BUSY.
+#[test]
+fn copies_at_once_are_limited() {
+    let disks = Disks::new();
+    let mut raw = disks.log_in(1);
+    let to = &disks.devices[1];
+    fill(&disks.devices[0], 0, &pattern(6, MIB));
+    to.inject(Fault::new(Effect::Hang).on(Operation::Write));
+    let tags: Vec<_> = (0..COPIES_MAX)
+        .map(|name| {
+            let mut list = simple(1, 16, 0, 0);
+            list[0] = name;
+            send(&mut raw, 0, &copy_cdb(list.len()), &list)
+        })
+        .collect();
+    disks.rig.wait_for("all hang", |_| to.hanging() == tags.len());
+    assert_eq!(copy(&mut raw, 0, &simple(1, 16, 0, 0)), (0x08, vec![]));
+    to.heal();
+    to.release();
+    assert_eq!(outcomes(&mut raw, tags.len()), vec![(0, vec![]); tags.len()]);
     log_out(raw);
     disks.ends_well();
 }
@@ -472,12 +570,8 @@ fn copies_that_cross_do_not_wait_for_each_other() {
             sent = 1 + 2 * 16;
         }
         for raw in &mut sessions {
-            for _ in 0..sent {
-                let Ok(Answer::Pdu(answer)) = raw.answer(PATIENCE) else { panic!("no answer") };
-                raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
-                assert_eq!(answer.opcode(), opcode::SCSI_RESPONSE);
-                let (status, sense) = (answer.header[3], answer.data);
-                let miscompare = sense.get(4).is_some_and(|key| key & 0x0f == 0x0e);
+            for (status, sense) in outcomes(raw, sent) {
+                let miscompare = sense.get(2).is_some_and(|key| key & 0x0f == 0x0e);
                 assert!(status == 0 || miscompare, "status {status:#x}, {sense:02x?}");
             }
         }

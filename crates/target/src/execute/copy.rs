@@ -7,9 +7,10 @@
 
 use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
+use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use block::{Extent, ExtentState};
+use block::{ErrorKind, Extent, ExtentState};
 use bytes::Bytes;
 use futures_util::future::join;
 use scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
@@ -236,25 +237,45 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
+    /// Writes a piece. Where the destination is to hold writes that find no room, it is tried again
+    /// and again, but nothing is locked meanwhile, and whoever was shut out does not go on.
     async fn put(&self, job: &Job<'a>, piece: Piece) -> Step<()> {
+        let (unit, mut held) = (job.destination.unit, None);
+        loop {
+            let Err(error) = self.put_now(job, &piece).await? else { return Ok(()) };
+            let holds = unit.options().out_of_space == OutOfSpace::Hold;
+            if error.kind != ErrorKind::NoSpace || !holds {
+                let stop = write_failed(error).into();
+                return Err(reported(stop, job.number, Party::Destination));
+            }
+            if held.is_none() {
+                let busy = || reported(Stop::Busy, job.number, Party::Destination);
+                held = Some(unit.hold().ok_or_else(busy)?);
+            }
+            self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+        }
+    }
+
+    /// What the device says, if both units may still be used.
+    async fn put_now(&self, job: &Job<'a>, piece: &Piece) -> Step<Result<(), block::Error>> {
         let to = &job.destination;
         let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
-        let _range = to.lock(range, false).await?;
+        let overtaken = |party| move |stop| reported(stop, job.number, party);
+        let _range = to.lock(range, false).await.map_err(overtaken(Party::Destination))?;
         let _writing = self.abort.unless(to.unit.copies.share()).await?;
         self.check(job.number, job.source.unit, Party::Source)?;
         self.check(job.number, to.unit, Party::Destination)?;
-        job.source.check_generation()?;
-        let written = match (piece.data, to.device().sparse()) {
-            (Some(data), _) => to.put(range, data, false).await,
+        job.source.check_generation().map_err(overtaken(Party::Source))?;
+        self.abort.check()?;
+        let range = block_range(range);
+        match (&piece.data, to.device().sparse()) {
+            (Some(data), _) => Ok(to.device().write(range, data.clone(), false).await),
             (None, Some(sparse)) => {
-                self.abort.check()?;
                 let may_unmap = to.unit.scsi().options().unmap_granularity_blocks.is_some();
-                let zeroed = sparse.write_zeroes(block_range(range), may_unmap, false).await;
-                zeroed.map_err(|error| write_failed(error).into())
+                Ok(sparse.write_zeroes(range, may_unmap, false).await)
             }
             (None, None) => Err(internal_failure().into()), // such pieces are read
-        };
-        written.map_err(|stop| reported(stop, job.number, Party::Destination))
+        }
     }
 
     /// GOOD of a unit that writes through means on stable storage.
