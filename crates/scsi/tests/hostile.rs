@@ -7,6 +7,10 @@ mod cdb;
 mod extended_copy;
 #[path = "hostile/persistent_reserve_out.rs"]
 mod persistent_reserve_out;
+#[path = "hostile/mode_select.rs"]
+mod mode_select;
+#[path = "hostile/unmap_list.rs"]
+mod unmap_list;
 
 use std::path::Path;
 
@@ -31,6 +35,18 @@ fn extended_copies() {
 #[test]
 fn persistent_reserve_out_lists() {
     over_corpus("persistent_reserve_out", ROUNDS_WITH_A_CROWD, persistent_reserve_out::run);
+}
+
+/// Goal: mode parameters change where they may, all of a list or nothing, and are told of.
+#[test]
+fn mode_parameter_lists() {
+    over_corpus("mode_select", ROUNDS, mode_select::run);
+}
+
+/// Goal: UNMAP does what its list says, read once more by other code.
+#[test]
+fn unmap_lists() {
+    over_corpus("unmap_list", ROUNDS, unmap_list::run);
 }
 
 /// Method: each file of the fuzzer's corpus as it is, then with a few bytes changed, by seed.
