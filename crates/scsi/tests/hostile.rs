@@ -5,10 +5,10 @@
 mod cdb;
 #[path = "hostile/extended_copy.rs"]
 mod extended_copy;
-#[path = "hostile/persistent_reserve_out.rs"]
-mod persistent_reserve_out;
 #[path = "hostile/mode_select.rs"]
 mod mode_select;
+#[path = "hostile/persistent_reserve_out.rs"]
+mod persistent_reserve_out;
 #[path = "hostile/unmap_list.rs"]
 mod unmap_list;
 
