@@ -375,7 +375,12 @@ fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
             options.unmap_granularity_blocks.unwrap_or(0)
         },
         unmap_alignment: if is_thin(options) { ALIGNED_TO_0 } else { 0 },
-        write_same_blocks_max: u64::from(limits.write_same_blocks_max),
+        // 0, no limit: where a WRITE SAME may reach to the end from the first block on, it is so.
+        write_same_blocks_max: if limits.write_same_non_zero {
+            u64::from(limits.write_same_blocks_max)
+        } else {
+            0
+        },
         atomic_blocks_max: options.atomic.map_or(0, |atomic| atomic.blocks_max),
         atomic_alignment_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
         atomic_granularity_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
@@ -575,9 +580,11 @@ pub(crate) mod tests {
         assert_eq!(data[44..], [0; 20]);
         let data = page(&thick(), &port(), 0xb0).unwrap();
         assert_eq!(data[20..36], [0; 16], "nothing can be unmapped");
-        for (block_count, wsnz) in [(0xffff, 0), (0x1_0000, 1)] {
+        // A unit that one WRITE SAME covers has no limit for it, nor a reason to refuse 0.
+        for (block_count, wsnz, most) in [(0xffff, 0, 0), (0x1_0000, 1, 0xff)] {
             let data = page(&UnitOptions { block_count, ..options() }, &port(), 0xb0).unwrap();
             assert_eq!(data[4], wsnz, "{block_count} blocks");
+            assert_eq!(data[36..44], [0, 0, 0, 0, 0, 0, most, most], "{block_count} blocks");
         }
         let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 0x0800 });
         let data = page(&UnitOptions { atomic, ..options() }, &port(), 0xb0).unwrap();
