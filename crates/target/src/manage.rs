@@ -61,7 +61,7 @@ async fn run(
             };
             match function {
                 // This session's own tasks are quiet already; nothing else is meant.
-                ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_ACA => {}
+                ManagementFunction::ABORT_TASK_SET => {}
                 // The unit is there; what runs on it the session knows.
                 ManagementFunction::QUERY_TASK | ManagementFunction::QUERY_TASK_SET => {}
                 ManagementFunction::CLEAR_TASK_SET => clear(shared, session, unit).await,

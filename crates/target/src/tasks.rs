@@ -78,6 +78,8 @@ struct Planned {
     /// What is collected and used: less, if the initiator announced less.
     collect_bytes: usize,
     order: Option<RangeQueued>,
+    /// Its response must not be passed: PREEMPT AND ABORT.
+    fenced: bool,
 }
 
 struct Ran {
@@ -85,6 +87,7 @@ struct Ran {
     ending: Ending,
     unit: Option<Arc<LogicalUnit>>,
     wants_bytes: u32,
+    fenced: bool,
 }
 
 impl Tasks {
@@ -184,7 +187,8 @@ impl Tasks {
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order = unit.as_ref().map(|unit| place_in_task_set(unit, task.attribute));
-        let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order };
+        let fenced = is_preempt_and_abort(&task.cdb);
+        let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
         if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
             return self.start_reading(shared, session, task.id, planned, outbox_bytes);
@@ -375,7 +379,7 @@ struct By {
 }
 
 async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, data: Bytes) -> Ran {
-    let Planned { unit, generation, plan, wants_bytes, order, .. } = planned;
+    let Planned { unit, generation, plan, wants_bytes, order, fenced, .. } = planned;
     let in_order = match order {
         Some(order) => abort.unless(order.granted()).await.map(Some),
         None => Ok(None),
@@ -388,7 +392,7 @@ async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, dat
             _ => Ending::Check(internal_failure()),
         },
     };
-    Ran { task, ending, unit, wants_bytes }
+    Ran { task, ending, unit, wants_bytes, fenced }
 }
 
 async fn on_unit(
@@ -436,6 +440,7 @@ fn outcome(ran: Ran) -> Outcome {
     let status = |status: Status| Outcome {
         status: status.0,
         data_out_bytes: ran.wants_bytes,
+        fenced: ran.fenced,
         ..Outcome::default()
     };
     match ran.ending {
@@ -450,6 +455,11 @@ fn outcome(ran: Ran) -> Outcome {
     }
 }
 
+/// PERSISTENT RESERVE OUT with that service action. SPC-4 §6.16.
+fn is_preempt_and_abort(cdb: &[u8]) -> bool {
+    matches!(cdb, [0x5f, action, ..] if action & 0x1f == 0x05)
+}
+
 /// BUSY or TASK SET FULL, with the time after which there may be room.
 fn later(status: Status) -> Outcome {
     Outcome { status: status.0, status_qualifier: RETRY_TENTHS, ..Outcome::default() }
@@ -460,7 +470,13 @@ fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
         Some(unit) => unit.scsi().encode_sense(sense),
         None => sense.encode(SenseFormat::Fixed),
     };
-    Outcome { status: Status::CHECK_CONDITION.0, sense: bytes.into(), ..Outcome::default() }
+    Outcome {
+        status: Status::CHECK_CONDITION.0,
+        sense: bytes.into(),
+        // It may be the first that tells of aborted tasks.
+        fenced: sense.key == SenseKey::UNIT_ATTENTION,
+        ..Outcome::default()
+    }
 }
 
 /// Some parameter lists say themselves where they end; what the initiator announces is collected.

@@ -305,3 +305,67 @@ fn task_set_full_says_when() {
     }
     rig.ends_well();
 }
+
+/// Goal: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS names the functions that work and no others, at
+/// either level. SPC-4 §6.36.
+#[test]
+fn what_is_named_is_what_works() {
+    /// Byte and bit of the report, and the function's code.
+    const NAMED: [(usize, u8, u8); 9] = [
+        (0, 0x80, 1),
+        (0, 0x40, ABORT_TASK_SET),
+        (0, 0x20, 3), // CLEAR ACA
+        (0, 0x10, CLEAR_TASK_SET),
+        (0, 0x08, LOGICAL_UNIT_RESET),
+        (0, 0x04, QUERY_TASK),
+        (1, 0x04, QUERY_ASYNCHRONOUS_EVENT),
+        (1, 0x02, QUERY_TASK_SET),
+        (1, 0x01, I_T_NEXUS_RESET),
+    ];
+    let rig = Rig::new();
+    for (number, keys) in [(1, ""), (2, LEVEL_2)] {
+        let mut raw = session(&rig, number, keys);
+        let report = raw.command(0xc0, &[0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0], 4);
+        raw.send(&report).unwrap();
+        let named = answer_to(&mut raw, report.u32_at(16)).data;
+        for (byte, bit, function) in NAMED {
+            let works = ask(&mut raw, function, u32::MAX - 1).0 != NOT_SUPPORTED;
+            assert_eq!(named[byte] & bit != 0, works, "function {function}, level {number}");
+        }
+    }
+    rig.ends_well();
+}
+
+/// Goal: a unit attention on one connection waits until what was sent on the other is acknowledged.
+/// RFC 7143 §4.2.2.3.4 a).
+#[test]
+fn a_unit_attention_does_not_overtake() {
+    let rig = Rig::new();
+    let mut by = session(&rig, 1, "");
+    let (mut one, tsih) = connect(&rig, 2, FAST, 0, 0);
+    assert_eq!(attention(&mut one), Some(0x2900));
+    let (mut two, _) = connect(&rig, 2, FAST, tsih, 1);
+    let ready = one.command(0x80, &[0; 6], 0);
+    one.send(&ready).unwrap();
+    let Answer::Pdu(early) = one.answer(PATIENCE).unwrap() else { panic!("no response") };
+    assert_eq!((early.opcode(), early.header[3]), (opcode::SCSI_RESPONSE, 0));
+    assert_eq!(ask(&mut by, LOGICAL_UNIT_RESET, u32::MAX).0, COMPLETE);
+    two.cmd_sn = one.cmd_sn;
+    let ready = two.command(0x80, &[0; 6], 0);
+    two.send(&ready).unwrap();
+    let Answer::Pdu(ping) = one.answer(PATIENCE).unwrap() else { panic!("no ping") };
+    assert_eq!(ping.opcode(), opcode::NOP_IN, "to be acknowledged");
+    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    one.cmd_sn = two.cmd_sn;
+    let pong = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+        .put_u32(16, u32::MAX)
+        .put(20, &ping.header[20..24])
+        .put_u32(24, one.cmd_sn)
+        .put_u32(28, early.u32_at(24).wrapping_add(1));
+    one.send(&pong).unwrap();
+    let told = answer_to(&mut two, ready.u32_at(16));
+    assert_eq!((told.header[3], &told.data[14..16]), (2, &[0x29, 3][..]));
+    log_out(by);
+    drop((one, two));
+    rig.ends_well();
+}

@@ -199,7 +199,7 @@ pub(super) const MUSTS: &[Must] = &[
                session that lost tasks",
         tests: &[concat!(
             "iscsi::connection::target::tests::fast_abort::",
-            "what_follows_a_third_partys_function_is_fenced",
+            "unit_attentions_are_fenced",
         )],
     },
     Must {

@@ -75,7 +75,7 @@ functions! {
     ABORT_TASK_SET "ABORT TASK SET" 1 ("the session's tasks on a unit")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     CLEAR_ACA "CLEAR ACA" 1 ("a unit")
-        FUNCTION_COMPLETE "RFC 7143 §11.5.1";
+        FUNCTION_NOT_SUPPORTED "RFC 7143 §11.5.1";
     CLEAR_TASK_SET "CLEAR TASK SET" 1 ("all tasks on a unit")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     LOGICAL_UNIT_RESET "LOGICAL UNIT RESET" 1 ("a unit and all its tasks")

@@ -168,7 +168,10 @@ impl Executor {
     /// Carries out any one of the jobs.
     pub(super) fn work(&mut self, rng: &mut Rng) -> (Key, Outcome) {
         match self.jobs.swap_remove(rng.below(self.jobs.len())) {
-            Job::Run(key) => (key, self.carry_out(key)),
+            Job::Run(key) => {
+                let fenced = rng.once_in(10);
+                (key, Outcome { fenced, ..self.carry_out(key) })
+            }
             Job::Aborted(key) => (key, Outcome::default()),
         }
     }

@@ -13,6 +13,7 @@ use crate::pdu::{
     CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, ScsiCommand,
 };
 use crate::session::target::{DataDue, ToSession};
+use crate::text::TaskReporting;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::{SerialNumber, Time, U24};
@@ -82,6 +83,7 @@ impl FullFeature {
             placed: false,
             next_data_sn: 0,
             outcome: None,
+            fence_asked: false,
             fault_told: false,
         }
     }
@@ -249,11 +251,28 @@ impl FullFeature {
 
     /// All is done but the response; a fence may hold it back.
     pub(super) fn end_task(&mut self, task: TaskId, out: &mut Outputs) {
+        let fences = self.session.task_reporting != TaskReporting::Rfc3720;
+        if let Some(entry) = self.tasks.get_mut(task)
+            && entry.outcome.as_ref().is_some_and(|outcome| outcome.fenced && fences)
+        {
+            if !core::mem::replace(&mut entry.fence_asked, true) {
+                out.push_back(Output::ToSession(ToSession::FenceResponse(task)));
+            }
+            return;
+        }
         if let Some(held) = &mut self.held {
             if !held.contains(&task) {
                 held.push(task);
             }
             return;
+        }
+        self.respond(task, out);
+    }
+
+    /// Nothing holds the response back any more.
+    pub(super) fn respond(&mut self, task: TaskId, out: &mut Outputs) {
+        if self.tasks.get_mut(task).is_none_or(|entry| entry.phase != Phase::Finished) {
+            return; // aborted meanwhile
         }
         let Some(mut entry) = self.tasks.remove(task) else { return };
         // First the session, so that the response tells the window that its end opened.

@@ -458,6 +458,7 @@ impl FullFeature {
             }
             ToConnection::LogoutDone(result) => self.logout_done(result, out),
             ToConnection::Fence { id } => self.begin_fence(now, id, out),
+            ToConnection::SendFenced { task } => self.respond(task, out),
             ToConnection::Release => self.end_fence(out),
             ToConnection::Close => self.close(CloseReason::Dropped, out),
         }

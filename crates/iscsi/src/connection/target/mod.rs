@@ -169,6 +169,9 @@ pub struct Outcome {
     /// second to try again. Sent at protocol level 2 only (RFC 7144 §5.2.1), never with GOOD and
     /// data-in.
     pub status_qualifier: u16,
+    /// No other response of the session may pass it: unit attentions that may tell of aborted
+    /// tasks, and PREEMPT AND ABORT. RFC 7143 §4.2.2.3.4 a), f).
+    pub fenced: bool,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
     /// All the data the command produced; what the initiator did not expect becomes a residual.

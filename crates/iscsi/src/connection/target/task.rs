@@ -41,6 +41,8 @@ pub(super) struct Entry {
     /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
     pub(super) next_data_sn: u32,
     pub(super) outcome: Option<Outcome>,
+    /// The session was asked for a fence around its response.
+    pub(super) fence_asked: bool,
     /// The executor was told of the fault of its transfer.
     pub(super) fault_told: bool,
 }

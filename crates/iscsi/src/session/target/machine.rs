@@ -204,6 +204,7 @@ impl TargetSession {
                 self.arrived(Waiting { cid, ticket, immediate, cmd_sn, request });
             }
             ToSession::TaskEnded(task) => self.task_ended((cid, task)),
+            ToSession::FenceResponse(task) => self.fence_response((cid, task)),
             ToSession::Fenced(id) => self.fenced(cid, id),
             ToSession::ConnectionClosed => self.connection_closed(cid),
             ToSession::Logout { cid: closed } => self.logout(cid, closed),
@@ -290,7 +291,9 @@ impl TargetSession {
         if known.counted {
             self.window.end();
         }
-        self.managements.task_ended(key);
+        if self.managements.task_ended(key) {
+            self.release();
+        }
     }
 
     pub(super) fn abort(&mut self, key: Key, data: DataDue) {

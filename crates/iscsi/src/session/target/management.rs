@@ -9,8 +9,9 @@
 //! connection the initiator sends none once it has sent the function, and on the others it is told
 //! by Asynchronous Messages (§4.2.3.4).
 
+use super::fences::FencedResponses;
 use super::machine::{Key, Known, TargetSession, Waiting};
-use super::others::{ForOther, Guard};
+use super::others::ForOther;
 use super::queries::Query;
 use super::{Arrival, DataDue, Output, ToConnection};
 use crate::pdu::{ManagementFunction, ManagementResponse};
@@ -67,7 +68,7 @@ pub(super) struct Managements {
     aborts: Vec<PendingAbort>,
     pub(super) queries: Vec<Query>,
     pub(super) for_others: Vec<ForOther>,
-    pub(super) guards: Vec<Guard>,
+    pub(super) fenced: FencedResponses,
 }
 
 impl Managements {
@@ -85,13 +86,15 @@ impl Managements {
         matches!(stage, Some(Stage::Quieting(_) | Stage::Executing | Stage::FencedBefore(..)))
     }
 
-    pub(super) fn task_ended(&mut self, key: Key) {
+    /// `true`: a fence fell with it.
+    pub(super) fn task_ended(&mut self, key: Key) -> bool {
         if let Some(Current { stage: Stage::Quieting(tasks), .. }) = &mut self.current {
             tasks.remove(&key);
         }
         for other in &mut self.for_others {
             other.task_ended(key);
         }
+        self.fenced.task_ended(key)
     }
 
     /// Nobody waits for its answers, and it acknowledges nothing more. `true`: a fence fell with
@@ -110,18 +113,20 @@ impl Managements {
                 _ => {}
             }
         }
-        for guard in &mut self.guards {
-            guard.passed(cid);
-        }
+        fell |= self.fenced.connection_closed(cid);
         self.queries.retain(|query| query.lasts_without(cid));
         fell
     }
 
-    /// Responses are held back, by a function of this session or another's.
-    fn is_fenced(&self) -> bool {
+    /// Responses are held back by a function's answer.
+    pub(super) fn management_is_fenced(&self) -> bool {
         let stage = self.current.as_ref().map(|current| &current.stage);
         matches!(stage, Some(Stage::FencedBefore(..) | Stage::FencedAfter))
-            || !self.guards.is_empty()
+    }
+
+    /// Responses are held back.
+    fn is_fenced(&self) -> bool {
+        self.management_is_fenced() || self.fenced.is_standing()
     }
 
     /// A function of this tag is being carried out.
@@ -254,8 +259,7 @@ impl TargetSession {
     }
 
     pub(super) fn fenced(&mut self, cid: u16, id: u64) {
-        if let Some(guard) = self.managements.guards.iter_mut().find(|guard| guard.id == id) {
-            guard.passed(cid);
+        if self.response_fenced(cid, id) {
             return;
         }
         let Some(current) = &mut self.managements.current else { return };
@@ -278,9 +282,11 @@ impl TargetSession {
     pub(super) fn step_managements(&mut self) {
         self.step_aborts();
         self.step_queries();
+        self.step_fenced();
         while self.step_current() {}
         self.step_for_others();
-        self.step_guards();
+        // One that waited for a function's fence.
+        self.step_fenced();
     }
 
     fn step_aborts(&mut self) {
@@ -317,6 +323,8 @@ impl TargetSession {
                 current.stage = Stage::Executing;
                 true
             }
+            // One fence at a time.
+            Stage::FencedBefore(..) if self.managements.fenced.is_standing() => false,
             Stage::FencedBefore(waiting, response) if waiting.is_empty() => {
                 self.answer(&current.request, *response);
                 if ends_session(current.request.function) {

@@ -1,5 +1,6 @@
 //! The target role of a session: the values at its border, and the machine.
 
+mod fences;
 mod machine;
 mod management;
 mod others;
@@ -29,6 +30,9 @@ pub enum ToSession {
     },
     /// A task of this connection is over for good: answered, or aborted and quiet.
     TaskEnded(TaskId),
+    /// The response of this task is ready, and no other may pass it. Answered by
+    /// [`ToConnection::SendFenced`], unless the task is aborted. RFC 7143 §4.2.2.3.4.
+    FenceResponse(TaskId),
     /// The connection is gone; its tasks are aborted and quiet.
     ConnectionClosed,
     /// This connection's Logout asks that the session (or another connection) be closed.
@@ -124,6 +128,11 @@ pub enum ToConnection {
     Fence {
         /// To be told back.
         id: u64,
+    },
+    /// The answer to [`ToSession::FenceResponse`]: send that response now, whatever is held.
+    SendFenced {
+        /// Whose.
+        task: TaskId,
     },
     /// The fence is gone.
     Release,

@@ -1,9 +1,9 @@
-//! Functions of other sessions that hit tasks of this one. RFC 7143 §4.2.3.3 e), §4.2.3.4 d), f),
+//! Functions of other sessions that hit tasks of this one. RFC 7143 §4.2.3.3, §4.2.3.4 d),
 //! §4.2.3.5.
 
 use super::machine::{Key, Known, TargetSession};
 use super::management::is_same_unit;
-use super::{DataDue, Output, ToConnection};
+use super::{DataDue, Output};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use wire::Lun;
@@ -29,20 +29,6 @@ impl ForOther {
     /// be taken for one of them.
     pub(super) fn is_barrier(&self) -> bool {
         self.is_fast
-    }
-}
-
-/// Responses of this session are held until those before another session's function have been
-/// acknowledged: the unit attention must not overtake them. RFC 7143 §4.2.2.3.4 a).
-#[derive(Debug)]
-pub(super) struct Guard {
-    pub(super) id: u64,
-    waiting: BTreeSet<u16>,
-}
-
-impl Guard {
-    pub(super) fn passed(&mut self, cid: u16) {
-        self.waiting.remove(&cid);
     }
 }
 
@@ -90,32 +76,7 @@ impl TargetSession {
                 continue;
             }
             self.tell_terminated(other.to_tell);
-            if other.tasks > 0 {
-                self.guard_attention();
-            }
             self.output(Output::OthersAborted { id: other.id, tasks: other.tasks });
-        }
-    }
-
-    /// RFC 7143 §4.2.2.3.3 b): before anything else is answered, everything so far is to be
-    /// acknowledged on every connection.
-    fn guard_attention(&mut self) {
-        if !self.holds_responses() || !self.has_fences() {
-            return;
-        }
-        let id = self.managements.new_id();
-        let waiting: BTreeSet<u16> = self.connections.keys().copied().collect();
-        for cid in &waiting {
-            self.tell(*cid, ToConnection::Fence { id });
-        }
-        self.managements.guards.push(Guard { id, waiting });
-    }
-
-    pub(super) fn step_guards(&mut self) {
-        let stood = self.managements.guards.len();
-        self.managements.guards.retain(|guard| !guard.waiting.is_empty());
-        if self.managements.guards.len() < stood {
-            self.release();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! TaskReporting=FastAbort at the target. RFC 7143 §4.2.3.4, §4.2.3.5, §11.9.1.
 
-use super::super::Input;
+use super::super::{Input, Outcome};
 use super::requests::*;
 use super::rig::Rig;
 use crate::framing::{Pdu, TaskId};
@@ -173,34 +173,96 @@ fn third_parties_are_told() {
     rig.assert_nothing_left();
 }
 
-/// Goal: what another session's function is followed by (a unit attention) does not overtake
-/// earlier responses on the other connections. RFC 7143 §4.2.2.3.4 a).
+/// A response that nothing may pass: a unit attention.
+fn attention() -> Outcome {
+    Outcome { status: 2, fenced: true, ..Outcome::default() }
+}
+
+/// Acknowledges everything on a connection with this NOP-In.
+fn answer_ping(rig: &mut Rig, cid: u16, number: u32, sent: &[Pdu]) {
+    let ping = sent.iter().rfind(|pdu| pdu.opcode() == Opcode::NOP_IN).expect("a ping");
+    let ping = NopIn::decode(&ping.bhs);
+    rig.send(cid, pong(number, ping.target_transfer_tag, ping.stat_sn).encode(), &[]);
+}
+
+/// Goal: a unit attention, which may tell of aborted tasks, does not overtake earlier responses on
+/// other connections, and later ones do not overtake it. RFC 7143 §4.2.2.3.3, §4.2.2.3.4 a).
 #[test]
-fn what_follows_a_third_partys_function_is_fenced() {
-    for reporting in ["FastAbort", "ResponseFence"] {
+fn unit_attentions_are_fenced() {
+    for (reporting, fences) in [("FastAbort", true), ("ResponseFence", true), ("RFC3720", false)] {
         let keys = alloc::format!("TaskReporting={reporting} MaxConnections=2");
         let mut rig = Rig::normal(&keys);
         rig.login(2, &keys);
-        rig.send(1, read(0, 5, 0).encode(), &[]);
-        let task = rig.started(1).id;
-        rig.good(1, task);
-        let early = ScsiResponse::decode(&rig.sent_one(1).bhs);
-        rig.send(2, read(1, 6, 0).encode(), &[]);
-        rig.started(2);
-        rig.at_session(session::Input::AbortedByOther { id: 44, lun: None });
-        assert_eq!(rig.others_aborted, [(44, 1)]);
-        let sent = rig.sent(2);
-        rig.send(2, read(2, 7, 0).encode(), &[]);
-        let task = rig.started(2).id;
-        rig.good(2, task);
-        assert!(rig.sent(2).is_empty(), "held: {reporting}");
-        if reporting == "FastAbort" {
-            let message = terminated(&sent);
-            rig.send(2, acknowledgement(3, &message).encode(), &[]);
-            assert!(rig.sent(2).is_empty(), "the other connection has a response, too");
+        let mut tasks = Vec::new();
+        for (number, cid) in [(0, 1), (1, 2), (2, 2), (3, 1)] {
+            rig.send(cid, read(number, 5 + number, 0).encode(), &[]);
+            tasks.push(rig.started(cid).id);
         }
-        rig.send(1, pong(3, TAG_RESERVED, early.stat_sn.next()).encode(), &[]);
-        assert_eq!(ScsiResponse::decode(&rig.sent_one(2).bhs).initiator_task_tag, 7);
+        rig.good(1, tasks[0]);
+        assert_eq!(rig.sent(1).len(), 1);
+        rig.done(2, tasks[1], attention());
+        rig.good(2, tasks[2]);
+        rig.done(1, tasks[3], attention());
+        if !fences {
+            assert_eq!((rig.sent(1).len(), rig.sent(2).len()), (1, 2));
+            rig.assert_nothing_left();
+            continue;
+        }
+        let ping = rig.sent(1);
+        assert_eq!((ping.len(), rig.sent(2).len()), (1, 0), "{reporting}: the first is not there");
+        answer_ping(&mut rig, 1, 4, &ping);
+        let sent = rig.sent(2);
+        assert_eq!(ScsiResponse::decode(&sent[0].bhs).initiator_task_tag, 6, "the attention");
+        assert_eq!(sent.len(), 2, "and a ping; the other response is held");
+        assert!(rig.sent(1).is_empty());
+        answer_ping(&mut rig, 2, 4, &sent);
+        // Then what was held, then the next attention, with its own fence.
+        let sent = rig.sent(2);
+        assert_eq!(ScsiResponse::decode(&sent[0].bhs).initiator_task_tag, 7);
+        assert!(rig.sent(1).is_empty());
+        answer_ping(&mut rig, 2, 4, &sent);
+        let sent = rig.sent(1);
+        assert_eq!(ScsiResponse::decode(&sent[0].bhs).initiator_task_tag, 8);
+        answer_ping(&mut rig, 1, 4, &sent);
+        rig.assert_nothing_left();
+    }
+}
+
+/// Goal: on one connection no fence is needed: the order is that of the stream.
+#[test]
+fn one_connection_needs_no_fence() {
+    let mut rig = fast(1);
+    for number in 0..2 {
+        rig.send(1, read(number, 5 + number, 0).encode(), &[]);
+        let task = rig.started(1).id;
+        rig.done(1, task, attention());
+        assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).initiator_task_tag, 5 + number);
+    }
+    rig.assert_nothing_left();
+}
+
+/// Goal: a fence falls with its task, aborted before its response was sent, and with its
+/// connection; what it held goes on.
+#[test]
+fn a_fence_falls_with_its_task() {
+    for closes in [false, true] {
+        let mut rig = fast(3);
+        for (number, cid) in [(0, 1), (1, 2), (2, 3)] {
+            rig.send(cid, read(number, 5 + number, 0).encode(), &[]);
+        }
+        let tasks = [1, 2, 3].map(|cid| rig.started(cid).id);
+        rig.good(1, tasks[0]);
+        rig.sent(1);
+        rig.done(2, tasks[1], attention());
+        rig.good(3, tasks[2]);
+        assert!(rig.sent(3).is_empty() && rig.sent(2).is_empty(), "held");
+        if closes {
+            rig.input(2, Input::PeerClosed);
+        } else {
+            rig.send(2, abort_task(3, 20, 6, 1).encode(), &[]);
+            assert_eq!(answer(&rig.sent_one(2)), (20, Response::FUNCTION_COMPLETE));
+        }
+        assert_eq!(ScsiResponse::decode(&rig.sent_one(3).bhs).initiator_task_tag, 7);
         rig.assert_nothing_left();
     }
 }

@@ -1,0 +1,110 @@
+//! SCSI responses that no other may pass: unit attentions after an abort of several tasks, and the
+//! answer to PREEMPT AND ABORT. RFC 7143 §4.2.2.3.3, §4.2.2.3.4 a), f).
+//!
+//! One after the other: what was sent before is acknowledged on all connections, then the response
+//! itself; meanwhile all others are held.
+
+use super::ToConnection;
+use super::machine::{Key, TargetSession};
+use alloc::collections::{BTreeSet, VecDeque};
+
+#[derive(Debug)]
+struct FencedResponse {
+    id: u64,
+    key: Key,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Another fence stands.
+    Waiting,
+    /// Earlier responses are being acknowledged on these connections.
+    Before(BTreeSet<u16>),
+    /// The response is being acknowledged.
+    After,
+}
+
+/// They stand one at a time, in the order they were asked for.
+#[derive(Debug, Default)]
+pub(super) struct FencedResponses {
+    queue: VecDeque<FencedResponse>,
+}
+
+impl FencedResponses {
+    /// One stands.
+    pub(super) fn is_standing(&self) -> bool {
+        self.queue.front().is_some_and(|front| !matches!(front.stage, Stage::Waiting))
+    }
+
+    /// `true`: the fence that stood fell, for its response will not be sent any more.
+    pub(super) fn task_ended(&mut self, key: Key) -> bool {
+        let stood = self.is_standing();
+        let front = self.queue.front().map(|front| front.id);
+        self.queue.retain(|fenced| fenced.key != key || matches!(fenced.stage, Stage::After));
+        stood && self.queue.front().map(|front| front.id) != front
+    }
+
+    /// Likewise, for a connection that is gone, which acknowledges nothing more.
+    pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
+        let stood = self.is_standing();
+        let front = self.queue.front().map(|front| front.id);
+        self.queue.retain(|fenced| fenced.key.0 != cid);
+        if let Some(FencedResponse { stage: Stage::Before(waiting), .. }) = self.queue.front_mut() {
+            waiting.remove(&cid);
+        }
+        stood && self.queue.front().map(|front| front.id) != front
+    }
+}
+
+impl TargetSession {
+    /// A connection has such a response.
+    pub(super) fn fence_response(&mut self, key: Key) {
+        if !self.tasks.contains_key(&key) {
+            return;
+        }
+        if !self.holds_responses() || !self.has_fences() {
+            return self.tell(key.0, ToConnection::SendFenced { task: key.1 });
+        }
+        let (id, stage) = (self.managements.new_id(), Stage::Waiting);
+        self.managements.fenced.queue.push_back(FencedResponse { id, key, stage });
+    }
+
+    /// `false`: this acknowledgement was waited for by something else.
+    pub(super) fn response_fenced(&mut self, cid: u16, id: u64) -> bool {
+        let front = self.managements.fenced.queue.front_mut();
+        let Some(front) = front.filter(|front| front.id == id) else { return false };
+        match &mut front.stage {
+            Stage::Waiting => {}
+            Stage::Before(waiting) => {
+                waiting.remove(&cid);
+            }
+            Stage::After => {
+                self.managements.fenced.queue.pop_front();
+                self.release();
+            }
+        }
+        true
+    }
+
+    pub(super) fn step_fenced(&mut self) {
+        let management_is_fenced = self.managements.management_is_fenced();
+        let Some(front) = self.managements.fenced.queue.front_mut() else { return };
+        let (id, (cid, task)) = (front.id, front.key);
+        match &front.stage {
+            Stage::Waiting if !management_is_fenced => {
+                let all: BTreeSet<u16> = self.connections.keys().copied().collect();
+                front.stage = Stage::Before(all.clone());
+                for cid in all {
+                    self.tell(cid, ToConnection::Fence { id });
+                }
+            }
+            Stage::Before(waiting) if waiting.is_empty() => {
+                front.stage = Stage::After;
+                self.tell(cid, ToConnection::SendFenced { task });
+                self.tell(cid, ToConnection::Fence { id });
+            }
+            _ => {}
+        }
+    }
+}
