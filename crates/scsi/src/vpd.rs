@@ -271,25 +271,21 @@ wire::wire_struct! {
         1 => task_attributes: u8,
         /// WU_SUP, CRD_SUP, NV_SUP, V_SUP.
         2 => volatile_cache: u8,
-        /// P_I_I_SUP, LUICLR.
-        3 => nexus_clear: u8,
         9 => sense_bytes_max: u8,
     }
 }
 
 /// 86h. The task attributes are honoured (`target`'s task set), V_SUP is the truth about the cache,
-/// and no sense data is longer than what is said. LUICLR: who is told that the LUNs have changed
-/// is told once, by whichever unit. All else stays 0: no protection information, no referrals, no
-/// microcode to activate; no sense-key specific data with a unit attention; GROUP NUMBER and
-/// command priority have no effect; a self-test has no extended form.
+/// and no sense data is longer than what is said. All else stays 0: no protection information, no
+/// referrals, no microcode to activate; no sense-key specific data with a unit attention; GROUP
+/// NUMBER and command priority have no effect; a self-test has no extended form; and LUICLR: a
+/// unit attention that the LUNs have changed is cleared by each unit for itself.
 fn extended_inquiry(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     const HEAD_OF_QUEUE_ORDERED_SIMPLE: u8 = 0x04 | 0x02 | 0x01;
     const V_SUP: u8 = 0x01;
-    const LUICLR: u8 = 0x01;
     let page = ExtendedInquiry {
         task_attributes: HEAD_OF_QUEUE_ORDERED_SIMPLE,
         volatile_cache: if options.write_back { V_SUP } else { 0 },
-        nexus_clear: LUICLR,
         sense_bytes_max: SENSE_BYTES_MAX as u8,
     };
     page.encode().to_vec()
@@ -619,7 +615,7 @@ pub(crate) mod tests {
     fn extended_inquiry_bytes() {
         let data = page(&options(), &port(), 0x86).unwrap();
         assert_eq!(data.len(), 64);
-        assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 7, 0, 1]);
+        assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 7, 0, 0]);
         assert_eq!(data[8..14], [0, 0, 0, 0, 0, SENSE_BYTES_MAX as u8]);
         assert_eq!(data[14..], [0; 50]);
         let cached = UnitOptions { write_back: true, ..options() };

@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 
 const HEAD_BYTES: usize = 4;
 const INITIATORS: u8 = 4;
-/// In one run: what comes after says little more, and a crowd makes each of them slow.
+/// In one run: what comes after says little more. A crowd makes each of them slow.
 const COMMANDS_MAX: usize = 16;
+const COMMANDS_IN_A_CROWD_MAX: usize = 6;
 /// What the first byte says for a crowd: rarely met by chance, for it is slow.
 const CROWDED: u8 = 0x60;
 /// How many may register beside a crowd.
@@ -20,13 +21,15 @@ const ROOM: usize = 3;
 pub fn run(input: &[u8]) {
     let Some((choice, mut rest)) = input.split_first() else { return };
     let can_persist = choice & 1 == 0;
-    let mut reservations =
-        if choice >> 1 == CROWDED { crowd(can_persist) } else { Reservations::new(can_persist) };
+    let (mut reservations, commands_max) = match choice >> 1 {
+        CROWDED => (crowd(can_persist), COMMANDS_IN_A_CROWD_MAX),
+        _ => (Reservations::new(can_persist), COMMANDS_MAX),
+    };
     let ports = [port(1), port(2)];
     let mut commands = 0;
     while let Some((head, after)) = rest.split_at_checked(HEAD_BYTES) {
         commands += 1;
-        if commands > COMMANDS_MAX {
+        if commands > commands_max {
             break;
         }
         let (list, after) = after.split_at(usize::from(head[3]).min(after.len()));

@@ -5,6 +5,7 @@ mod absent;
 mod atomic;
 mod blocks;
 mod buffers;
+mod conflicts;
 mod copy;
 mod diagnose;
 mod dispatch;
