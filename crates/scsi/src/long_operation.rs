@@ -61,7 +61,7 @@ pub struct LongOperation {
 
 /// An operation that did not succeed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Failure {
+pub struct Failure {
     pub(crate) kind: OperationKind,
     pub(crate) unrestricted_exit: bool,
 }
@@ -219,11 +219,25 @@ impl Operations {
         }
     }
 
-    /// EXIT FAILURE MODE.
-    pub(crate) fn exit_failure(&mut self) {
-        if self.failure().is_some() {
-            self.phase = Phase::Idle;
+    /// What EXIT FAILURE MODE would end, if it may: a SANITIZE that allowed for it has failed.
+    pub(crate) fn exit(&self) -> Result<Option<Failure>, Sense> {
+        const SERVICE_ACTION: Option<u8> = Some(4);
+        if self.running().is_some() {
+            return self.sense().map_or(Ok(None), Err);
         }
+        match self.failure() {
+            Some(Failure { kind, unrestricted_exit })
+                if kind != OperationKind::SANITIZE || !unrestricted_exit =>
+            {
+                Err(Sense::invalid_field_in_cdb(1, SERVICE_ACTION))
+            }
+            failure => Ok(failure),
+        }
+    }
+
+    /// EXIT FAILURE MODE, or (`Some`) that it could not be saved.
+    pub(crate) fn set_failure(&mut self, failure: Option<Failure>) {
+        self.phase = failure.map_or(Phase::Idle, Phase::Failed);
     }
 
     /// What must survive; nothing if there is nothing.
@@ -344,7 +358,8 @@ mod tests {
         operations.begin(erase(false), vec![OTHER]);
         operations.withdraw();
         assert_eq!(operations.phase, failed.phase);
-        operations.exit_failure();
+        assert!(operations.exit().unwrap().is_some());
+        operations.set_failure(None);
         assert_eq!(operations.phase, Phase::Idle);
         operations.withdraw();
         operations.fail();

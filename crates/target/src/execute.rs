@@ -128,6 +128,7 @@ impl Run<'_> {
             Plan::LongOperation { operation, by, immediate } => {
                 self.long_operation(operation, by, immediate).await?;
             }
+            Plan::ExitFailureMode => self.exit_failure_mode().await?,
             Plan::SaveState => self.save_state().await?,
             Plan::Parameters { .. } | Plan::AbortTasksOf { .. } | Plan::Copy { .. } => {
                 return Err(internal_failure().into());

@@ -1,6 +1,6 @@
 //! What the target tells the unit about a long operation, and asks.
 
-use super::LongOperation;
+use super::{Failure, LongOperation};
 use crate::attention::Attention;
 use crate::plan::NexusId;
 use crate::sense::Sense;
@@ -33,6 +33,26 @@ impl BlockUnit {
         let others = self.nexus_ids().filter(|other| *other != by).collect();
         self.operations_mut().begin(operation, others);
         Ok(())
+    }
+
+    /// EXIT FAILURE MODE: the blocks are within reach again. What is returned takes it back
+    /// ([`fail_again`](Self::fail_again)), should that not be saved.
+    ///
+    /// # Errors
+    /// What has changed since it was planned forbids it.
+    pub fn exit_failure_mode(&mut self) -> Result<Option<Failure>, Sense> {
+        let failure = self.operations().exit()?;
+        if failure.is_some() {
+            self.operations_mut().set_failure(None);
+        }
+        Ok(failure)
+    }
+
+    /// The end of the failure mode could not be saved.
+    pub fn fail_again(&mut self, failure: Option<Failure>) {
+        if failure.is_some() && self.operation().is_none() {
+            self.operations_mut().set_failure(failure);
+        }
     }
 
     /// The operation cannot begin: all is as before.

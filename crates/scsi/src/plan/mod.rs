@@ -184,6 +184,8 @@ pub enum Plan {
         /// IMMED: answer once the state is saved.
         immediate: bool,
     },
+    /// `BlockUnit::exit_failure_mode`, save the state, then answer GOOD.
+    ExitFailureMode,
     /// Collect a parameter list, then call `BlockUnit::resume`.
     Parameters {
         /// How much data-out.

@@ -71,16 +71,12 @@ pub(crate) fn exit_failure_mode(
     unit: &mut BlockUnit,
     request: &Request<'_>,
 ) -> Result<Plan, Refusal> {
-    const SERVICE_ACTION: Option<u8> = Some(4);
     let raw = fields(request.cdb)?;
     check_no_list(raw)?;
-    match unit.operations().failure() {
-        None => return Ok(Plan::Reply(Vec::new())),
-        Some(failure) if failure.kind == OperationKind::SANITIZE && failure.unrestricted_exit => {}
-        Some(_) => return Err(Sense::invalid_field_in_cdb(1, SERVICE_ACTION).into()),
-    }
-    unit.operations_mut().exit_failure();
-    Ok(Plan::SaveState)
+    Ok(match unit.operations().exit()? {
+        None => Plan::Reply(Vec::new()),
+        Some(_) => Plan::ExitFailureMode,
+    })
 }
 
 fn begin(by: NexusId, raw: Sanitize, work: Work) -> Plan {

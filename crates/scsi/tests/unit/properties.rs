@@ -45,7 +45,10 @@ fn check(options: &UnitOptions, plan: &Plan) {
         Plan::LongOperation { operation, .. } => assert!(operation.work.passes() > 0),
         Plan::SelfTest { reads } => reads.iter().for_each(|range| check_range(options, *range)),
         Plan::Copy { list } => crate::copy::check(list),
-        Plan::Flush { .. } | Plan::SaveState | Plan::AbortTasksOf { .. } => {}
+        Plan::Flush { .. }
+        | Plan::SaveState
+        | Plan::ExitFailureMode
+        | Plan::AbortTasksOf { .. } => {}
     }
     let longest = (2 * 255 * u64::from(options.block_bytes))
         .max(transfer * u64::from(options.block_bytes))

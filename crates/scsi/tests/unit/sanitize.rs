@@ -212,7 +212,11 @@ fn failure_and_the_ways_out() {
         bench.reply(&[0x12, 0, 0, 0, 96, 0]);
         let exit = bench.run(A, &cdb(EXIT_FAILURE_MODE, 0));
         if unrestricted {
-            assert_eq!(exit, Ok(Plan::SaveState));
+            assert_eq!(exit, Ok(Plan::ExitFailureMode));
+            let failure = bench.unit.exit_failure_mode().unwrap();
+            bench.unit.fail_again(failure);
+            assert_eq!(bench.sense(&READY), Sense::SANITIZE_COMMAND_FAILED, "not saved");
+            bench.unit.exit_failure_mode().unwrap();
         } else {
             assert_eq!(exit, Err(Sense::invalid_field_in_cdb(1, Some(4)).into()));
             let refused = bench.sense(&cdb(BLOCK_ERASE | AUSE, 0));
@@ -252,7 +256,8 @@ fn it_survives_a_restart() {
     after.unit.fail_operation();
     let mut after = restarted(&after);
     assert_eq!(after.sense(&READY), Sense::SANITIZE_COMMAND_FAILED);
-    assert_eq!(after.plan(&cdb(EXIT_FAILURE_MODE, 0)), Plan::SaveState);
+    assert_eq!(after.plan(&cdb(EXIT_FAILURE_MODE, 0)), Plan::ExitFailureMode);
+    after.unit.exit_failure_mode().unwrap();
     restarted(&after).reply(&READY);
     bench.unit.set_operation_done();
     assert_eq!(bench.sense(&READY), Sense::SANITIZE_IN_PROGRESS.with_progress(0));

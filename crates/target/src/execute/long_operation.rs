@@ -20,4 +20,14 @@ impl Run<'_> {
             Err(_) => Err(Stop::Check(self.unit.scsi().overtaken_by_operation())),
         }
     }
+
+    /// What is answered with an error does not hold.
+    pub(super) async fn exit_failure_mode(&self) -> Step<()> {
+        let failure = self.unit.scsi().exit_failure_mode()?;
+        let saved = self.save_state().await;
+        if saved.is_err() {
+            self.unit.scsi().fail_again(failure);
+        }
+        saved
+    }
 }

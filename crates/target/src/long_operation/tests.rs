@@ -226,6 +226,32 @@ fn nothing_changes_before_the_state_is_saved() {
     assert!(unit.scsi().operation().is_none());
 }
 
+/// Goal: EXIT FAILURE MODE ends a failure that allowed for it, for the next run as well; answered
+/// with an error it does not.
+#[test]
+fn the_way_out_is_saved() {
+    let rig = Rig::new("exit");
+    let unit = rig.open();
+    rig.device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Write).times(1));
+    let unrestricted = LongOperation { unrestricted_exit: true, ..overwrite(&[1], 1, false) };
+    run(to_the_end(&unit, unrestricted)).unwrap_err();
+    let exit = async || {
+        let (plan, data) = (Plan::ExitFailureMode, Bytes::new());
+        execute(Arc::clone(&unit), 0, plan, data, AbortSignal::default()).await
+    };
+    let aside = rig.state.with_extension("aside");
+    std::fs::rename(&rig.state, &aside).unwrap();
+    std::fs::write(&rig.state, b"a file where a directory should be").unwrap();
+    assert!(matches!(run(exit()), Ending::Check(sense) if sense == internal_failure()));
+    assert_eq!(unit.scsi().overtaken_by_operation(), Sense::SANITIZE_COMMAND_FAILED);
+    std::fs::remove_file(&rig.state).unwrap();
+    std::fs::rename(&aside, &rig.state).unwrap();
+    assert!(matches!(run(exit()), Ending::Good(_)));
+    let ready = Sense::COMMANDS_CLEARED_BY_DEVICE_SERVER;
+    assert_eq!(unit.scsi().overtaken_by_operation(), ready);
+    assert_eq!(rig.open().scsi().overtaken_by_operation(), ready);
+}
+
 /// Goal: what was judged before an operation touches no block after it began: nothing old is read
 /// half erased, nothing is written over what was erased. Method: commands with an older generation.
 #[test]
