@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Sizes and rates as people write them.
 
 /// Reads `4096`, `10G`, `64KiB`: bytes, with a suffix K, M, G or T (or KiB … TiB), powers of 1024.
 ///
@@ -27,6 +27,36 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is too large"))
 }
 
+/// The slowest rate: one at which a piece of work still ends in a time that somebody waits for.
+const RATE_BITS_MIN: u64 = 8_000;
+
+/// Reads `100Mbit`, `1Gbit`, `1.5Gbit`: bits a second, decimal. Returns bytes a second.
+///
+/// # Errors
+/// A text that says what is wrong.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no rate: write bits a second, like 100Mbit or 1Gbit");
+    let lower = text.trim().to_ascii_lowercase();
+    let number = lower.strip_suffix("bit").ok_or_else(wrong)?;
+    let (number, factor) = match number.char_indices().last() {
+        Some((at, 'k')) => (&number[..at], 1_000),
+        Some((at, 'm')) => (&number[..at], 1_000_000),
+        Some((at, 'g')) => (&number[..at], 1_000_000_000),
+        _ => (number, 1),
+    };
+    let (whole, part) = number.trim().split_once('.').unwrap_or((number.trim(), "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) || part.len() > 3 {
+        return Err(wrong());
+    }
+    let thousandths = format!("{whole}{part:0<3}").parse::<u64>().map_err(|_| wrong())?;
+    let bits = thousandths.checked_mul(factor).ok_or_else(wrong)? / 1_000;
+    if bits < RATE_BITS_MIN {
+        return Err(format!("`{text}` is too slow: at least {} kbit", RATE_BITS_MIN / 1_000));
+    }
+    Ok(bits / 8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +78,35 @@ mod tests {
         for text in ["", "G", "-1", "1.5G", "10GB", "1E", "99999999T", "9223372036854775808", "1 2"]
         {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_decimal_bits() {
+        for (text, bytes) in [
+            ("8000bit", 1_000),
+            ("1Gbit", 125_000_000),
+            ("1.5 gbit", 187_500_000),
+            ("100Mbit", 12_500_000),
+            ("64kbit", 8_000),
+        ] {
+            assert_eq!(parse_rate(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "1",
+            "bit",
+            "1G",
+            "-1Gbit",
+            "1.Gbit",
+            ".5Gbit",
+            "1.2345Gbit",
+            "7kbit",
+            "99999999999999Gbit",
+            "1Tbit",
+            "ébit",
+        ] {
+            assert!(parse_rate(text).is_err(), "{text}");
         }
     }
 }

@@ -8,17 +8,23 @@
 use crate::execute::{PIECE_BYTES, internal_failure};
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::{BUFFERS, LogicalUnit};
-use block::{BlockRange, ErrorKind, Sparse};
+use block::{BlockRange, ErrorKind, PHYSICAL_BLOCK_BYTES_MAX, Sparse};
 use bytes::Bytes;
 use scsi::long_operation::{LongOperation, Work};
 use scsi::plan::{LbaRange, NexusId};
 use scsi::sense::Sense;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Deallocating and zeroing goes on in pieces of this size: it is quick, and progress is told.
 const SPARSE_PIECE_BYTES: u64 = 64 << 20;
+
+/// An operation that may not go as fast as it can goes a moment and waits; it looks as often whether
+/// it is to stop.
+const MOMENTS_PER_SECOND: u64 = 20;
+const MOMENT: Duration = Duration::from_millis(1_000 / MOMENTS_PER_SECOND);
 
 /// How a unit runs its long operations.
 #[derive(Debug, Default)]
@@ -141,9 +147,11 @@ impl LogicalUnit {
     async fn work(&self, work: &Work) -> Result<(), Halt> {
         let geometry = self.device().geometry();
         let all = geometry.block_count.saturating_mul(work.passes().into());
+        let mut pace = Pace::new(self.options().maintenance_bytes_per_second);
         let mut before = 0;
         for pass in 0..work.passes() {
-            let piece = Piece::of(work, pass, geometry.block_bytes, self.device().sparse());
+            let mut piece = Piece::of(work, pass, geometry.block_bytes, self.device().sparse());
+            piece.blocks = piece.blocks.min(pace.piece_bytes() / u64::from(geometry.block_bytes));
             let mut lba = 0;
             while lba < geometry.block_count {
                 if self.operating.stopping.load(SeqCst) {
@@ -160,6 +168,7 @@ impl LogicalUnit {
                 lba += count;
                 self.scsi().set_operation_progress(before + lba, all);
                 tokio::task::yield_now().await;
+                pace.keep(count * u64::from(geometry.block_bytes), &self.operating.stopping).await;
             }
             before += geometry.block_count;
             // Each pass reaches the medium, not only the last one.
@@ -200,6 +209,41 @@ impl LogicalUnit {
                 false
             }
             Err(_) => false,
+        }
+    }
+}
+
+/// Keeps an operation from going faster than it may.
+struct Pace {
+    bytes_per_second: Option<u64>,
+    began: Instant,
+    done_bytes: u64,
+}
+
+impl Pace {
+    fn new(bytes_per_second: Option<u64>) -> Self {
+        Self { bytes_per_second, began: Instant::now(), done_bytes: 0 }
+    }
+
+    /// About as much as passes in a moment, so that whole physical blocks and whole runs that can
+    /// be deallocated are in it.
+    fn piece_bytes(&self) -> u64 {
+        let step = u64::from(PHYSICAL_BLOCK_BYTES_MAX);
+        let moment = |rate: u64| (rate / MOMENTS_PER_SECOND / step).max(1) * step;
+        self.bytes_per_second.map_or(u64::MAX, moment)
+    }
+
+    /// Waits until `bytes` more may have been done, or the operation is to stop.
+    async fn keep(&mut self, bytes: u64, stopping: &AtomicBool) {
+        let Some(rate) = self.bytes_per_second else { return };
+        self.done_bytes = self.done_bytes.saturating_add(bytes);
+        let due = self.began + Duration::from_secs_f64(self.done_bytes as f64 / rate as f64);
+        while !stopping.load(SeqCst) {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(MOMENT)).await;
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct LogicalUnitOptions {
     pub thin_threshold_percent: Option<u8>,
     /// What becomes of a write for which there is no room.
     pub out_of_space: OutOfSpace,
+    /// SANITIZE and FORMAT UNIT go through the disk no faster than this; `None`: as it goes.
+    pub maintenance_bytes_per_second: Option<u64>,
     /// Write protected.
     pub read_only: bool,
     /// Removable medium.
@@ -71,6 +73,7 @@ impl LogicalUnitOptions {
             thin: true,
             thin_threshold_percent: None,
             out_of_space: OutOfSpace::Fail,
+            maintenance_bytes_per_second: None,
             read_only: false,
             removable: false,
             transfer_bytes: crate::options::Limits::default().transfer_bytes,

@@ -7,7 +7,7 @@ use crate::config::{self, rules};
 use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::output::{Failure, Format};
 use crate::serving;
-use crate::units::parse_size;
+use crate::units::{parse_rate, parse_size};
 use initiator::NAME_BYTES_MAX;
 use std::path::PathBuf;
 use target::{Access, CacheMode, ChapEntry, Limits, Network, OutOfSpace, Portal};
@@ -64,6 +64,10 @@ pub struct Serve {
     /// Tell initiators when so much of the file system behind sparse files is taken, like 90%
     #[arg(long, value_name = "PERCENT", value_parser = rules::parse_threshold)]
     thin_threshold: Option<u8>,
+    /// SANITIZE and FORMAT UNIT go through the disk no faster than this, like 1Gbit, so that they
+    /// leave some of its speed to others
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    maintenance_rate: Option<u64>,
     /// What becomes of a write for which there is no room
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OutOfSpaceChoice::Fail)]
     out_of_space: OutOfSpaceChoice,
@@ -265,6 +269,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         cache,
         thin_threshold_percent: args.thin_threshold,
         out_of_space,
+        maintenance_bytes_per_second: args.maintenance_rate,
         removable: args.removable,
     })
 }

@@ -71,6 +71,8 @@ pub struct UnitConfig {
     pub thin_threshold_percent: Option<u8>,
     /// What becomes of a write for which there is no room.
     pub out_of_space: OutOfSpace,
+    /// How fast SANITIZE and FORMAT UNIT may go.
+    pub maintenance_bytes_per_second: Option<u64>,
     /// Removable medium.
     pub removable: bool,
 }

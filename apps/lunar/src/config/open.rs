@@ -101,6 +101,7 @@ impl Opener {
             thin: config.options.thin,
             thin_threshold_percent: config.thin_threshold_percent,
             out_of_space: config.out_of_space,
+            maintenance_bytes_per_second: config.maintenance_bytes_per_second,
             read_only: config.options.read_only,
             removable: config.removable,
             transfer_bytes: self.transfer_bytes,

@@ -5,6 +5,7 @@ use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
 use super::rules;
 use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::units::parse_rate;
 use iscsi::login::Secret;
 use iscsi::text::{Digest, Offer};
 use std::collections::BTreeMap;
@@ -343,6 +344,7 @@ impl Resolver<'_> {
         let removable = table.boolean("removable", to).unwrap_or(false);
         let thin = table.boolean("thin", to).unwrap_or(true);
         let thin_threshold_percent = self.thin_threshold(table);
+        let maintenance_bytes_per_second = self.maintenance_rate(table);
         let out_of_space = self.choice(
             table,
             "out_of_space",
@@ -367,9 +369,15 @@ impl Resolver<'_> {
             cache,
             thin_threshold_percent,
             out_of_space: out_of_space.unwrap_or_default(),
+            maintenance_bytes_per_second,
             removable,
         };
         Some(LunConfig { id: id?.value as u16, unit, access })
+    }
+
+    fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
+        let text = table.string("maintenance_rate", &mut self.problems)?;
+        self.judge("maintenance_rate", &text, parse_rate(&text.value))
     }
 
     fn thin_threshold(&mut self, table: &mut TableReader<'_, '_>) -> Option<u8> {

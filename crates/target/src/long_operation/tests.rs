@@ -294,3 +294,35 @@ fn commands_from_before_are_too_late() {
     rig.holds(&[0x77; 512]);
     assert!(matches!(run(execute(&plans[1], unit.operation_generation())), Ending::Good(_)));
 }
+
+/// Goal: an operation goes no faster than it may, and stops at once all the same.
+#[test]
+fn a_rate_is_kept() {
+    let rig = Rig::new("rate");
+    let open = |rate: u64| {
+        let device = Arc::<FaultDevice>::clone(&rig.device);
+        LogicalUnit::open(LogicalUnitOptions {
+            maintenance_bytes_per_second: Some(rate),
+            state: Some(rig.state.clone()),
+            ..LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device)
+        })
+        .unwrap()
+    };
+    let began = Instant::now();
+    run(to_the_end(&open(BLOCKS * 512 * 5), overwrite(&[0x55], 1, false))).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(200), "took {:?}", began.elapsed());
+    rig.holds(&[0x55; 512]);
+    // At this rate it would take the better part of an hour.
+    let unit = open(1_000);
+    let writes = rig.device.seen(Operation::Write);
+    run(async {
+        let begun = unit.begin_operation(overwrite(&[0x66], 1, false), BY).unwrap();
+        begun.saved.await.unwrap().unwrap();
+        while rig.device.seen(Operation::Write) == writes {
+            tokio::task::yield_now().await;
+        }
+        unit.stop_operation(true);
+        begun.ended.await.unwrap_err();
+    });
+    assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
+}
