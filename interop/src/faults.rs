@@ -62,16 +62,6 @@ pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
             (SBC-3 §5.44); its own WriteSame16.UnmapUntilEnd sends zeroes, and passes.",
     },
     Fault {
-        profiles: &["small"],
-        suite: "SCSI.WriteSame10",
-        tests: &["UnmapUntilEnd"],
-        outcome: Outcome::Failed,
-        why: "Where WSNZ is 0 it sends WRITE SAME (10) with UNMAP and a block of FFh, and wants to \
-            read zeroes. A device server \"shall\" write such a block rather than unmap, as \
-            unmapped blocks would not read as it says (SBC-3 §5.44, LBPRZ). Its twin for WRITE \
-            SAME (16) sends zeroes, and passes.",
-    },
-    Fault {
         profiles: &["two-paths"],
         suite: "SCSI.MultipathIO",
         tests: &["Reset"],
