@@ -6,7 +6,8 @@ use block::{BoxFuture, ErrorKind};
 
 impl Run<'_> {
     /// Does `work`; where the unit is to hold writes, again and again until there is room for it,
-    /// or the command is aborted. Ranges that it locked stay locked meanwhile.
+    /// or the command is aborted. Ranges that it locked stay locked meanwhile; but a long operation
+    /// that begins overtakes it: that waits for them, and may be what makes room.
     pub(super) async fn with_room<'w>(
         &self,
         work: impl Fn() -> BoxFuture<'w, Result<(), block::Error>>,
@@ -25,6 +26,7 @@ impl Run<'_> {
                 held = Some(self.unit.hold().ok_or(Stop::Busy)?);
             }
             self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
+            self.check_generation()?;
         }
     }
 }

@@ -8,7 +8,9 @@ use block::{Effect, ErrorKind, Fault, FaultDevice, MemoryDevice, Operation};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use scsi::plan::{LbaRange, Pattern, Plan};
+use scsi::long_operation::{LongOperation, OperationKind, Work};
+use scsi::plan::{LbaRange, NexusId, Pattern, Plan};
+use scsi::sense::Sense;
 use std::sync::Arc;
 
 /// A disk without room for anything, and a unit over it.
@@ -110,6 +112,32 @@ fn they_can_be_aborted() {
     let all = Plan::Read { range: LbaRange { lba: 0, count: 64 }, from_medium: false };
     let read = block_on(begin(&unit, all, Bytes::new(), &AbortSignal::default()));
     assert!(matches!(read, Ending::Good(bytes) if bytes == vec![0; 64 * 512]));
+}
+
+/// Goal: a SANITIZE does not wait for what is held, for it may be what makes room; what was held is
+/// told, and never written.
+#[test]
+fn a_long_operation_overtakes_them() {
+    for (plan, data) in changes() {
+        let (device, unit) = full(OutOfSpace::Hold);
+        block_on(tokio::task::LocalSet::new().run_until(async {
+            let abort = AbortSignal::default();
+            let mut write = begin(&unit, plan.clone(), data, &abort);
+            assert!((&mut write).now_or_never().is_none(), "{plan:?}");
+            let work = Work::Overwrite { pattern: vec![9], passes: 1, invert: false };
+            let kind = OperationKind::SANITIZE;
+            let operation = LongOperation { kind, unrestricted_exit: false, work };
+            let begun = unit.begin_operation(operation, NexusId(1)).unwrap();
+            let ending = tokio::time::timeout(super::HOLD_INTERVAL * 20, write).await;
+            let Ok(Ending::Check(sense)) = ending else { panic!("{plan:?}: {ending:?}") };
+            assert_eq!(sense.code, Sense::SANITIZE_IN_PROGRESS.code, "{plan:?}");
+            device.heal();
+            assert_eq!(begun.ended.await, Ok(Ok(())), "{plan:?}");
+            let all = Plan::Read { range: LbaRange { lba: 0, count: 64 }, from_medium: false };
+            let read = begin(&unit, all, Bytes::new(), &abort).await;
+            assert!(matches!(read, Ending::Good(bytes) if bytes == vec![9; 64 * 512]));
+        }));
+    }
 }
 
 /// Goal: not all commands of a session may be held, or it could not reach its other units.
