@@ -153,7 +153,7 @@ pub struct BlockUnit {
 }
 
 /// The reservations as they were before a command, in case its outcome cannot be saved.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Checkpoint {
     reservations: Reservations,
 }
@@ -195,10 +195,10 @@ impl BlockUnit {
     }
 
     /// Takes a change back that could not be saved: what was answered with an error must not hold.
-    /// `after` is the [`persistent_state`](Self::persistent_state) the change led to; if somebody
-    /// has changed it since, theirs stands.
-    pub fn roll_back(&mut self, before: Checkpoint, after: &[u8]) {
-        if self.persistent_state() == after {
+    /// `after` is the [`checkpoint`](Self::checkpoint) the change led to; if somebody has changed
+    /// anything since, be it something that is not saved, theirs stands.
+    pub fn roll_back(&mut self, before: Checkpoint, after: &Checkpoint) {
+        if self.reservations == after.reservations {
             self.reservations = before.reservations;
         }
     }

@@ -410,7 +410,7 @@ async fn on_unit(
             let mut scsi = unit.scsi();
             let before = scsi.checkpoint();
             let resumed = scsi.resume(session.nexus, &session.context(), parked, &data);
-            change = Some((before, scsi.persistent_state()));
+            change = Some((before, scsi.checkpoint()));
             resumed
         };
         plan = match resumed {

@@ -253,25 +253,37 @@ mod tests {
     }
 
     /// PERSISTENT RESERVE OUT REGISTER of `key` with APTPL; whether the state is to be saved.
-    fn register(unit: &Arc<LogicalUnit>, key: u64) -> bool {
+    fn register(unit: &Arc<LogicalUnit>, key: u16) -> bool {
+        register_as(unit, 1, [0; 2], key.to_be_bytes(), 1) == Ok(Plan::SaveState)
+    }
+
+    /// PERSISTENT RESERVE OUT REGISTER of initiator `number`, which may be there already.
+    fn register_as(
+        unit: &Arc<LogicalUnit>,
+        number: u8,
+        key: [u8; 2],
+        new_key: [u8; 2],
+        aptpl: u8,
+    ) -> Result<Plan, scsi::plan::Refusal> {
         let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
         let context = Context::new(&[], &port);
-        let initiator = InitiatorPort { name: "iqn.i".into(), isid: [0; 6] };
-        let mut scsi = unit.scsi();
-        scsi.attach(NexusId(1), initiator, port.clone());
+        let initiator = InitiatorPort { name: format!("iqn.i{number}"), isid: [0; 6] };
+        let (mut scsi, nexus) = (unit.scsi(), NexusId(number.into()));
+        scsi.attach(nexus, initiator, port.clone());
         let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
         let parked = loop {
             // The first answer is the unit attention of a new nexus.
-            match scsi.plan(NexusId(1), &context, &cdb) {
+            match scsi.plan(nexus, &context, &cdb) {
                 Ok(Plan::Parameters { parked, .. }) => break parked,
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => {}
             }
         };
         let mut list = [0; 24];
-        list[8..16].copy_from_slice(&key.to_be_bytes());
-        list[20] = 1; // APTPL
-        scsi.resume(NexusId(1), &context, parked, &list) == Ok(Plan::SaveState)
+        list[6..8].copy_from_slice(&key);
+        list[14..16].copy_from_slice(&new_key);
+        list[20] = aptpl;
+        scsi.resume(nexus, &context, parked, &list)
     }
 
     fn keys(unit: &Arc<LogicalUnit>) -> Vec<u8> {
@@ -279,10 +291,10 @@ mod tests {
         let context = Context::new(&[], &port);
         let initiator = InitiatorPort { name: "iqn.other".into(), isid: [1; 6] };
         let mut scsi = unit.scsi();
-        scsi.attach(NexusId(2), initiator, port.clone());
+        scsi.attach(NexusId(9), initiator, port.clone());
         loop {
             let cdb = [0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0];
-            if let Ok(Plan::Reply(reply)) = scsi.plan(NexusId(2), &context, &cdb) {
+            if let Ok(Plan::Reply(reply)) = scsi.plan(NexusId(9), &context, &cdb) {
                 return reply[8..].to_vec();
             }
         }
@@ -314,10 +326,30 @@ mod tests {
         let unit = open(Some(directory));
         let before = unit.scsi().checkpoint();
         assert!(register(&unit, 0xabcd));
-        let after = unit.scsi().persistent_state();
-        unit.scsi().roll_back(before.clone(), b"something else");
+        let after = unit.scsi().checkpoint();
+        unit.scsi().roll_back(before.clone(), &before);
         assert_eq!(keys(&unit), 0xabcd_u64.to_be_bytes());
         unit.scsi().roll_back(before, &after);
         assert!(keys(&unit).is_empty());
+    }
+
+    /// Goal: what somebody else was granted since stands, also where it is none of the state that
+    /// is kept: RESERVE (6), and registrations without APTPL.
+    #[test]
+    fn what_came_after_a_change_is_not_taken_back_with_it() {
+        let directory = std::env::temp_dir().join(format!("lunar-since-{}", std::process::id()));
+        let unit = open(Some(directory));
+        let before = unit.scsi().checkpoint();
+        assert!(register(&unit, 0xabcd));
+        // Without APTPL: nothing is kept any more, and that is to be saved.
+        let (before_change, list) = (unit.scsi().checkpoint(), [0, 0xef]);
+        assert_eq!(register_as(&unit, 1, [0xab, 0xcd], list, 0), Ok(Plan::SaveState));
+        let after = unit.scsi().checkpoint();
+        let other = register_as(&unit, 2, [0, 0], [0x12, 0x34], 0);
+        assert_eq!(other, Ok(Plan::Reply(Vec::new())), "there is nothing to be saved");
+        unit.scsi().roll_back(before_change, &after);
+        assert_eq!(keys(&unit), [0xef_u64.to_be_bytes(), 0x1234_u64.to_be_bytes()].concat());
+        unit.scsi().roll_back(before, &after);
+        assert_eq!(keys(&unit).len(), 16);
     }
 }

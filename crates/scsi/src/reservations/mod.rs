@@ -123,7 +123,7 @@ struct Registration {
 /// Invariants: `kind` is one of the six types. With an all registrants type there is a
 /// registration and none `holds`; with another type exactly one `holds`; without a type none.
 /// `reserved_by` (RESERVE (6)) excludes registrations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reservations {
     registrations: Vec<Registration>,
     kind: Option<ReservationType>,
