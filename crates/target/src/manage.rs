@@ -104,16 +104,16 @@ async fn reset(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>)
 /// has it for commands that another nexus clears. Those of the nexus that asks are left alone: the
 /// command itself is one of them.
 pub(crate) async fn abort_tasks_of(
-    shared: &Arc<Shared>,
-    by: &Arc<Session>,
-    unit: &Arc<LogicalUnit>,
-    nexuses: &[NexusId],
+    shared: Arc<Shared>,
+    by: Arc<Session>,
+    unit: Arc<LogicalUnit>,
+    nexuses: Vec<NexusId>,
 ) {
     let sessions = shared.sessions().all();
     for session in sessions {
         if session.nexus != by.nexus
             && nexuses.contains(&session.nexus)
-            && abort(shared, &session, unit).await > 0
+            && abort(&shared, &session, &unit).await > 0
         {
             unit.scsi().raise_for(COMMANDS_CLEARED, session.nexus);
         }

@@ -422,7 +422,15 @@ async fn on_unit(
         data = Bytes::new();
     }
     if let Plan::AbortTasksOf { nexuses, save } = plan {
-        manage::abort_tasks_of(shared, session, unit, &nexuses).await;
+        // Aborted itself, it waits no more: it may be for a task that waits for this one. All that
+        // it was to abort is aborted all the same.
+        let aborting = tokio::task::spawn_local(manage::abort_tasks_of(
+            Arc::clone(shared),
+            Arc::clone(session),
+            Arc::clone(unit),
+            nexuses,
+        ));
+        let _ = abort.unless(aborting).await;
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }
     if let Plan::Copy { list } = plan {
