@@ -98,9 +98,11 @@ pub(crate) struct SessionParts {
 
 impl Session {
     /// Makes the session and tells its units of the new nexus.
-    pub(crate) fn new(parts: SessionParts) -> Arc<Self> {
+    pub(crate) fn new(mut parts: SessionParts) -> Arc<Self> {
+        let lun_list: Vec<_> = parts.luns.keys().map(|id| Lun::new(*id)).collect();
+        parts.machine.set_units(lun_list.clone());
         let session = Self {
-            lun_list: parts.luns.keys().map(|id| Lun::new(*id)).collect(),
+            lun_list,
             key: parts.key,
             tsih: parts.tsih,
             nexus: parts.nexus,

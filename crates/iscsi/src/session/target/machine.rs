@@ -1,6 +1,6 @@
 //! The session: its window, its connections, what is delivered when. RFC 7143 §4.2.2.1.
 
-use super::management::Managements;
+use super::management::{Managements, is_same_unit};
 use super::window::{Arrived, Window};
 use super::{Arrival, DataDue, Input, Output, ToConnection, ToSession};
 use crate::framing::TaskId;
@@ -66,6 +66,8 @@ pub struct TargetSession {
     /// In order, but behind a task management function that is not through.
     ready: VecDeque<Waiting>,
     pub(super) managements: Managements,
+    /// The units there are; `None`: the executor alone knows.
+    units: Option<Vec<Lun>>,
     logouts: Vec<Logout>,
     state: State,
     /// ExpCmdSN and MaxCmdSN as the connections know them.
@@ -118,10 +120,22 @@ impl TargetSession {
             tasks: BTreeMap::new(),
             ready: VecDeque::new(),
             managements: Managements::default(),
+            units: None,
             logouts: Vec::new(),
             state: State::New,
             outputs: VecDeque::new(),
         }
+    }
+
+    /// Says which units the initiator sees: functions for any other are answered "LUN does not
+    /// exist" before they abort anything.
+    pub fn set_units(&mut self, units: Vec<Lun>) {
+        self.units = Some(units);
+    }
+
+    pub(super) fn has_unit(&self, lun: Lun) -> bool {
+        let same = |unit: &Lun| is_same_unit(*unit, lun);
+        self.units.as_ref().is_none_or(|units| units.iter().any(same))
     }
 
     /// The session's handle.

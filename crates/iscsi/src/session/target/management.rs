@@ -182,7 +182,13 @@ impl TargetSession {
                 self.query(request, referenced_task_tag, ref_cmd_sn);
             }
             _ => {
-                if function.is_of_all_units() {
+                let of_all = function.is_of_all_units();
+                if !of_all && !self.has_unit(lun) {
+                    // Before anything is aborted: what still waits for its data there is answered
+                    // as every command for such a unit is. RFC 7143 §11.6.1.
+                    return self.answer(&request, ManagementResponse::LUN_DOES_NOT_EXIST);
+                }
+                if of_all {
                     // RFC 7143 §4.2.3.3 b): what has not come counts as received. RFC 7144 leaves
                     // open whether I_T NEXUS RESET may, but the nexus is to be lost either way.
                     self.window.plug_before(request.cmd_sn);
