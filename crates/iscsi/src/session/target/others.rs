@@ -8,6 +8,10 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use wire::Lun;
 
+/// How often it is looked for commands that came while others were ended. What is immediate comes
+/// whenever its initiator likes: it must not keep another one's reset waiting for ever.
+const ROUNDS_MAX: u8 = 16;
+
 /// Another session's function hits tasks of this one.
 #[derive(Debug)]
 pub(super) struct ForOther {
@@ -18,6 +22,7 @@ pub(super) struct ForOther {
     /// Connections that must be told, and of which units. FastAbort only.
     to_tell: BTreeSet<(u16, Lun)>,
     is_fast: bool,
+    rounds: u8,
 }
 
 impl ForOther {
@@ -39,7 +44,7 @@ impl TargetSession {
     pub(super) fn abort_for_other(&mut self, id: u64, lun: Option<Lun>) {
         let is_fast = self.is_fast();
         let (tasks, waiting, to_tell) = (0, BTreeSet::new(), BTreeSet::new());
-        let mut other = ForOther { id, lun, tasks, waiting, to_tell, is_fast };
+        let mut other = ForOther { id, lun, tasks, waiting, to_tell, is_fast, rounds: 0 };
         self.abort_more(&mut other);
         self.managements.for_others.push(other);
     }
@@ -67,7 +72,8 @@ impl TargetSession {
 
     pub(super) fn step_for_others(&mut self) {
         for mut other in core::mem::take(&mut self.managements.for_others) {
-            if other.waiting.is_empty() && other.is_fast {
+            if other.waiting.is_empty() && other.is_fast && other.rounds < ROUNDS_MAX {
+                other.rounds += 1;
                 // What came meanwhile: the message would mean it, too.
                 self.abort_more(&mut other);
             }

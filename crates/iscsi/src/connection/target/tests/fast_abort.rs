@@ -5,9 +5,9 @@ use super::requests::*;
 use super::rig::Rig;
 use crate::framing::{Pdu, TaskId};
 use crate::pdu::{
-    AsyncEvent, AsyncMessage, DataOut, ManagementFunction as Function,
-    ManagementResponse as Response, NopIn, NopOut, Opcode, ReadyToTransfer, ScsiResponse,
-    TAG_RESERVED, TaskManagementResponse,
+    AsyncEvent, AsyncMessage, DataOut, FirstByte, ManagementFunction as Function,
+    ManagementResponse as Response, NopIn, NopOut, Opcode, ReadyToTransfer, ScsiCommand,
+    ScsiResponse, TAG_RESERVED, TaskManagementResponse,
 };
 use crate::session::target as session;
 use alloc::vec::Vec;
@@ -171,6 +171,30 @@ fn third_parties_are_told() {
     assert!(rig.sent(1).is_empty());
     assert_eq!(rig.others_aborted, [(44, 1)]);
     rig.assert_nothing_left();
+}
+
+/// Goal: an initiator that has always an immediate command under way does not keep another one's
+/// reset waiting for ever. Method: the next one comes before the last one has ended.
+#[test]
+fn immediate_commands_do_not_hold_up_a_reset() {
+    let mut rig = fast(1);
+    rig.aborts_at_once = false;
+    let send = |rig: &mut Rig, tag| {
+        let command =
+            ScsiCommand { first: FirstByte::immediate(Opcode::SCSI_COMMAND), ..read(0, tag, 0) };
+        rig.send(1, command.encode(), &[]);
+        rig.started(1).id
+    };
+    let mut last = send(&mut rig, 5);
+    rig.at_session(session::Input::AbortedByOther { id: 44, lun: Some(Lun::new(1)) });
+    let mut tag = 6;
+    while rig.others_aborted.is_empty() && tag < 100 {
+        let next = send(&mut rig, tag);
+        rig.good(1, last);
+        (last, tag) = (next, tag + 1);
+    }
+    assert_eq!(rig.others_aborted.len(), 1);
+    rig.good(1, last);
 }
 
 /// A response that nothing may pass: a unit attention.
