@@ -362,6 +362,9 @@ impl TargetSession {
                 self.window.end();
             }
         }
+        for _ in 0..self.managements.discard(cid) {
+            self.window.end();
+        }
         if self.managements.connection_closed(cid) {
             self.release();
         }

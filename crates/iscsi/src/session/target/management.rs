@@ -118,6 +118,21 @@ impl Managements {
         fell
     }
 
+    /// Lets go of functions that this connection asked for and that have not begun; says how many
+    /// of them occupied the window. They would wait here for ever if the commands before them never
+    /// come, and so would those of every connection that follows.
+    pub(super) fn discard(&mut self, cid: u16) -> usize {
+        let waits = |current: &mut Current| {
+            current.request.cid == cid && matches!(current.stage, Stage::Awaiting)
+        };
+        let current = self.current.take_if(waits).map(|current| current.request);
+        let queued = core::mem::take(&mut self.queue);
+        let (gone, stay): (Vec<_>, Vec<_>) =
+            queued.into_iter().partition(|request| request.cid == cid);
+        self.queue = stay.into();
+        current.iter().chain(&gone).filter(|request| !request.immediate).count()
+    }
+
     /// Responses are held back by a function's answer.
     pub(super) fn management_is_fenced(&self) -> bool {
         let stage = self.current.as_ref().map(|current| &current.stage);

@@ -206,6 +206,30 @@ fn overtaken_commands() {
     rig.assert_nothing_left();
 }
 
+/// Goal: functions that wait for commands go with their connection, or a session would keep those
+/// of all the connections it ever had. What came over another one is carried out.
+#[test]
+fn functions_that_wait_go_with_their_connection() {
+    let keys = "MaxConnections=2";
+    let mut rig = Rig::normal(keys);
+    rig.login(2, keys);
+    for tag in [7, 8] {
+        rig.send(2, management(1, tag, Function::LOGICAL_UNIT_RESET).encode(), &[]);
+    }
+    rig.send(1, management(1, 9, Function::ABORT_TASK_SET).encode(), &[]);
+    rig.input(2, Input::PeerClosed);
+    assert!(rig.managed.is_empty(), "command 0 has not come");
+    rig.send(1, read(0, 5, 0).encode(), &[]);
+    let functions: alloc::vec::Vec<_> =
+        rig.managed.iter().map(|(_, function, _)| *function).collect();
+    assert_eq!(functions, [Function::ABORT_TASK_SET]);
+    let (id, ..) = rig.managed.pop().unwrap();
+    rig.managed(id);
+    assert!(rig.managed.is_empty());
+    assert_eq!(done(&mut rig, 1), (9, Response::FUNCTION_COMPLETE));
+    rig.assert_nothing_left();
+}
+
 /// Goal: with several connections, a reset is answered only after all earlier responses are
 /// acknowledged on all of them, and no response passes it. RFC 7143 §4.2.2.3.3.
 #[test]
