@@ -79,7 +79,8 @@ pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
             and again a second after every kind of reset. A disk of 64 MiB is overwritten long \
             before. With `--maintenance-rate 16Mbit` it still runs, and every one of these checks \
             passes; but then the tool sleeps for a minute, answers no NOP-In meanwhile, is taken \
-            for dead and begins again without end. That the operation goes on after aborts, resets and lost sessions is shown by \
+            for dead and begins again without end. That the operation goes on after aborts, resets \
+            and lost sessions is shown by \
             `target::tests::sanitize::nothing_ends_it_but_its_end`, on a disk that hangs.",
     },
 ];

@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 /// Deallocating and zeroing goes on in pieces of this size: it is quick, and progress is told.
 const SPARSE_PIECE_BYTES: u64 = 64 << 20;
 
-/// An operation that may not go as fast as it can goes a moment and waits; it looks as often whether
-/// it is to stop.
+/// An operation that may not go as fast as it can goes a moment and waits; it looks as often
+/// whether it is to stop.
 const MOMENTS_PER_SECOND: u64 = 20;
 const MOMENT: Duration = Duration::from_millis(1_000 / MOMENTS_PER_SECOND);
 
