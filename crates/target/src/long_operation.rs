@@ -101,6 +101,8 @@ impl LogicalUnit {
                 }
             } else {
                 unit.scsi().withdraw_operation();
+                // Should it be on the medium after all, the next start must not take it up.
+                unit.save().await;
                 let _ = saved.send(Err(internal_failure()));
                 let _ = ended.send(Err(internal_failure()));
             }

@@ -27,6 +27,7 @@ impl Run<'_> {
         let saved = self.save_state().await;
         if saved.is_err() {
             self.unit.scsi().fail_again(failure);
+            let _ = self.save_state().await; // should the other state be on the medium after all
         }
         saved
     }
