@@ -113,7 +113,7 @@ fn one_cell(note: &str) -> String {
 }
 
 fn profile_table(runs: &[Run]) -> String {
-    let mut text = String::from("| profile | `lunar serve` | tool | suites |");
+    let mut text = String::from("| profile | `lunar` | tool | suites |");
     for (_, name) in Outcome::NAMES {
         write!(text, " {name} |").ok();
     }

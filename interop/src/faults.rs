@@ -70,19 +70,6 @@ pub const FAULTS_OF_THE_TOOL: &[Fault] = &[
             Reserve6 and PreventAllow print `[FAILED]` where there is one. No target passes all \
             of them cleanly. An initiator knows what it asked for: see decision 040.",
     },
-    Fault {
-        profiles: &["sanitize"],
-        suite: "SCSI.Sanitize",
-        tests: &["Reset"],
-        outcome: Outcome::Failed,
-        why: "It sleeps for three seconds after SANITIZE OVERWRITE and wants it still to run then, \
-            and again a second after every kind of reset. A disk of 64 MiB is overwritten long \
-            before. With `--maintenance-rate 16Mbit` it still runs, and every one of these checks \
-            passes; but then the tool sleeps for a minute, answers no NOP-In meanwhile, is taken \
-            for dead and begins again without end. That the operation goes on after aborts, resets \
-            and lost sessions is shown by \
-            `target::tests::sanitize::nothing_ends_it_but_its_end`, on a disk that hangs.",
-    },
 ];
 
 /// The fault that excuses this result.

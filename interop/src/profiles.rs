@@ -1,5 +1,5 @@
 //! The disks that the libiscsi suite is run against, each for the tests that another kind of disk
-//! skips. They differ in public options of `lunar serve` and of the tool alone.
+//! skips. They differ in public options of `lunar` and of the tool alone.
 
 use crate::lunar::Lunar;
 use crate::scratch::Scratch;
@@ -42,6 +42,9 @@ pub struct Profile {
     pub device: Device,
     /// Options of `lunar serve`.
     pub serve: &'static [&'static str],
+    /// Served by `lunar target --config` instead, with these lines before the target's and these
+    /// for its LUN.
+    pub config: Option<[&'static [&'static str]; 2]>,
     /// How many portals it listens on; the tool gets a URL for each.
     pub portals: usize,
     /// Options of the tool.
@@ -54,6 +57,7 @@ const BASE: Profile = Profile {
     name: "",
     device: Device::File,
     serve: &[],
+    config: None,
     portals: 1,
     tool: &[],
     suites: Suites::All,
@@ -117,9 +121,14 @@ pub const PROFILES: &[Profile] = &[
         suites: Suites::Only(&["SCSI.MultipathIO", "SCSI.ProutReserve"]),
         ..BASE
     },
+    // Its reset test wants an operation that takes longer than a few seconds, and then sleeps for a
+    // minute without answering NOP-Ins.
     Profile {
         name: "sanitize",
-        serve: &["--size", "64M"],
+        config: Some([
+            &["[limits]", "ping_after_seconds = 300"],
+            &["size = \"64MiB\"", "maintenance_rate = \"100Mbit\""],
+        ]),
         tool: &["--allow-sanitize"],
         suites: Suites::Only(&["SCSI.Sanitize"]),
         ..BASE
@@ -143,14 +152,17 @@ impl Profile {
         }
     }
 
-    /// Its disk's size or place is not part of what it shows: `lunar serve` with this.
+    /// The disk's place is not part of what it shows: `lunar` with this.
     pub fn command_line(&self) -> String {
+        if let Some(lines) = self.config {
+            return format!("target --config: {}", lines.concat().join(", "));
+        }
         let device = match self.device {
             Device::File | Device::Existing(_) => "FILE",
             Device::Memory(url) => url,
         };
         let listen = ["--listen 127.0.0.1:0"].repeat(self.portals);
-        [&[device], self.serve, &listen[..]].concat().join(" ")
+        [&["serve", device], self.serve, &listen[..]].concat().join(" ")
     }
 
     /// Runs its suites; after one that did not end well the next finds a fresh disk and server.
@@ -208,11 +220,29 @@ fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<(Lunar, Ve
         Device::Memory(url) => url,
     };
     let listen = ["--listen", "127.0.0.1:0"].repeat(profile.portals);
-    let arguments = [&["serve", device, "--name", TARGET], profile.serve, &listen[..]].concat();
+    let configuration = scratch.path("lunar.toml");
+    let arguments = match profile.config {
+        Some(lines) => {
+            let text = configured(lines, device);
+            std::fs::write(&configuration, text).context("a configuration")?;
+            vec!["target", "--config", &configuration]
+        }
+        None => [&["serve", device, "--name", TARGET], profile.serve, &listen[..]].concat(),
+    };
     let lunar = Lunar::start(&arguments)?;
     let addresses = lunar.addresses(profile.portals)?;
     let urls = addresses.iter().map(|address| format!("iscsi://{address}/{TARGET}/0")).collect();
     Ok((lunar, urls))
+}
+
+/// A configuration of one target with one LUN.
+fn configured([before, of_lun]: [&[&str]; 2], device: &str) -> String {
+    format!(
+        "{}\n[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+         [[target.lun]]\nid = 0\ndevice = \"{device}\"\n{}\n",
+        before.join("\n"),
+        of_lun.join("\n")
+    )
 }
 
 /// Runs every profile, some at a time.
@@ -230,7 +260,9 @@ pub fn run_all() -> Result<Vec<Run>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
-        while let Some(profile) = PROFILES.get(next.fetch_add(1, Ordering::Relaxed)) {
+        // The last one first: it sleeps most of its time.
+        let left = || PROFILES.len().checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1);
+        while let Some(profile) = left().map(|index| &PROFILES[index]) {
             done.push(profile.run(&suites));
         }
         done

@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long one suite may take; the slowest good one takes about 10 s.
-const SUITE_MAX: Duration = Duration::from_secs(120);
+const SUITE_MAX: Duration = Duration::from_secs(240);
 const LIST_MAX: Duration = Duration::from_secs(10);
 
 /// How a test ended, from best to worst.

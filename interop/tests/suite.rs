@@ -6,7 +6,7 @@ use interop::document::{SUITE, committed, section};
 use interop::profiles::run_all;
 
 /// How many of the 230 tests have to be covered by some profile.
-const COVERED_MIN: usize = 224;
+const COVERED_MIN: usize = 225;
 
 /// Goal: no test ends worse than CONFORMANCE.md says, none fails but those that it excuses, and
 /// enough are covered.
