@@ -5,8 +5,8 @@ use super::chap::{self, Challenge};
 use super::{Admission, ChapDemand, Claim, Join, SessionType};
 use crate::pdu::{LoginRequest, LoginStatus, Stage};
 use crate::text::{
-    Key, KeyStage, Negotiation, Pair, Role, Rule, Senders, TextBuilder, Use, Violation, parse,
-    receive_unknown, value,
+    Key, KeyStage, NAME_BYTES_MAX, Negotiation, Pair, Role, Rule, Senders, TextBuilder, Use,
+    Violation, parse, receive_unknown, value,
 };
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -441,10 +441,15 @@ fn session_type(word: &str) -> Option<SessionType> {
     }
 }
 
-/// An iSCSI name: not empty, no control characters, in lower case (RFC 3722 as far as that).
+/// An iSCSI name: not empty, no control characters, in lower case (RFC 3722 as far as that). Some
+/// letters are longer so; it is what becomes of a name that has a longest form (RFC 7143 §4.2.7.1).
 fn name(text: &str) -> Result<String, Violation> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(Violation::BadValue("an iSCSI name"));
     }
-    Ok(text.to_lowercase())
+    let name = text.to_lowercase();
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Violation::BadValue("an iSCSI name"));
+    }
+    Ok(name)
 }

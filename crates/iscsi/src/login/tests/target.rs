@@ -35,6 +35,25 @@ fn the_first_request() {
     assert_eq!((claim.target_name, claim.session_type), (None, SessionType::Discovery));
 }
 
+/// Goal: no name is longer than the longest once it is in lower case: saved with a registration it
+/// would be cut, two would be the same, and the unit's state could not be read again. Method: a
+/// letter of two bytes whose lower case has three, as often as fits before and after.
+#[test]
+fn names_are_no_longer_in_lower_case() {
+    for (letters, fits) in [(73, true), (74, false), (109, false)] {
+        let name = "\u{23a}".repeat(letters);
+        let text = alloc::format!("InitiatorName=iqn.{name};SessionType=Discovery;");
+        let mut script = Script::new(None);
+        if fits {
+            script.goes_on((1, 3, true), &text, (1, 3, true));
+            let claim = script.ended.unwrap().unwrap().join.claim;
+            assert_eq!(claim.initiator_name.len(), 223);
+        } else {
+            script.is_refused((1, 3, true), &text, WRONG);
+        }
+    }
+}
+
 /// Goal: each rule of the header. RFC 7143 §11.12.
 #[test]
 fn headers() {
