@@ -91,6 +91,35 @@ const CASES: &[Case] = &[
             (6, 46, "unknown key `portal_grup`", "did you mean `portal_group`?"),
         ],
     },
+    // The bug: whoever took the last name out of a list let everybody in.
+    Case {
+        text: "[listen]\nportals = []\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = []\nnetworks = []\nchap = []\n[[target.lun]]\nid = 0\n\
+               device = \"mem:1M\"\ninitiators = []\nnetworks = [ ]\n",
+        told: &[
+            (2, 11, "`portals` is empty", "name at least one"),
+            (5, 14, "`initiators` is empty", "leave the key out"),
+            (6, 12, "`networks` is empty", "leave the key out"),
+            (7, 8, "`chap` is empty", "leave the key out"),
+            (11, 14, "`initiators` is empty", "leave the key out"),
+            (12, 12, "`networks` is empty", "leave the key out"),
+        ],
+    },
+    // The bug: these were found valid, and then not served.
+    Case {
+        text: "[listen]\nportals = [\"127.0.0.1:7\", \"0.0.0.0:7\", \"[::]:7\", \"0.0.0.0:8\",\n\
+               \x20 \"127.0.0.1:8\", \"127.0.0.1:0\", \"0.0.0.0:0\", \"[::1]:8\"]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nnetworks = [\"::1\"]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nthin_threshold = \"90%\"\n\
+               [[target.lun]]\nid = 1\ndevice = \"lunar.toml\"\nthin = false\n\
+               thin_threshold = \"90%\"\n",
+        told: &[
+            (2, 27, "0.0.0.0:7 and 127.0.0.1:7 cannot both be", ""),
+            (3, 3, "127.0.0.1:8 and 0.0.0.0:8 cannot both be", ""),
+            (10, 18, "`thin_threshold` of memory", "sparse file"),
+            (15, 18, "`thin_threshold` of a disk that is not thin", "sparse file"),
+        ],
+    },
     Case {
         text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                initiators = [\"iqn.2026-11.org.example:ALICE\", \"iqn.2026-11.org.example:bob\"]\n\

@@ -212,7 +212,17 @@ impl<'d, 't> TableReader<'d, 't> {
             mismatch(key, "a list of strings, like [\"…\"]", value.get_ref(), &value.span(), to);
             return None;
         };
+        self.not_empty(key, to);
         Some(items.iter().filter_map(|item| string_of(item, key, to)).collect())
+    }
+
+    /// Reports the list `key` if it is there and empty: meant as nobody, or as everybody?
+    pub fn not_empty(&mut self, key: &'static str, to: &mut Problems<'_>) {
+        let Some(value) = self.get(key) else { return };
+        if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
+            let hint = "name at least one, or leave the key out".to_owned();
+            to.add(&value.span(), format!("`{key}` is empty"), Some(hint));
+        }
     }
 
     /// A table below this one.

@@ -108,6 +108,7 @@ impl Resolver<'_> {
     fn portals(&mut self, top: &mut TableReader<'_, '_>) -> Vec<Located<Portal>> {
         let mut portals: Vec<Located<Portal>> = Vec::new();
         if let Some(mut listen) = top.table("listen", &mut self.problems) {
+            listen.not_empty("portals", &mut self.problems);
             for item in listen.items("portals") {
                 let portal = match item.get_ref() {
                     DeValue::Table(table) => {
@@ -119,14 +120,10 @@ impl Resolver<'_> {
                         .map(Portal::new),
                 };
                 let Some(portal) = portal else { continue };
-                let twice = portals
-                    .iter()
-                    .any(|other| other.value.listen == portal.listen && portal.listen.port() != 0);
-                if twice {
-                    let what = format!("{} stands here twice", portal.listen);
+                let others = portals.iter().map(|other| &other.value);
+                if let Some(what) = rules::listens_already(others.clone(), &portal) {
                     self.problems.add(&item.span(), what, None);
                 }
-                let others = portals.iter().map(|other| &other.value);
                 if let Some(what) = rules::one_address_two_groups(others, &portal) {
                     self.problems.add(&item.span(), what, Some(rules::ONE_GROUP.to_owned()));
                 }
@@ -343,7 +340,7 @@ impl Resolver<'_> {
         let read_only = table.boolean("read_only", to).unwrap_or(false);
         let removable = table.boolean("removable", to).unwrap_or(false);
         let thin = table.boolean("thin", to).unwrap_or(true);
-        let thin_threshold_percent = self.thin_threshold(table);
+        let thin_threshold_percent = self.thin_threshold(table, thin, device.as_ref());
         let maintenance_bytes_per_second = self.maintenance_rate(table);
         let out_of_space = self.choice(
             table,
@@ -380,8 +377,19 @@ impl Resolver<'_> {
         self.judge("maintenance_rate", &text, parse_rate(&text.value))
     }
 
-    fn thin_threshold(&mut self, table: &mut TableReader<'_, '_>) -> Option<u8> {
+    fn thin_threshold(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        thin: bool,
+        device: Option<&Located<String>>,
+    ) -> Option<u8> {
         let text = table.string("thin_threshold", &mut self.problems)?;
+        let memory = device.is_some_and(|device| device.value.starts_with("mem:"));
+        if memory || !thin {
+            let what = if memory { "memory" } else { "a disk that is not thin" };
+            let hint = "leave it out: only a thin disk in a sparse file has a threshold".to_owned();
+            self.problems.add(&text.span, format!("`thin_threshold` of {what}"), Some(hint));
+        }
         self.judge("thin_threshold", &text, rules::parse_threshold(&text.value))
     }
 

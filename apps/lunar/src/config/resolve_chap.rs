@@ -11,6 +11,7 @@ use toml::de::DeValue;
 /// `chap` of a target: one table for all initiators, or a list with one for each.
 pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapEntry> {
     let mut entries: Vec<ChapEntry> = Vec::new();
+    table.not_empty("chap", &mut resolver.problems);
     for item in table.items("chap") {
         let DeValue::Table(inner) = item.get_ref() else {
             let wanted = "{ user = \"…\", secret_file = \"…\" }, or a list of such tables";

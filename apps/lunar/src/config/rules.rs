@@ -92,6 +92,27 @@ pub fn check_redirect(text: &str) -> Result<(), String> {
     check_advertised(address)
 }
 
+/// What is wrong with `portal` beside the `others`: an address is listened on once, and the
+/// unspecified one stands for all of its family.
+pub fn listens_already<'p>(
+    mut others: impl Iterator<Item = &'p Portal>,
+    portal: &Portal,
+) -> Option<String> {
+    let address = portal.listen;
+    let meet = |other: &SocketAddr| {
+        let any = other.ip().is_unspecified() || address.ip().is_unspecified();
+        other.ip() == address.ip() || (any && other.is_ipv4() == address.is_ipv4())
+    };
+    let same_port = |other: &&Portal| other.listen.port() == address.port() && address.port() != 0;
+    let other = others.find(|other| same_port(other) && meet(&other.listen))?.listen;
+    Some(match other == address {
+        true => format!("{address} stands here twice"),
+        false => {
+            format!("{address} and {other} cannot both be listened on: one includes the other")
+        }
+    })
+}
+
 /// What to do about an address in two portal groups.
 pub const ONE_GROUP: &str = "give both portals the same portal group, or other addresses";
 
