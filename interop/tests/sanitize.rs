@@ -80,3 +80,35 @@ fn it_goes_on_after_a_kill() -> Result<()> {
     ensure!(raw.read_block(0)? == pattern, "after another start");
     Ok(())
 }
+
+/// The bug: a start with `--read-only` in between failed the operation for good. It may not write,
+/// so it shows nothing and leaves what is to be done to the next start that may.
+#[test]
+fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
+    let scratch = Scratch::new("sanitize-read-only")?;
+    let disk = scratch.path("disk.img");
+    let serve = |more: &[&str]| Lunar::serve(&[&[disk.as_str(), "--name", TARGET], more].concat());
+    let mut lunar = serve(&["--size", "8M", "--maintenance-rate", "1Mbit"])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    raw.write_blocks(9_999, &[0x5a; 512])?;
+    let outcome = raw.execute_with(&[0x48, 0x81, 0, 0, 0, 0, 0, 0, 5, 0], &[1, 0, 0, 1, 0xa5])?;
+    ensure!(outcome.status == 0, "SANITIZE OVERWRITE with IMMED: {outcome:02x?}");
+    lunar.server().signal(Signal::KILL)?;
+    lunar.server().wait(PATIENCE)?;
+    drop(lunar);
+    let lunar = serve(&["--read-only"])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let (key, code, _) = sense(&mut raw)?;
+    ensure!((key, code) == (2, [0x04, 0x1b]), "still to be done: {key:x} {code:02x?}");
+    ensure!(raw.read_block(9_999).is_err(), "a block was shown");
+    lunar.stop(Duration::from_secs(10))?;
+    let lunar = serve(&[])?;
+    let mut raw = Raw::log_in(lunar.address(), TARGET)?;
+    let began = Instant::now();
+    while raw.execute(&TEST_UNIT_READY, 0)?.0 != 0 {
+        ensure!(began.elapsed() < PATIENCE, "not ready again: {:x?}", sense(&mut raw)?);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ensure!(raw.read_block(9_999)? == [0xa5; 512], "overwritten");
+    Ok(())
+}

@@ -111,8 +111,14 @@ impl LogicalUnit {
         Ok(Begun { saved: was_saved, ended: has_ended })
     }
 
-    /// Goes on with the operation that a former run of the server did not end.
+    /// Goes on with the operation that a former run of the server did not end. Where nothing may be
+    /// written it has not failed: it is left to a start that may, and no block is shown.
     pub(crate) async fn resume_operation(self: Arc<Self>) {
+        if self.device().is_read_only() {
+            let device = self.device().name();
+            tracing::warn!(device, "an unfinished SANITIZE or FORMAT waits: the disk is read-only");
+            return;
+        }
         self.operating.runs.fetch_add(1, SeqCst);
         tracing::info!(device = self.device().name(), "an unfinished SANITIZE or FORMAT goes on");
         let _ = self.operate().await; // the log has it
