@@ -374,7 +374,7 @@ pub static COMMANDS: &[Command] = {
         (AS_WRITE, Writable, Atomic), (ATOMIC_16, 30), atomic::write_atomic),
     command(0x9e, Some(0x10), "READ CAPACITY (16)", "SBC-3 §5.17",
         (FREE, Ready, All), (CAPACITY_16, 10), capacity::read_16),
-    command(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.3",
+    command(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.4",
         READ_THIN, (STATUS_16, 30), provisioning::lba_status),
     command(0xa0, NO, "REPORT LUNS", "SPC-4 §6.33",
         TELL, (LUNS_12, 10), inform::luns),

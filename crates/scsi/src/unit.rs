@@ -633,7 +633,7 @@ pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<P
     Ok(Plan::Reply(reply))
 }
 
-/// What GET LBA STATUS answers for these extents, cut to the allocation length. SBC-3 §5.3.2.
+/// What GET LBA STATUS answers for these extents, cut to the allocation length. SBC-3 §5.4.2.
 pub fn lba_status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) -> Vec<u8> {
     provisioning::status_reply(extents, allocation_bytes)
 }

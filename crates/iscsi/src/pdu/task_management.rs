@@ -82,7 +82,7 @@ functions! {
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     TARGET_WARM_RESET "TARGET WARM RESET" 1 ("all units the session sees")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
-    TARGET_COLD_RESET "TARGET COLD RESET" 1 ("the same, and all sessions of the target")
+    TARGET_COLD_RESET "TARGET COLD RESET" 1 ("the same, and the sessions on what the asker sees")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     TASK_REASSIGN "TASK REASSIGN" 1 ("one task")
         REASSIGNMENT_NOT_SUPPORTED "RFC 7143 §11.5.1";

@@ -115,7 +115,7 @@ wire::wire_struct! {
 }
 
 wire::wire_struct! {
-    /// READ CAPACITY (16), SBC-3 §5.17, and GET LBA STATUS, SBC-3 §5.3.
+    /// READ CAPACITY (16), SBC-3 §5.17, and GET LBA STATUS, SBC-3 §5.4.
     pub struct ServiceActionIn16 [16] {
         0 => opcode: u8,
         1 => service_action: u8,
@@ -142,7 +142,7 @@ wire::wire_struct! {
 }
 
 wire::wire_struct! {
-    /// One LBA status descriptor. SBC-3 §5.3.2.
+    /// One LBA status descriptor. SBC-3 §5.4.2.
     pub struct LbaStatus [16] {
         0 => lba: u64,
         8 => count: u32,

@@ -104,7 +104,7 @@ fn write_same_range(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense>
     Ok(range)
 }
 
-/// GET LBA STATUS. SBC-3 §5.3.
+/// GET LBA STATUS. SBC-3 §5.4.
 pub(crate) fn lba_status(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = ServiceActionIn16::decode(&first(request.cdb));
     let end = unit.options().block_count;
@@ -120,7 +120,7 @@ pub(crate) fn lba_status(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
     })
 }
 
-/// What GET LBA STATUS answers for these extents, cut to the allocation length. SBC-3 §5.3.2.
+/// What GET LBA STATUS answers for these extents, cut to the allocation length. SBC-3 §5.4.2.
 pub(crate) fn status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) -> Vec<u8> {
     let mut reply = alloc::vec![0; 8];
     for (range, mapped) in extents {
