@@ -1,0 +1,3 @@
+//! The control plane: what is to be served and what is, the HTTP API, metrics.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
