@@ -2,14 +2,10 @@
 
 mod client_lines;
 mod commands;
-mod config;
 mod device_url;
-mod identity;
 mod output;
-mod secrets;
 mod serving;
 mod shutdown;
-mod units;
 
 use clap::{Parser, Subcommand};
 use commands::{check, discover, info, read, serve, target, write};

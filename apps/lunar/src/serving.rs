@@ -2,10 +2,11 @@
 
 use crate::client_lines::Clients;
 use crate::commands::runtime;
-use crate::config::model::Configuration;
-use crate::config::open;
+use crate::device_url::LocalOpener;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, Signals};
+use control::config::model::Configuration;
+use control::config::open;
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -83,7 +84,7 @@ pub fn serve(
     format: Format,
 ) -> Result<(), Failure> {
     let runtime = runtime()?;
-    let options = open::open(configuration)?;
+    let options = open::open(configuration, &LocalOpener)?;
     let signals = runtime.block_on(async { Signals::catch() })?;
     let mut report = describe(&options);
     let server = Server::start(options)?;

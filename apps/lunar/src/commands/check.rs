@@ -1,7 +1,7 @@
 //! `lunar check`: is this configuration right?
 
-use crate::config;
 use crate::output::{self, Failure, Format};
+use control::config;
 use std::path::PathBuf;
 
 /// Validate a configuration: every problem with its line, its column and what is meant

@@ -1,9 +1,10 @@
 //! `lunar info`: what is this disk?
 
 use super::session::{SessionArgs, runtime};
-use crate::device_url::{DeviceUrl, LocalOptions, Opened};
+use crate::device_url::{self, Opened};
 use crate::output::{self, Failure, Format};
 use block::BlockDevice;
+use control::device_url::{DeviceUrl, LocalOptions};
 use initiator::{Initiator, RemoteDisk, Reservation, Unit};
 use iscsi::text::TaskReporting;
 use serde::Serialize;
@@ -100,7 +101,7 @@ pub fn run(args: &Info, format: Format) -> Result<(), Failure> {
     let options = args.session.options(url.portal())?;
     let report = runtime()?.block_on(async {
         let local = LocalOptions { read_only: url.path().is_some(), ..LocalOptions::default() };
-        let opened = url.open(&local, &options).await?;
+        let opened = device_url::open(&url, &local, &options).await?;
         let report = match &opened {
             Opened::Local(device) => describe(&url, device.as_ref()),
             Opened::Remote(disk) => describe_remote(&url, disk).await?,

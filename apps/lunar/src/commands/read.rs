@@ -3,10 +3,11 @@
 use super::pipes::Output;
 use super::session::{SessionArgs, runtime};
 use super::transfer::{Span, span};
-use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::device_url;
 use crate::output::{Failure, Format};
-use crate::units::parse_size;
 use block::{BlockDevice, BufferPool};
+use control::device_url::{DeviceUrl, LocalOptions};
+use control::units::parse_size;
 
 /// Copy bytes of a disk to stdout
 #[derive(Debug, clap::Args)]
@@ -37,7 +38,7 @@ pub fn run(args: &Read, _format: Format) -> Result<(), Failure> {
     let options = args.session.options(url.portal())?;
     runtime()?.block_on(async {
         let local = LocalOptions { read_only: url.path().is_some(), ..LocalOptions::default() };
-        let opened = url.open(&local, &options).await?;
+        let opened = device_url::open(&url, &local, &options).await?;
         let device = opened.device();
         let span = span(device, args.offset, args.length)?;
         copy(device, span).await?;

@@ -2,12 +2,12 @@
 
 use super::serve_chap::ChapArgs;
 use crate::client_lines::Clients;
-use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
-use crate::config::{self, rules};
-use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::output::{Failure, Format};
 use crate::serving;
-use crate::units::{parse_rate, parse_size};
+use control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use control::config::{self, rules};
+use control::device_url::{DeviceUrl, LocalOptions};
+use control::units::{parse_rate, parse_size};
 use initiator::NAME_BYTES_MAX;
 use std::path::PathBuf;
 use target::{Access, CacheMode, ChapEntry, Limits, Network, OutOfSpace, Portal};

@@ -1,8 +1,8 @@
 //! `lunar serve`: what initiators have to prove, and what the target proves in return.
 
-use crate::config;
 use crate::output::Failure;
-use crate::secrets::{self, Lengths};
+use control::config;
+use control::secrets::{self, Lengths};
 use iscsi::login::{ChapDemand, Credential};
 use std::path::PathBuf;
 

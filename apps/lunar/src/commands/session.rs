@@ -1,8 +1,8 @@
 //! Options of all commands that log in to targets.
 
-use crate::config::rules;
 use crate::output::Failure;
-use crate::secrets::{self, Lengths};
+use control::config::rules;
+use control::secrets::{self, Lengths};
 use initiator::{Chap, SessionOptions, Url};
 use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;

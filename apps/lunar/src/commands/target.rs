@@ -1,9 +1,9 @@
 //! `lunar target`: serve what a configuration says.
 
 use crate::client_lines::Clients;
-use crate::config;
 use crate::output::{Failure, Format};
 use crate::serving;
+use control::config;
 use std::path::PathBuf;
 
 /// Serve the targets of a configuration, in the foreground

@@ -3,10 +3,11 @@
 use super::pipes::Input;
 use super::session::{SessionArgs, runtime};
 use super::transfer::{Span, span};
-use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::device_url;
 use crate::output::{self, Failure, Format};
-use crate::units::parse_size;
 use block::{BlockDevice, BufferPool};
+use control::device_url::{DeviceUrl, LocalOptions};
+use control::units::parse_size;
 
 /// Copy stdin to a disk, and make it durable
 #[derive(Debug, clap::Args)]
@@ -35,7 +36,7 @@ pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     let written = runtime()?.block_on(async {
-        let opened = url.open(&LocalOptions::default(), &options).await?;
+        let opened = device_url::open(&url, &LocalOptions::default(), &options).await?;
         let device = opened.device();
         let span = span(device, args.offset, args.length)?;
         let written = copy(device, span, args.length.is_some()).await?;

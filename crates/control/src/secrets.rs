@@ -1,6 +1,6 @@
 //! CHAP secrets: from files or the environment, never from the command line, never shown.
 
-use crate::output::Failure;
+use crate::Failure;
 use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

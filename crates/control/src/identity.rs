@@ -2,7 +2,7 @@
 //!
 //! See docs/decisions/020-where-a-units-identity-lives.md.
 
-use crate::output::Failure;
+use crate::Failure;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;

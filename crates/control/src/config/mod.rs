@@ -8,7 +8,7 @@ mod resolve_access;
 mod resolve_chap;
 pub mod rules;
 
-use crate::output::{Failure, Parts};
+use crate::{Failure, Parts};
 use file::Problem;
 use iscsi::text::Offer;
 use model::Configuration;

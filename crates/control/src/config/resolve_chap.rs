@@ -2,7 +2,7 @@
 
 use super::file::{Located, TableReader, mismatch};
 use super::resolve::Resolver;
-use crate::output::Failure;
+use crate::Failure;
 use crate::secrets::{self, Lengths};
 use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use target::ChapEntry;

@@ -1,8 +1,9 @@
 //! From a [`Configuration`] to what a server takes: devices are opened, identities are found.
 
 use super::model::{Configuration, UnitConfig};
+use crate::Failure;
+use crate::device_url::Opener;
 use crate::identity;
-use crate::output::Failure;
 use block::{BlockDevice, FileIdentity, file_identity};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use uuid::Uuid;
 ///
 /// # Errors
 /// A device that cannot be opened (or is in use), a state that cannot be kept.
-pub fn open(configuration: Configuration) -> Result<ServerOptions, Failure> {
-    let mut opener = Opener {
+pub fn open(configuration: Configuration, opener: &dyn Opener) -> Result<ServerOptions, Failure> {
+    let mut units = Units {
+        opener,
         state: configuration.state,
         transfer_bytes: configuration.limits.transfer_bytes,
         files: Vec::new(),
@@ -25,7 +27,7 @@ pub fn open(configuration: Configuration) -> Result<ServerOptions, Failure> {
     for target in configuration.targets {
         let mut luns = Vec::new();
         for lun in target.luns {
-            let unit = opener.unit(&lun.unit)?;
+            let unit = units.unit(&lun.unit)?;
             luns.push(LunOptions { id: lun.id, unit, access: lun.access });
         }
         targets.push(TargetOptions {
@@ -48,17 +50,18 @@ pub fn open(configuration: Configuration) -> Result<ServerOptions, Failure> {
     })
 }
 
-struct Opener {
+struct Units<'o> {
+    opener: &'o dyn Opener,
     state: Option<PathBuf>,
     transfer_bytes: u32,
     files: Vec<(FileIdentity, UnitConfig, Arc<LogicalUnit>)>,
     uuids: HashSet<Uuid>,
 }
 
-impl Opener {
+impl Units<'_> {
     fn unit(&mut self, config: &UnitConfig) -> Result<Arc<LogicalUnit>, Failure> {
         let Some(path) = config.device.path() else {
-            let device = config.device.open_local(&config.options)?;
+            let device = self.opener.open(&config.device, &config.options)?;
             return self.make(config, device, config.uuid.unwrap_or_else(Uuid::new_v4), None);
         };
         // It may not exist yet.
@@ -69,7 +72,7 @@ impl Opener {
         }
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
         // The lock comes first: whoever holds it owns the state as well.
-        let device = config.device.open_local(&config.options)?;
+        let device = self.opener.open(&config.device, &config.options)?;
         let uuid = match config.uuid {
             Some(uuid) => identity::create_directory(&directory).map(|()| uuid)?,
             None => identity::load_or_create(&directory)?,

@@ -1,0 +1,137 @@
+//! What went wrong, why, and what to do: for people as a line, for programs as fields.
+
+use std::fmt;
+use std::io;
+
+/// Whose mistake a failure is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FailureKind {
+    /// The work itself failed.
+    Failed,
+    /// What was asked for makes no sense.
+    Usage,
+}
+
+/// What went wrong and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// What failed and why, in one line.
+    pub what: String,
+    /// What to do.
+    pub hint: Option<String>,
+    /// Whose mistake it is.
+    pub kind: FailureKind,
+    /// The parts of a failure that is made of several.
+    pub parts: Option<Box<Parts>>,
+}
+
+/// Several things that are wrong at once.
+#[derive(Debug)]
+pub struct Parts {
+    /// For people, instead of `what` and `hint`: lines that are whole in themselves.
+    pub lines: Vec<String>,
+    /// For programs, beside `error` and `hint`: a key and its value.
+    pub list: (&'static str, serde_json::Value),
+}
+
+impl Failure {
+    /// A failure of the work itself.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: None, kind: FailureKind::Failed, parts: None }
+    }
+
+    /// What was asked for makes no sense.
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Usage, ..Self::new(what) }
+    }
+
+    /// With advice.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.hint {
+            Some(hint) => write!(f, " (hint: {hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<target::Error> for Failure {
+    fn from(error: target::Error) -> Self {
+        let target::Error::Listen { address, source } = &error else {
+            return Self::new(chain(&error));
+        };
+        Self::new(format!("cannot listen on {address}: {source}")).hint(match source.kind() {
+            io::ErrorKind::AddrNotAvailable => {
+                "name an address of this machine (`ip address` lists them), or 0.0.0.0 for all"
+            }
+            io::ErrorKind::PermissionDenied => "choose a port from 1024 on",
+            _ => "choose another address or port, or stop the server that uses it",
+        })
+    }
+}
+
+impl From<block::Error> for Failure {
+    fn from(error: block::Error) -> Self {
+        let hint = match error.kind {
+            block::ErrorKind::ReadOnly => {
+                Some("it is served read-only, or an initiator has write-protected it (SWP)")
+            }
+            block::ErrorKind::NoSpace => {
+                Some("make room on the file system that holds the disk, then try again")
+            }
+            block::ErrorKind::Disconnected => Some("is the server still running? Try again"),
+            block::ErrorKind::Medium => {
+                Some("lunar info URL shows reservations; the server's log may say more")
+            }
+            _ => None,
+        };
+        Self { hint: hint.map(str::to_owned), ..Self::new(chain(&error)) }
+    }
+}
+
+impl From<initiator::Error> for Failure {
+    fn from(error: initiator::Error) -> Self {
+        Self { hint: error.hint.clone(), ..Self::new(chain(&error)) }
+    }
+}
+
+impl From<initiator::UrlError> for Failure {
+    fn from(error: initiator::UrlError) -> Self {
+        Self::usage(error.what).hint(error.hint)
+    }
+}
+
+/// An error with all its causes, each said once, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let source = std::io::Error::from_raw_os_error(98);
+        let told = target::Error::Listen { address: "127.0.0.1:1".parse().unwrap(), source };
+        assert_eq!(chain(&told).matches("in use").count(), 1);
+    }
+}
