@@ -3,12 +3,13 @@
 mod client_lines;
 mod commands;
 mod device_url;
+mod notify;
 mod output;
 mod serving;
 mod shutdown;
 
 use clap::{Parser, Subcommand};
-use commands::{check, discover, info, read, serve, target, write};
+use commands::{check, completions, discover, info, man, read, serve, target, write};
 use output::{Failure, Format};
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ enum Command {
     Info(info::Info),
     Read(read::Read),
     Write(write::Write),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,8 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
         Command::Info(args) => info::run(&args, format),
         Command::Read(args) => read::run(&args, format),
         Command::Write(args) => write::run(&args, format),
+        Command::Completions(args) => completions::run(&args, format),
+        Command::Man(args) => man::run(&args, format),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::client_lines::Clients;
 use crate::commands::runtime;
 use crate::device_url::LocalOpener;
+use crate::notify;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, Signals};
 use control::config::model::Configuration;
@@ -106,6 +107,7 @@ pub fn serve(
         // Serving does not depend on somebody reading along.
         tracing::warn!("{failure}");
     }
+    notify::ready(&summary(&report));
     runtime.block_on(shutdown::serve_until_signal(server, signals))
 }
 
@@ -169,6 +171,14 @@ fn human_access(access: &AccessReport) -> String {
         .filter(|(_, list)| !list.is_empty())
         .map(|(kind, list)| format!(", {kind} {}", list.join(" ")))
         .collect()
+}
+
+/// One line for the service manager.
+fn summary(report: &Report) -> String {
+    let (targets, luns) = (&report.targets, report.targets.iter().map(|target| target.luns.len()));
+    let portals: Vec<_> = report.portals.iter().map(|portal| portal.listen.to_string()).collect();
+    let (targets, luns) = (targets.len(), luns.sum::<usize>());
+    format!("targets: {targets}, LUNs: {luns}, listening on {}", portals.join(" "))
 }
 
 /// Where a client on this machine connects to reach a socket that listens on `address`.

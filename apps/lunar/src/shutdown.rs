@@ -1,6 +1,8 @@
 //! From a signal to the end: sessions are told, commands finish, disks are synced.
 
+use crate::notify;
 use crate::output::Failure;
+use std::convert::Infallible;
 use std::io::Write;
 use std::time::Duration;
 use target::{Server, ShutdownReport};
@@ -78,6 +80,7 @@ fn ignores_hangup() -> bool {
 /// When a disk could not be synced, or a second signal cut the end short: data may be lost.
 pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<(), Failure> {
     signals.next().await;
+    notify::stopping();
     say("stopping: initiators have 5 seconds to log out; a second signal gives up");
     let (done, report) = tokio::sync::oneshot::channel();
     // The server's end blocks; signals must still be heard meanwhile.
@@ -85,7 +88,7 @@ pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<
         .name("shutdown".to_owned())
         .spawn(move || {
             // When a second signal came, nobody waits for the report any more.
-            let _ = done.send(server.shutdown(GRACE, &mut |progress| say(progress)));
+            let _ = done.send(server.shutdown(GRACE, &mut |progress| told(progress)));
         })
         .map_err(|error| Failure::new(format!("cannot stop the server: {error}")))?;
     tokio::select! {
@@ -93,12 +96,27 @@ pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<
             Ok(report) => judge(&report),
             Err(_) => Err(Failure::new("the server's end failed: data may not be on the disks")),
         },
+        never = extend() => match never {},
         () = signals.second() => {
             say("GIVEN UP at the second signal");
             Err(Failure::new("stopped before the end: acknowledged writes may be lost")
                 .hint("send one signal, and wait for the final sync"))
         }
     }
+}
+
+/// Asks the service manager for patience, without end.
+async fn extend() -> Infallible {
+    loop {
+        tokio::time::sleep(notify::EXTEND_EVERY).await;
+        notify::extend();
+    }
+}
+
+/// Progress, for people and for the service manager.
+fn told(progress: &str) {
+    notify::status(progress);
+    say(progress);
 }
 
 fn judge(report: &ShutdownReport) -> Result<(), Failure> {

@@ -5,7 +5,8 @@ mod common;
 
 use common::{Scratch, Server, assert_exit, json, lunar, run, said};
 
-const COMMANDS: [&str; 7] = ["serve", "target", "check", "discover", "info", "read", "write"];
+const COMMANDS: [&str; 9] =
+    ["serve", "target", "check", "discover", "info", "read", "write", "completions", "man"];
 
 /// Goal: every command explains itself with an example. Method: `--help` of each.
 #[test]

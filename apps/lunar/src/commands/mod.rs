@@ -1,8 +1,10 @@
 //! The commands, one file each.
 
 pub mod check;
+pub mod completions;
 pub mod discover;
 pub mod info;
+pub mod man;
 mod pipes;
 pub mod read;
 pub mod serve;

@@ -1,0 +1,33 @@
+//! `lunar completions`: what a shell needs to complete our command line.
+
+use crate::output::{self, Failure, Format};
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+/// Print a script that completes this command line in a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    lunar completions bash > ~/.local/share/bash-completion/completions/lunar\n  \
+    lunar completions fish > ~/.config/fish/completions/lunar.fish")]
+pub struct Completions {
+    /// The shell that it is for
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When stdout takes no more.
+pub fn run(args: &Completions, format: Format) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Cli::command(), "lunar", &mut script);
+    let script = String::from_utf8_lossy(&script);
+    match format {
+        Format::Json => output::print_json(&serde_json::json!({
+            "shell": args.shell.to_string(),
+            "script": script,
+        })),
+        Format::Human => output::print_text(&script),
+    }
+}

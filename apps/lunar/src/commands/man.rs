@@ -1,0 +1,111 @@
+//! `lunar man`: the manual pages, one for each command, from what `--help` says.
+
+use crate::output::{self, Failure, Format};
+use clap::CommandFactory;
+use clap_mangen::Man as Page;
+use clap_mangen::roff::{Roff, roman};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Write the manual pages, one for each command, into a directory
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    lunar man ~/.local/share/man/man1")]
+pub struct Man {
+    /// Where to write them; made when it does not exist
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The date that they bear [default: none, so that the same version writes the same bytes]
+    #[arg(long, value_name = "YYYY-MM-DD", default_value = "", hide_default_value = true)]
+    date: String,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A directory that takes no files.
+pub fn run(args: &Man, format: Format) -> Result<(), Failure> {
+    let failed = |error: io::Error| {
+        Failure::new(format!("cannot write to {}: {error}", args.directory.display()))
+            .hint("name a directory that you may write to")
+    };
+    std::fs::create_dir_all(&args.directory).map_err(failed)?;
+    let mut command = crate::Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut written = Vec::new();
+    write_pages(&command, args, &mut written).map_err(failed)?;
+    match format {
+        Format::Json => output::print_json(&serde_json::json!({ "files": written })),
+        Format::Human => {
+            output::print_text(&written.iter().fold(String::new(), |mut all, file| {
+                all.push_str(file);
+                all.push('\n');
+                all
+            }))
+        }
+    }
+}
+
+/// The page of `command`, and those of the commands below it.
+fn write_pages(command: &clap::Command, args: &Man, written: &mut Vec<String>) -> io::Result<()> {
+    let page = Page::new(command.clone())
+        .date(&args.date)
+        .source(format!("Lunar {}", env!("CARGO_PKG_VERSION")))
+        .manual("Lunar");
+    let path = args.directory.join(page.get_filename());
+    std::fs::write(&path, render(&page, command)?)?;
+    written.push(shown(&path));
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_pages(below, args, written)?;
+    }
+    Ok(())
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn render(page: &Page, command: &clap::Command) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    if command.has_subcommands() {
+        page.render_subcommands_section(&mut text)?;
+    }
+    rest(command).to_writer(&mut text)?;
+    // The generator spaces lists of values in a way that mandoc warns of.
+    Ok(String::from_utf8_lossy(&text).replace("\n.br\n\n.br\n", "\n.sp\n").into_bytes())
+}
+
+/// What is the same for all commands, and their examples, which keep their lines.
+fn rest(command: &clap::Command) -> Roff {
+    let mut page = Roff::new();
+    let status = [
+        ("0", "It was done."),
+        ("1", "It failed; one line on standard error says what, why, and what to do."),
+        ("2", "Wrong usage; nothing was done."),
+    ];
+    page.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in status {
+        page.control("TP", []);
+        page.text([roman(code)]);
+        page.text([roman(meaning)]);
+    }
+    if let Some(examples) = command.get_after_help() {
+        let examples = examples.to_string();
+        page.control("SH", ["EXAMPLES"]);
+        page.control("nf", []);
+        for line in examples.lines().filter(|line| !line.trim_end().ends_with(':')) {
+            page.text([roman(line.trim())]);
+        }
+        page.control("fi", []);
+    }
+    page.control("SH", ["SEE ALSO"]);
+    let root = "lunar";
+    let seen = if command.get_name() == root { "lunar-serve(1)" } else { "lunar(1)" };
+    page.text([roman(seen)]);
+    page
+}

@@ -1,0 +1,63 @@
+//! What is generated from the command line itself: manual pages and completions.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod common;
+
+use common::{Scratch, assert_exit, json, run, said};
+use std::collections::BTreeSet;
+
+/// The commands that `arguments` lists.
+fn commands(arguments: &[&str]) -> Vec<String> {
+    let help = said(&run(&[arguments, &["--help"]].concat()));
+    let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
+    let lines = list.lines().take_while(|line| line.starts_with("  "));
+    let words = lines.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    words.filter(|word| *word != "help").map(str::to_owned).collect()
+}
+
+/// Goal: each command has its page, with its options and its examples, each example on its line.
+#[test]
+fn every_command_has_a_page() {
+    let scratch = Scratch::new("man");
+    let folder = scratch.path().join("man1");
+    let written = run(&["man", folder.to_str().unwrap(), "--date", "2026-11-21", "--json"]);
+    assert_exit(&written, 0);
+    let mut wanted = BTreeSet::from(["lunar.1".to_owned()]);
+    for command in commands(&[]) {
+        for below in commands(&[&command]) {
+            wanted.insert(format!("lunar-{command}-{below}.1"));
+        }
+        wanted.insert(format!("lunar-{command}.1"));
+    }
+    let entries = std::fs::read_dir(&folder).unwrap();
+    let found: BTreeSet<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(found, wanted);
+    assert_eq!(json(&written)["files"].as_array().unwrap().len(), wanted.len());
+    let page = std::fs::read_to_string(folder.join("lunar-serve.1")).unwrap();
+    for part in [
+        ".TH lunar-serve 1 2026-11-21 \"Lunar ",
+        "\\fB\\-\\-portal\\-group\\fR",
+        "\nlunar serve disk.img \\-\\-size 10G\n",
+        ".SH \"EXIT STATUS\"",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    let page = std::fs::read_to_string(folder.join("lunar.1")).unwrap();
+    assert!(page.contains("lunar\\-serve(1)") && page.contains("Serve disks"), "{page}");
+}
+
+/// Goal: the scripts for shells know every command.
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]);
+        assert_exit(&script, 0);
+        for command in commands(&[]) {
+            assert!(said(&script).contains(&command), "{command} in {shell}");
+        }
+        let document = json(&run(&["completions", shell, "--json"]));
+        assert_eq!(document["script"], said(&script));
+    }
+    assert_exit(&run(&["completions", "csh"]), 2);
+}
