@@ -1,12 +1,20 @@
-//! The control plane: what is to be served and what is, the HTTP API, metrics.
+//! The control plane: what is to be served and what is, and who may change it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod api;
+mod auth;
+pub mod client;
 pub mod config;
 pub mod device_url;
 mod failure;
+pub mod http;
 pub mod identity;
 pub mod secrets;
+pub mod time;
+mod tls;
 pub mod units;
 
+pub use auth::{Caller, Token};
 pub use failure::{Failure, FailureKind, Parts, chain};
+pub use tls::TlsFiles;

@@ -1,0 +1,89 @@
+//! The document that describes the API, made from the routes themselves.
+
+use super::Document;
+use super::operator::Shared;
+use super::problem::ProblemBody;
+use axum::Json;
+use axum::http::StatusCode;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{
+    ComponentsBuilder, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref,
+    RefOr, ResponseBuilder,
+};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+const TOKEN: &str = "token";
+const PROBLEM: &str = "ProblemBody";
+
+/// What each request may be answered instead of a success.
+const PROBLEMS: [(StatusCode, &str); 10] = [
+    (StatusCode::BAD_REQUEST, "The request cannot be read"),
+    (StatusCode::UNAUTHORIZED, "The token is missing or wrong"),
+    (StatusCode::FORBIDDEN, "A web page asks, or a change without a token"),
+    (StatusCode::NOT_FOUND, "There is no such thing"),
+    (StatusCode::REQUEST_TIMEOUT, "The body took too long"),
+    (StatusCode::CONFLICT, "It cannot be done as things are"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "The body is too long"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not said to be JSON"),
+    (StatusCode::UNPROCESSABLE_ENTITY, "What is asked for makes no sense"),
+    (StatusCode::INTERNAL_SERVER_ERROR, "An error of ours; the log says more"),
+];
+
+/// What the document says beside the routes.
+pub(super) fn frame() -> OpenApi {
+    let license = LicenseBuilder::new().name("Apache-2.0").build();
+    let info = InfoBuilder::new()
+        .title("Lunar")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(
+            "Sessions, targets and LUNs of a running `lunar serve` or `lunar target`.",
+        ))
+        .license(Some(license));
+    OpenApiBuilder::new().info(info).build()
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(openapi))
+}
+
+/// This document
+#[utoipa::path(get, path = "/openapi.json", tag = "document",
+    responses((status = 200, description = "An OpenAPI 3.1 document", body = Object)))]
+async fn openapi() -> Document {
+    Json(super::document())
+}
+
+/// Adds what all routes have in common: refusals, and the token.
+pub(super) fn finish(mut document: OpenApi) -> OpenApi {
+    let components = document.components.take().unwrap_or_default();
+    let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let problem = <ProblemBody as utoipa::PartialSchema>::schema();
+    document.components = Some(
+        ComponentsBuilder::from(components)
+            .schema(PROBLEM, problem)
+            .security_scheme(TOKEN, scheme)
+            .build(),
+    );
+    document.security = Some(vec![
+        SecurityRequirement::default(),
+        SecurityRequirement::new::<_, [&str; 0], &str>(TOKEN, []),
+    ]);
+    for item in document.paths.paths.values_mut() {
+        let operations =
+            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        operations.into_iter().flatten().for_each(add_problems);
+    }
+    document
+}
+
+fn add_problems(operation: &mut Operation) {
+    for (status, why) in PROBLEMS {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(PROBLEM))).build();
+        let response =
+            ResponseBuilder::new().description(why).content("application/json", content).build();
+        let responses = &mut operation.responses.responses;
+        responses.entry(status.as_u16().to_string()).or_insert(RefOr::T(response));
+    }
+}

@@ -1,0 +1,132 @@
+//! Finding the server that runs on this machine.
+
+use crate::Failure;
+use crate::http::{Address, is_live, runtime_directories};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// Where a server's socket is when it was started by systemd, whoever looks for it.
+const SYSTEM_DIRECTORIES: [&str; 2] = ["/run/lunar", "/var/lib/lunar"];
+/// What `lunar serve disk.img` names the directory for the disk's state.
+const STATE_EXTENSION: &str = "lunar";
+/// Entries of a directory that are looked at.
+const ENTRIES_MAX: usize = 10_000;
+
+/// What is in the directories where servers put their sockets.
+#[derive(Debug, Default)]
+struct Found {
+    live: Vec<PathBuf>,
+    denied: Vec<PathBuf>,
+}
+
+/// The one server that runs: in the directories of the environment, of the system, and in the
+/// state directories of disks in the current directory.
+///
+/// # Errors
+/// None, several (which are listed), or only such as others may use.
+pub fn find() -> Result<Address, Failure> {
+    let mut directories = runtime_directories();
+    directories.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));
+    directories.extend(state_directories(Path::new(".")));
+    judge(look(&directories))
+}
+
+fn judge(mut found: Found) -> Result<Address, Failure> {
+    let list = |paths: &[PathBuf]| {
+        let all: Vec<_> = paths.iter().map(|path| format!("unix:{}", path.display())).collect();
+        all.join(" ")
+    };
+    if found.live.len() > 1 {
+        return Err(Failure::usage(format!("{} servers run here", found.live.len()))
+            .hint(format!("name one of them with --api: {}", list(&found.live))));
+    }
+    match (found.live.pop(), found.denied.is_empty()) {
+        (Some(path), _) => Ok(Address::Unix(path)),
+        (None, false) => Err(Failure::new(format!("permission denied: {}", list(&found.denied)))
+            .hint("the socket is its owner's alone: run this as the server's user, or with sudo")),
+        (None, true) => Err(Failure::new("no running server was found").hint(
+            "start one (lunar serve DEVICE), or name where its API is, as it told: \
+             --api unix:PATH or --api ADDRESS:PORT",
+        )),
+    }
+}
+
+fn look(directories: &[PathBuf]) -> Found {
+    let mut found = Found::default();
+    let mut seen = Vec::new();
+    for directory in directories {
+        // The same one under two names counts once.
+        let Ok(directory) = directory.canonicalize() else { continue };
+        if seen.contains(&directory) {
+            continue;
+        }
+        match std::fs::read_dir(&directory) {
+            Ok(entries) => {
+                for path in entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path()) {
+                    look_at(path, &mut found);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                found.denied.push(directory.join("api.sock"));
+            }
+            Err(_) => {}
+        }
+        seen.push(directory);
+    }
+    found.live.sort();
+    found
+}
+
+fn look_at(path: PathBuf, found: &mut Found) {
+    let is_socket = path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket());
+    if !is_socket || path.extension().is_none_or(|extension| extension != "sock") {
+        return;
+    }
+    match is_live(&path) {
+        Ok(true) => found.live.push(path),
+        Ok(false) => {} // what a killed server left
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => found.denied.push(path),
+        Err(_) => {}
+    }
+}
+
+fn state_directories(beside: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(beside) else { return Vec::new() };
+    let paths = entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path());
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == STATE_EXTENSION))
+        .filter(|path| path.is_dir())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// Goal: a live server is found, what killed ones left is not, several are listed.
+    #[test]
+    fn the_only_live_one_is_found() {
+        let name = format!("lunar-find-{}", std::process::id());
+        let scratch = std::env::temp_dir().canonicalize().unwrap().join(name);
+        let state = scratch.join("disk.img.lunar");
+        std::fs::create_dir_all(&state).unwrap();
+        let directories = || [vec![scratch.clone()], state_directories(&scratch)].concat();
+        assert!(judge(look(&directories())).is_err());
+        drop(UnixListener::bind(scratch.join("stale.sock")).unwrap());
+        std::fs::write(scratch.join("file.sock"), "").unwrap();
+        let _other = UnixListener::bind(scratch.join("other")).unwrap();
+        let none = judge(look(&directories())).unwrap_err();
+        assert!(none.hint.unwrap().contains("--api"));
+        let first = UnixListener::bind(state.join("serve-1.sock")).unwrap();
+        let twice = [directories(), directories()].concat();
+        let found = judge(look(&twice)).unwrap();
+        assert_eq!(found, Address::Unix(state.join("serve-1.sock")));
+        let second = UnixListener::bind(scratch.join("api.sock")).unwrap();
+        let hint = judge(look(&directories())).unwrap_err().hint.unwrap();
+        assert!(hint.contains("serve-1.sock") && hint.contains("api.sock"), "{hint}");
+        drop((first, second));
+        std::fs::remove_dir_all(&scratch).unwrap();
+    }
+}

@@ -1,0 +1,214 @@
+//! The API's client: one request, one connection.
+
+mod find;
+
+use crate::Failure;
+use crate::api::{PREFIX, ProblemBody};
+use crate::auth::Token;
+use crate::http::Address;
+use crate::tls;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+pub use find::find;
+
+/// How long a connection may take to come about, the TLS handshake included.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long an answer may take: a change may have to open and sync disks.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
+/// Bytes of an answer; the longest lists 16,384 sessions.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// How to reach a server's API.
+#[derive(Debug)]
+pub struct Client {
+    /// Where it is.
+    pub address: Address,
+    /// The certificates that it is trusted by, PEM; `None`: without TLS.
+    pub trusted: Option<PathBuf>,
+    /// What proves who asks, over TCP.
+    pub token: Option<Token>,
+}
+
+/// A request's path, made of segments whose every letter is itself.
+#[derive(Clone, Debug)]
+pub struct ApiPath(String);
+
+impl ApiPath {
+    /// `/api/v1/` and these, joined by slashes.
+    pub fn new(segments: &[&str]) -> Self {
+        let mut path = PREFIX.to_owned();
+        for segment in segments {
+            path.push('/');
+            for byte in segment.bytes() {
+                match byte {
+                    b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+                        path.push(byte.into());
+                    }
+                    _ => path.push_str(&format!("%{byte:02X}")),
+                }
+            }
+        }
+        Self(path)
+    }
+}
+
+impl Client {
+    /// Reads.
+    ///
+    /// # Errors
+    /// No server there, one that refuses, an answer that is none.
+    pub async fn get<T: DeserializeOwned>(&self, path: &ApiPath) -> Result<T, Failure> {
+        self.request(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Changes.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &ApiPath,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
+        self.request(method, path, body.into()).await
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &ApiPath,
+        body: Bytes,
+    ) -> Result<T, Failure> {
+        let mut request = Request::builder().method(method).uri(&path.0);
+        let host = match self.address {
+            Address::Unix(_) => "localhost".to_owned(),
+            Address::Tcp(address) => address.to_string(),
+        };
+        request = request.header(HOST, host);
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            let mut value = HeaderValue::from_bytes(&token.header())
+                .map_err(|_| Failure::new("the token fits in no header"))?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        let request = request
+            .body(Full::new(body))
+            .map_err(|error| Failure::new(format!("no request: {error}")))?;
+        let exchange = async {
+            match &self.address {
+                Address::Unix(path) => {
+                    let stream = self.connected(UnixStream::connect(path)).await?;
+                    self.exchange(stream, request).await
+                }
+                Address::Tcp(address) => {
+                    let stream = self.connected(TcpStream::connect(address)).await?;
+                    let Some(trusted) = &self.trusted else {
+                        return self.exchange(stream, request).await;
+                    };
+                    let name = ServerName::from(address.ip());
+                    let tls = tls::client(trusted)?.connect(name, stream);
+                    let stream = self.connected(tls).await?;
+                    self.exchange(stream, request).await
+                }
+            }
+        };
+        tokio::time::timeout(ANSWER_TIME_MAX, exchange).await.unwrap_or_else(|_| {
+            let seconds = ANSWER_TIME_MAX.as_secs();
+            Err(Failure::new(format!("{} did not answer in {seconds} s", self.address))
+                .hint("`lunar ctl status` tells whether the change was made"))
+        })
+    }
+
+    async fn connected<S>(
+        &self,
+        connect: impl Future<Output = io::Result<S>>,
+    ) -> Result<S, Failure> {
+        let error = match tokio::time::timeout(CONNECT_TIME_MAX, connect).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        let failure = Failure::new(format!("cannot reach a server at {}: {error}", self.address));
+        Err(failure.hint(match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                "the socket is its owner's alone: run this as the server's user, or with sudo"
+            }
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                "no server listens there: it may have ended, or have another --api"
+            }
+            _ => "is it the address that the server told, with TLS or without as there?",
+        }))
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        request: Request<Full<Bytes>>,
+    ) -> Result<T, Failure> {
+        let broken = |error: &dyn std::fmt::Display| {
+            Failure::new(format!("no answer from {}: {error}", self.address))
+                .hint("is it the API of lunar, with TLS or without as there?")
+        };
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken(&e))?;
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(|e| broken(&e))?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|e| broken(&e))?.to_bytes();
+            Ok::<_, Failure>(Response::from_parts(head, body))
+        };
+        tokio::pin!(answer);
+        let response = tokio::select! {
+            response = &mut answer => response?,
+            // It ends when the answer has come; who is first is chance.
+            _ = connection => answer.await?,
+        };
+        self.judge(response.status(), response.body())
+    }
+
+    fn judge<T: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<T, Failure> {
+        let no_answer = |what: String| {
+            Failure::new(format!("{} answered {status}, {what}", self.address))
+                .hint("is it the API of this version of lunar?")
+        };
+        if status.is_success() {
+            return serde_json::from_slice(body)
+                .map_err(|error| no_answer(format!("not what was asked for: {error}")));
+        }
+        let problem: ProblemBody =
+            serde_json::from_slice(body).map_err(|_| no_answer("without saying why".to_owned()))?;
+        Err(Failure { hint: problem.hint, ..Failure::new(problem.error) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_keep_their_segments_apart() {
+        let path = ApiPath::new(&["targets", "iqn.2026-11.org.example:a/../b c?ä%", "luns"]);
+        let expected = "/api/v1/targets/iqn.2026-11.org.example:a%2F..%2Fb%20c%3F%C3%A4%25/luns";
+        assert_eq!(path.0, expected);
+    }
+}

@@ -1,0 +1,180 @@
+//! Accepting connections and serving one.
+
+use super::stall::StallLimit;
+use super::{HttpLimits, Listener};
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// How long to wait before accepting again when the system has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long running requests may take to end when the server does.
+const END_GRACE: Duration = Duration::from_secs(1);
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Peer {
+    /// A process of this machine, as the kernel knows it.
+    Unix {
+        /// Its user.
+        uid: u32,
+    },
+    /// Somebody who reached a TCP port.
+    Tcp {
+        /// From where.
+        address: SocketAddr,
+        /// Whether over TLS.
+        tls: bool,
+    },
+}
+
+enum Accepting {
+    Unix(UnixListener),
+    Tcp(TcpListener, Option<TlsAcceptor>),
+}
+
+/// Accepts until told to stop.
+pub(super) struct Acceptor {
+    accepting: Accepting,
+    router: Router,
+    limits: Arc<HttpLimits>,
+}
+
+impl Acceptor {
+    /// Within a runtime.
+    pub(super) fn new(
+        listener: Listener,
+        tls: Option<TlsAcceptor>,
+        router: Router,
+        limits: Arc<HttpLimits>,
+    ) -> std::io::Result<Self> {
+        let accepting = match listener {
+            Listener::Unix(listener) => Accepting::Unix(UnixListener::from_std(listener)?),
+            Listener::Tcp(listener) => Accepting::Tcp(TcpListener::from_std(listener)?, tls),
+        };
+        Ok(Self { accepting, router, limits })
+    }
+
+    pub(super) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let places = Arc::new(Semaphore::new(self.limits.connections));
+        let mut connections = JoinSet::new();
+        loop {
+            // More than there are places for wait in the socket's queue.
+            let place = tokio::select! {
+                place = Arc::clone(&places).acquire_owned() => place,
+                () = told(&mut stop) => break,
+            };
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                () = told(&mut stop) => break,
+            };
+            while connections.try_join_next().is_some() {}
+            match accepted {
+                Ok(accepted) => {
+                    let served = Served {
+                        router: self.router.clone(),
+                        limits: Arc::clone(&self.limits),
+                        stop: stop.clone(),
+                    };
+                    connections.spawn(async move {
+                        accepted.serve(served).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("an API connection could not be accepted: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.accepting);
+        let all = async { while connections.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(END_GRACE, all).await; // who does not end is cut
+    }
+
+    async fn accept(&self) -> std::io::Result<Accepted> {
+        match &self.accepting {
+            Accepting::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let uid = stream.peer_cred()?.uid();
+                Ok(Accepted::Unix(stream, uid))
+            }
+            Accepting::Tcp(listener, tls) => {
+                let (stream, address) = listener.accept().await?;
+                let _ = stream.set_nodelay(true); // slower without, not wrong
+                Ok(Accepted::Tcp(stream, address, tls.clone()))
+            }
+        }
+    }
+}
+
+/// Comes when the server is to end.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await; // who could tell is gone: that is the end too
+}
+
+enum Accepted {
+    Unix(tokio::net::UnixStream, u32),
+    Tcp(tokio::net::TcpStream, SocketAddr, Option<TlsAcceptor>),
+}
+
+struct Served {
+    router: Router,
+    limits: Arc<HttpLimits>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Accepted {
+    async fn serve(self, served: Served) {
+        match self {
+            Self::Unix(stream, uid) => served.http(stream, Peer::Unix { uid }).await,
+            Self::Tcp(stream, address, None) => {
+                served.http(stream, Peer::Tcp { address, tls: false }).await;
+            }
+            Self::Tcp(stream, address, Some(tls)) => {
+                let handshake = tls.accept(stream);
+                match tokio::time::timeout(served.limits.handshake_time, handshake).await {
+                    Ok(Ok(stream)) => {
+                        served.http(stream, Peer::Tcp { address, tls: true }).await;
+                    }
+                    Ok(Err(error)) => {
+                        tracing::debug!(peer = %address, "API: no TLS handshake: {error}");
+                    }
+                    Err(_) => tracing::debug!(peer = %address, "API: TLS handshake too slow"),
+                }
+            }
+        }
+    }
+}
+
+impl Served {
+    async fn http(mut self, stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
+        let stream = TokioIo::new(StallLimit::new(stream, self.limits.stall_time));
+        let service = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_time)
+            .max_buf_size(self.limits.head_bytes)
+            .serve_connection(stream, service);
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = told(&mut self.stop) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!("API connection: {error}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! HTTP on a thread of its own: a unix socket or TCP, with TLS or without, every wait limited.
+
+mod address;
+mod connection;
+mod socket_file;
+mod stall;
+
+use crate::Failure;
+use crate::tls::{self, TlsFiles};
+use connection::Acceptor;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub(crate) use address::runtime_directories;
+pub use address::{Address, Purpose, default_socket};
+pub use connection::Peer;
+pub use socket_file::SocketFile;
+pub(crate) use socket_file::is_live;
+
+/// Threads for work that blocks, as opening files; more of it waits.
+const BLOCKING_THREADS_MAX: usize = 4;
+/// How long work that still runs may hold up the end.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// Where and how to serve.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Where.
+    pub address: Address,
+    /// Certificate and key; `None`: without TLS.
+    pub tls: Option<TlsFiles>,
+    /// What a client may cost.
+    pub limits: HttpLimits,
+}
+
+/// Named limits of an HTTP server.
+#[derive(Clone, Debug)]
+pub struct HttpLimits {
+    /// Connections at once; more wait until one ends.
+    pub connections: usize,
+    /// Bytes of a request's head.
+    pub head_bytes: usize,
+    /// How long a head may take to come in, and how long a connection may idle before the next.
+    pub head_time: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake_time: Duration,
+    /// How long a client may leave an answer unread.
+    pub stall_time: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            head_bytes: 16 << 10,
+            head_time: Duration::from_secs(10),
+            handshake_time: Duration::from_secs(10),
+            stall_time: Duration::from_secs(30),
+        }
+    }
+}
+
+/// An HTTP server; ends when dropped.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: Address,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+    /// Taken away when nobody listens on it any more.
+    _socket: Option<SocketFile>,
+}
+
+/// What is listened on.
+pub(crate) enum Listener {
+    Unix(UnixListener),
+    Tcp(std::net::TcpListener),
+}
+
+impl HttpServer {
+    /// Listens and serves `router`, whose handlers find a [`Peer`] among the extensions of each
+    /// request; returns once connections are accepted.
+    ///
+    /// # Errors
+    /// An address that is taken or cannot be had, a certificate that cannot be used.
+    pub fn start(options: HttpOptions, router: axum::Router) -> Result<Self, Failure> {
+        let tls = options.tls.as_ref().map(tls::server).transpose()?;
+        let (listener, address, socket) = listen(&options.address)?;
+        let thread_failed = |error| Failure::new(format!("no thread for HTTP: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name("control")
+            .build()
+            .map_err(thread_failed)?;
+        let (stop, stopped) = watch::channel(false);
+        let acceptor = {
+            let _guard = runtime.enter();
+            Acceptor::new(listener, tls, router, Arc::new(options.limits)).map_err(thread_failed)?
+        };
+        let thread = std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                runtime.block_on(acceptor.run(stopped));
+                runtime.shutdown_timeout(STOP_GRACE);
+            })
+            .map_err(thread_failed)?;
+        Ok(Self { address, stop, thread: Some(thread), _socket: socket })
+    }
+
+    /// Where it listens, with the port it got.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic there was printed already
+        }
+    }
+}
+
+type Listening = (Listener, Address, Option<SocketFile>);
+
+fn listen(address: &Address) -> Result<Listening, Failure> {
+    match address {
+        Address::Unix(path) => {
+            let (listener, socket) = socket_file::listen(path)?;
+            Ok((Listener::Unix(listener), address.clone(), Some(socket)))
+        }
+        Address::Tcp(wanted) => {
+            let failed = |error: std::io::Error| {
+                Failure::new(format!("cannot listen on {wanted}: {error}"))
+                    .hint("choose another port (0 takes a free one), or an address of this machine")
+            };
+            let listener = std::net::TcpListener::bind(wanted).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            let bound = listener.local_addr().map_err(failed)?;
+            Ok((Listener::Tcp(listener), Address::Tcp(bound), None))
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A socket in the file system: nobody else's, nobody else may connect, none left behind.
+
+use crate::Failure;
+use rustix::fs::{Mode, chmod};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Connections that wait until they are accepted.
+const BACKLOG: i32 = 64;
+/// How long another process that starts or ends in the same directory is waited for.
+const LOCK_TIME: Duration = Duration::from_secs(5);
+const LOCK_POLL: Duration = Duration::from_millis(20);
+/// How often a server that is just starting or ending is looked at again.
+const RIVALS_MAX: usize = 3;
+
+/// A socket that is there; taken away when dropped, unless somebody else has put another there.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let Some(Ok(_lock)) = self.path.parent().map(lock_directory) else { return };
+        if identity(&self.path) == Some((self.device, self.inode)) {
+            let _ = std::fs::remove_file(&self.path); // a new start takes it for what it is
+        }
+    }
+}
+
+/// Listens at `path`. A socket that nobody listens on any more is replaced, a live one is not.
+///
+/// # Errors
+/// A live server there, something that is no socket, a directory that others may write to.
+pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
+    let path = std::path::absolute(path)
+        .map_err(|error| Failure::new(format!("unix:{}: {error}", path.display())))?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    make_directory(directory)?;
+    // Two that start at once must not both replace what a third has left.
+    let _lock = lock_directory(directory)?;
+    remove_stale(&path)?;
+    let failed = |error: Errno| {
+        let text = std::io::Error::from(error);
+        Failure::new(format!("cannot listen on unix:{}: {text}", path.display()))
+            .hint("name a socket in a directory of yours: --api unix:PATH, or none")
+    };
+    let socket = unix_socket().map_err(failed)?;
+    let address = socket_address(&path)?;
+    rustix::net::bind(&socket, &address).map_err(failed)?;
+    let Some((device, inode)) = identity(&path) else {
+        return Err(failed(Errno::NOENT));
+    };
+    let file = SocketFile { path: path.clone(), device, inode };
+    // Nobody can connect before somebody listens, whatever the mode was until now.
+    chmod(&path, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+    Ok((UnixListener::from(socket), file))
+}
+
+fn unix_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+fn socket_address(path: &Path) -> Result<SocketAddrUnix, Failure> {
+    SocketAddrUnix::new(path).map_err(|_| {
+        Failure::new(format!("unix:{} is too long for a socket", path.display()))
+            .hint("name a shorter path (at most 107 bytes): --api unix:PATH")
+    })
+}
+
+/// Whether somebody listens on the socket `path`, without waiting.
+///
+/// # Errors
+/// That one may not connect to it, or that there is no such socket.
+pub(crate) fn is_live(path: &Path) -> std::io::Result<bool> {
+    let address = SocketAddrUnix::new(path)?;
+    match rustix::net::connect(unix_socket()?, &address) {
+        // Its queue is full: it lives.
+        Ok(()) | Err(Errno::AGAIN) => Ok(true),
+        Err(Errno::CONNREFUSED) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn remove_stale(path: &Path) -> Result<(), Failure> {
+    for _ in 0..RIVALS_MAX {
+        let metadata = match std::fs::symlink_metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Failure::new(format!("unix:{}: {error}", path.display()))),
+        };
+        if !metadata.file_type().is_socket() {
+            let what = format!("{} is there, and is no socket", path.display());
+            return Err(Failure::new(what).hint("name another path: --api unix:PATH"));
+        }
+        match is_live(path) {
+            Ok(false) => std::fs::remove_file(path).map_err(|error| {
+                Failure::new(format!("cannot replace the old socket {}: {error}", path.display()))
+            })?,
+            Ok(true) => {
+                let what = format!("another server listens on unix:{}", path.display());
+                return Err(
+                    Failure::new(what).hint("stop it, or name another path: --api unix:PATH")
+                );
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let what = format!("unix:{} is somebody else's: {error}", path.display());
+                return Err(Failure::new(what).hint("name another path: --api unix:PATH"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory where it is missing, for its owner alone, and checks that nobody else can
+/// put a socket of theirs in the place of ours.
+fn make_directory(directory: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("no directory {} for the API's socket: {error}", directory.display()))
+            .hint("name a socket in a directory of yours: --api unix:PATH, or none")
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let metadata = std::fs::metadata(directory).map_err(failed)?;
+    let (everybody, sticky) = (metadata.mode() & 0o002 != 0, metadata.mode() & 0o1000 != 0);
+    if everybody && !sticky {
+        let what = format!("everybody may write to {}", directory.display());
+        return Err(
+            Failure::new(what).hint("name a socket in a directory of yours: --api unix:PATH")
+        );
+    }
+    Ok(())
+}
+
+fn lock_directory(directory: &Path) -> Result<File, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("cannot lock {}: {error}", directory.display()))
+            .hint("name a socket in a directory of yours: --api unix:PATH, or none")
+    };
+    let file = File::open(directory).map_err(failed)?;
+    let until = Instant::now() + LOCK_TIME;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => {
+                return Err(failed(std::io::Error::other("somebody else holds the lock")));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
+        }
+    }
+}
+
+/// What a path leads to: another file, another identity.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("lunar-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Goal: only the owner may connect, the directory is the owner's alone, and nothing is left.
+    #[test]
+    fn a_socket_is_its_owners_and_goes_with_it() {
+        let scratch = Scratch::new("owner");
+        let path = scratch.0.join("new/deep/api.sock");
+        let (listener, file) = listen(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(path.parent().unwrap().metadata().unwrap().mode() & 0o777, 0o700);
+        assert!(is_live(&path).unwrap());
+        drop((listener, file));
+        assert!(!path.exists());
+    }
+
+    /// Goal: what a killed server left is replaced, a live one's socket never.
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let scratch = Scratch::new("stale");
+        let path = scratch.0.join("api.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(!is_live(&path).unwrap());
+        let first = listen(&path).unwrap();
+        let refused = listen(&path).unwrap_err();
+        assert!(refused.what.contains("another server"), "{refused}");
+        assert!(refused.hint.is_some());
+        assert!(is_live(&path).unwrap(), "the refused one took nothing away");
+        // Somebody moved ours and put theirs there: it is not ours to take away.
+        std::fs::remove_file(&path).unwrap();
+        let theirs = UnixListener::bind(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(theirs);
+    }
+
+    /// Goal: of many that start at once on one stale socket, exactly one gets it.
+    #[test]
+    fn one_of_many_wins() {
+        let scratch = Scratch::new("many");
+        let path = scratch.0.join("api.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || listen(&path))
+            })
+            .collect();
+        let started: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(started.iter().filter(|result| result.is_ok()).count(), 1);
+        assert!(is_live(&path).unwrap());
+    }
+
+    #[test]
+    fn other_files_and_open_directories_are_refused() {
+        let scratch = Scratch::new("refused");
+        let file = scratch.0.join("file");
+        std::fs::write(&file, "precious").unwrap();
+        assert!(listen(&file).unwrap_err().what.contains("no socket"));
+        assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+        let open = scratch.0.join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(listen(&open.join("a")).unwrap_err().what.contains("everybody"));
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o1777)).unwrap();
+        assert!(listen(&open.join("a")).is_ok());
+        let long = scratch.0.join("x".repeat(120));
+        assert!(listen(&long).unwrap_err().what.contains("too long"));
+    }
+}

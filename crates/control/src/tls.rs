@@ -1,0 +1,84 @@
+//! TLS from files: our certificate and key, or whom a client trusts.
+
+use crate::Failure;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// A certificate file or key longer than this is a mistake.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a server's certificate is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TlsFiles {
+    /// The certificate and those that lead to its root, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+}
+
+/// Reads both files and checks that they fit.
+pub(crate) fn server(files: &TlsFiles) -> Result<TlsAcceptor, Failure> {
+    let certificates = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| {
+        Failure::new(format!("no private key in {}: {error}", files.key.display()))
+            .hint("name a file with a private key in PEM")
+    })?;
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+        .map_err(|error| {
+            let both = (files.certificate.display(), files.key.display());
+            Failure::new(format!("{} and {} cannot be used: {error}", both.0, both.1))
+                .hint("name a certificate and the private key that belongs to it")
+        })?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// A client that trusts the certificates in `trusted` and those they have signed.
+pub(crate) fn client(trusted: &Path) -> Result<TlsConnector, Failure> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(trusted)? {
+        roots.add(certificate).map_err(|error| {
+            Failure::new(format!("a certificate in {}: {error}", trusted.display()))
+        })?;
+    }
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Failure::new(format!("no TLS: {error}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let bytes = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(Failure::new(format!("no certificate in {}", path.display()))
+            .hint("name a file with certificates in PEM")),
+        Err(error) => Err(Failure::new(format!("certificates in {}: {error}", path.display()))
+            .hint("name a file with certificates in PEM")),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    use std::io::Read;
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("cannot read {}: {error}", path.display()))
+            .hint("name a PEM file that may be read")
+    };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(PEM_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}

@@ -1,0 +1,175 @@
+//! What the API answers is what its document says, over every transport.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod common;
+
+use common::contract::{Contract, METHODS, validator_works};
+use common::{Scratch, TARGET, ask, serve};
+use control::api;
+use control::client::{ApiPath, Client};
+use control::http::{Address, HttpLimits};
+use control::{TlsFiles, Token};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const TOKEN: &str = "0123456789abcdef0123456789";
+
+fn contract() -> Contract {
+    Contract(serde_json::to_value(api::document()).unwrap())
+}
+
+/// A value for each parameter of a path.
+fn filled(path: &str) -> String {
+    path.replace("{tsih}", "65535").replace("{target}", TARGET).replace("{lun}", "0")
+}
+
+/// Goal: every documented operation is there and no other, and each answers as documented.
+#[test]
+fn the_document_is_true() {
+    let scratch = Scratch::new("document");
+    let socket = format!("unix:{}", scratch.path("api.sock").display());
+    let server = serve(&socket, None, None, HttpLimits::default());
+    let contract = contract();
+    validator_works(&contract);
+    let (status, served) = ask(server.address(), "GET", "/api/v1/openapi.json", "");
+    assert_eq!((status, &served), (200, &contract.0));
+    let operations = contract.operations();
+    assert!(operations.len() >= 7, "{operations:?}");
+    for path in contract.0["paths"].as_object().unwrap().keys() {
+        for method in METHODS {
+            let filled = filled(path);
+            let (status, body) = ask(server.address(), &method.to_ascii_uppercase(), &filled, "");
+            let documented = operations.contains(&(method.to_owned(), path.clone()));
+            assert_eq!(status != 405, documented, "{method} {path}: {status}");
+            assert_ne!(body["error"], "there is nothing of this name", "{path}");
+            if documented {
+                contract.check(method, &filled, status, &body);
+            }
+            if documented && method == "get" {
+                assert_eq!(status, 200, "{path}: {body}");
+            }
+        }
+    }
+    for (path, status) in [
+        ("/api/v1/sessions/1", 404),
+        ("/api/v1/sessions/65536", 400),
+        ("/api/v1/sessions/-1", 400),
+        ("/api/v1/targets/iqn.other", 404),
+        ("/api/v1/targets/%ff", 400),
+    ] {
+        let (got, body) = ask(server.address(), "GET", path, "");
+        assert_eq!(got, status, "{path}: {body}");
+        assert!(body["hint"].is_string() || status == 400, "{path}: {body}");
+        contract.check("get", path, got, &body);
+    }
+    let (status, body) = ask(server.address(), "GET", "/", "");
+    assert_eq!((status, body["error"].is_string()), (404, true));
+}
+
+/// Goal: whatever the document leaves out is not in the answers either: the schemas name every key.
+#[test]
+fn schemas_name_every_key() {
+    let scratch = Scratch::new("keys");
+    let socket = format!("unix:{}", scratch.path("api.sock").display());
+    let server = serve(&socket, None, None, HttpLimits::default());
+    let schemas = &contract().0["components"]["schemas"];
+    let (_, session) = ask(server.address(), "GET", "/api/v1/sessions/65535", "");
+    for (name, value) in [("Session", &session), ("Negotiated", &session["negotiated"])] {
+        for key in value.as_object().unwrap().keys() {
+            assert!(schemas[name]["properties"].get(key).is_some(), "{name}.{key}");
+        }
+    }
+    let (_, luns) = ask(server.address(), "GET", "/api/v1/luns", "");
+    assert_eq!(luns["luns"][0]["target"], TARGET);
+    assert_eq!(luns["luns"][0]["size_bytes"], 1 << 20);
+}
+
+/// Goal: the token opens TCP; without one only reading is open, and only to who is no web page.
+#[test]
+fn tcp_is_guarded() {
+    let scratch = Scratch::new("tcp");
+    let token = scratch.file("token", TOKEN);
+    let contract = contract();
+    let open = serve("127.0.0.1:0", None, None, HttpLimits::default());
+    let guarded = serve("127.0.0.1:0", None, Some(&token), HttpLimits::default());
+    let right = format!("Authorization: Bearer {TOKEN}");
+    let path = "/api/v1/status";
+    for (address, method, headers, status) in [
+        (open.address(), "GET", "", 200),
+        (open.address(), "HEAD", "", 200),
+        (open.address(), "POST", "", 403),
+        (open.address(), "GET", "Origin: http://evil.example", 403),
+        (open.address(), "GET", "Host: evil.example", 403),
+        (guarded.address(), "GET", "", 401),
+        (guarded.address(), "GET", "Authorization: Bearer 0123456789abcdef012345678", 401),
+        (guarded.address(), "GET", &right, 200),
+        (guarded.address(), "POST", &right, 405),
+    ] {
+        let (got, body) = ask(address, method, path, headers);
+        assert_eq!(got, status, "{method} {headers}: {body}");
+        if method == "GET" {
+            contract.check("get", path, got, &body);
+        }
+        assert!(!body.to_string().contains(TOKEN));
+    }
+}
+
+fn certificate(scratch: &Scratch) -> TlsFiles {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    TlsFiles {
+        certificate: scratch.file("cert.pem", made.cert.pem()),
+        key: scratch.file("key.pem", made.signing_key.serialize_pem()),
+    }
+}
+
+fn get(address: &Address, trusted: Option<PathBuf>, token: Option<Token>) -> Result<Value, String> {
+    let client = Client { address: address.clone(), trusted, token };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let status = runtime.block_on(client.get(&ApiPath::new(&["status"])));
+    status.map_err(|failure| format!("{}; {}", failure.what, failure.hint.unwrap_or_default()))
+}
+
+/// Goal: over TLS the client knows the server and the server the client; what does not fit fails
+/// with a reason.
+#[test]
+fn tls_and_token_prove_both_sides() {
+    let scratch = Scratch::new("tls");
+    let files = certificate(&scratch);
+    let path = scratch.file("token", format!("{TOKEN}\n"));
+    let server = serve("127.0.0.1:0", Some(files.clone()), Some(&path), HttpLimits::default());
+    let token = || Some(Token::read(&path).unwrap());
+    let trusted = Some(files.certificate.clone());
+    let status = get(server.address(), trusted.clone(), token()).unwrap();
+    assert_eq!(status["version"], "0.0.0");
+    assert!(get(server.address(), trusted, None).unwrap_err().contains("token"));
+    let other = Scratch::new("tls-other");
+    let stranger = certificate(&other);
+    let refused = get(server.address(), Some(stranger.certificate.clone()), token()).unwrap_err();
+    assert!(refused.contains("certificate"), "{refused}");
+    assert!(get(server.address(), None, token()).unwrap_err().contains("TLS"));
+    // A client that speaks no TLS is let go, the next one is served.
+    assert!(!common::exchange(server.address(), b"GET / HTTP/1.1\r\n\r\n").contains("HTTP/1.1"));
+    assert!(get(server.address(), Some(files.certificate), token()).is_ok());
+}
+
+/// Goal: the client tells who it did not reach, and why.
+#[test]
+fn the_client_says_what_failed() {
+    let scratch = Scratch::new("client");
+    let missing = Address::Unix(scratch.path("missing.sock"));
+    assert!(get(&missing, None, None).unwrap_err().contains("no server listens there"));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    let liar = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for answer in ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "SSH-2.0-x\r\n"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let wrong = json!([]);
+    assert_eq!(get(&address, None, None), Ok(wrong), "any JSON is a value");
+    assert!(get(&address, None, None).unwrap_err().contains("is it the API of lunar"));
+    liar.join().unwrap();
+}
