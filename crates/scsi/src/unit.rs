@@ -423,6 +423,23 @@ impl BlockUnit {
         }
     }
 
+    /// A nexus was told of its LUNs, by whichever of its units: it need not be told that they have
+    /// changed any more. SPC-4 §6.33.
+    pub fn luns_were_reported(&mut self, nexus: NexusId) {
+        if let Some(state) = self.nexuses.get_mut(&nexus) {
+            state.attentions.clear(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        }
+    }
+
+    /// It has another size from now on; all nexuses are told. Blocks beyond a smaller one are
+    /// refused at once. SBC-3 §4.8.
+    pub fn resize(&mut self, block_count: u64) {
+        if self.options.block_count != block_count {
+            self.options.block_count = block_count;
+            self.raise(Attention::CAPACITY_DATA_HAS_CHANGED.0, None);
+        }
+    }
+
     /// WCE, as the caching page has it.
     pub fn write_cache_enabled(&self) -> bool {
         self.options.write_back

@@ -3,7 +3,7 @@
 use crate::access_list::Access;
 use crate::options::{Portal, TargetOptions};
 use crate::server::Shared;
-use crate::unit::LogicalUnit;
+use crate::view::Luns;
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
 use iscsi::pdu::LoginStatus;
@@ -27,7 +27,7 @@ const DISCOVERY_PORTAL_GROUP: u16 = 1;
 /// Tag of the portal group that this connection reached; of `target`, or of none for discovery.
 pub(crate) fn portal_group(shared: &Shared, target: Option<&TargetOptions>, path: Path) -> u16 {
     let default = target.map_or(DISCOVERY_PORTAL_GROUP, |target| target.portal_group);
-    let portal = shared.options.portals.get(path.portal);
+    let portal = shared.portals.get(path.portal);
     portal.and_then(|portal| portal.portal_group).unwrap_or(default)
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn identify(
         })
     };
     if claim.session_type == SessionType::Discovery {
-        let demand = shared.options.discovery_chap.clone();
+        let demand = shared.catalogue().catalogue.discovery_chap.clone();
         return Ok(admission(portal_group(shared, None, path), None, demand, Offer::default()));
     }
     let name = claim.target_name.as_deref().unwrap_or_default();
@@ -75,15 +75,15 @@ pub(crate) fn identify(
     if !target.access.allows(initiator, address) {
         return Err((HIDDEN, "its name or address is not on the target's list"));
     }
-    if !sees_something(target, initiator, address) {
+    if !sees_something(&target, initiator, address) {
         return Err((HIDDEN, "no LUN of the target is for it"));
     }
     if let Some(address) = &target.redirect {
         return Ok(Identified::Redirect { address: address.clone(), permanent: false });
     }
-    let demand = chap_demand(target, initiator)
+    let demand = chap_demand(&target, initiator)
         .map_err(|()| (HIDDEN, "no CHAP credential of the target is for it"))?;
-    let tag = portal_group(shared, Some(target), path);
+    let tag = portal_group(shared, Some(&target), path);
     Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
 }
 
@@ -112,13 +112,14 @@ pub(crate) fn visible_targets(
     path: Path,
     only: Option<&str>,
 ) -> Vec<TargetRecord> {
-    let wanted = |target: &&TargetOptions| {
+    let wanted = |target: &&Arc<TargetOptions>| {
         only.is_none_or(|name| name.eq_ignore_ascii_case(&target.name))
             && target.access.allows(initiator, path.peer.ip())
             && sees_something(target, initiator, path.peer.ip())
             && chap_demand(target, initiator).is_ok()
     };
-    let targets = shared.options.targets.iter().filter(wanted);
+    let indexed = shared.catalogue();
+    let targets = indexed.catalogue.targets.iter().filter(wanted);
     targets
         .map(|target| TargetRecord {
             name: target.name.clone(),
@@ -131,9 +132,7 @@ pub(crate) fn visible_targets(
 /// for the address this connection reached.
 fn addresses(shared: &Shared, target: &TargetOptions, path: Path) -> Vec<(String, u16)> {
     let mut found = Vec::new();
-    for (index, (portal, listening)) in
-        shared.options.portals.iter().zip(&shared.addresses).enumerate()
-    {
+    for (index, (portal, listening)) in shared.portals.iter().zip(&shared.addresses).enumerate() {
         let address = match &portal.advertise {
             Some(advertised) => advertised.clone(),
             None if listening.ip().is_unspecified() => {
@@ -159,13 +158,14 @@ fn same_family(a: IpAddr, b: IpAddr) -> bool {
 }
 
 /// The units of a target that an initiator of this name sees from this address.
-pub(crate) fn visible_luns(
-    target: &TargetOptions,
-    initiator: &str,
-    address: IpAddr,
-) -> BTreeMap<u16, Arc<LogicalUnit>> {
+pub(crate) fn visible_luns(target: &TargetOptions, initiator: &str, address: IpAddr) -> Luns {
     let seen = target.luns.iter().filter(|lun| lun.access.allows(initiator, address));
     seen.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
+}
+
+/// Whether an initiator of this name may use the target from this address.
+pub(crate) fn admits(target: &TargetOptions, initiator: &str, address: IpAddr) -> bool {
+    target.access.allows(initiator, address) && sees_something(target, initiator, address)
 }
 
 /// A target that would show an initiator nothing is not there for it (decision 050).

@@ -82,7 +82,7 @@ impl Connection {
         mailbox: Mailbox,
         mail: UnboundedReceiver<Mail>,
     ) -> Self {
-        let limits = &shared.options.limits;
+        let limits = &shared.limits;
         let machine_limits = ConnectionLimits {
             login_seconds: limits.login_seconds.into(),
             ping_after_seconds: limits.ping_after_seconds.into(),
@@ -180,7 +180,7 @@ impl Connection {
             Output::Fail { task, lun, fault } => {
                 if let Some((session, _)) = &self.session {
                     let unit = session.unit(lun);
-                    self.answers.extend(self.tasks.fail(task, unit, fault));
+                    self.answers.extend(self.tasks.fail(task, unit.as_ref(), fault));
                 }
             }
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),

@@ -2,13 +2,12 @@
 
 use crate::access::{self, Path};
 use crate::server::{Sessions, Shared};
-use crate::session::{Discovery, Mailbox, NoPlace, Session, SessionKey, SessionParts};
-use crate::unit::LogicalUnit;
+use crate::session::{Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts};
+use crate::view::Luns;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
 use scsi::unit::TargetPort;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,7 +62,9 @@ async fn create(
         }
     };
     // A session is in use once it can be found; nobody else can know this one's TSIH.
-    session.join(shared, join.claim.cid, mailbox).map_err(|_| LoginStatus::TARGET_ERROR)?;
+    session
+        .join(shared, join.claim.cid, Member { mailbox, path })
+        .map_err(|_| LoginStatus::TARGET_ERROR)?;
     Ok(session)
 }
 
@@ -79,16 +80,21 @@ fn insert(
     key: SessionKey,
     path: Path,
 ) -> Result<Arc<Session>, LoginStatus> {
-    let (luns, port, ports) = match key.target_name.as_deref().map(|name| shared.target(name)) {
-        None => (BTreeMap::new(), discovery_port(), Vec::new()),
+    let target = key.target_name.as_deref().map(|name| shared.target(name));
+    let (luns, port, ports) = match &target {
+        None => (Luns::new(), discovery_port(), Vec::new()),
         Some(None) => return Err(LoginStatus::TARGET_REMOVED),
+        // What is served may have changed since the login began.
+        Some(Some(target)) if !access::admits(target, &key.initiator_name, path.peer.ip()) => {
+            return Err(LoginStatus::NOT_FOUND);
+        }
         Some(Some(target)) => (
             access::visible_luns(target, &key.initiator_name, path.peer.ip()),
             access::target_port(target, key.portal_group_tag),
-            access::target_ports(target, &shared.options.portals),
+            access::target_ports(target, &shared.portals),
         ),
     };
-    let limits = SessionLimits { window_commands: shared.options.limits.window_commands };
+    let limits = SessionLimits { window_commands: shared.limits.window_commands };
     let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
     let max_connections = join.session.max_connections;
@@ -99,6 +105,7 @@ fn insert(
         nexus,
         luns,
         max_connections,
+        path,
         port,
         ports,
         machine,
@@ -153,17 +160,18 @@ async fn find(
     // Its leading connection may have come from an address that is shown more than this one.
     let target = key.target_name.as_deref().and_then(|name| shared.target(name));
     let target = target.ok_or(LoginStatus::TARGET_REMOVED)?;
-    let luns = access::visible_luns(target, &key.initiator_name, path.peer.ip());
-    if !same_units(&luns, &session.luns) {
+    let luns = access::visible_luns(&target, &key.initiator_name, path.peer.ip());
+    if !session.view().shows(&luns) {
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }
     let cid = join.claim.cid;
+    let member = Member { mailbox, path };
     let until = Instant::now() + REPLACE_SECONDS_MAX;
     loop {
         if session.has_ended() {
             return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
         }
-        match session.join(shared, cid, mailbox.clone()) {
+        match session.join(shared, cid, member.clone()) {
             Ok(()) => return Ok(session),
             Err(NoPlace::Full) => return Err(LoginStatus::TOO_MANY_CONNECTIONS),
             Err(NoPlace::Taken) => {}
@@ -176,13 +184,4 @@ async fn find(
         }
         tokio::time::sleep(REPLACE_POLL).await;
     }
-}
-
-/// The same units under the same numbers.
-fn same_units(
-    one: &BTreeMap<u16, Arc<LogicalUnit>>,
-    other: &BTreeMap<u16, Arc<LogicalUnit>>,
-) -> bool {
-    let same = |((a, unit), (b, other)): ((_, &Arc<_>), (_, _))| a == b && Arc::ptr_eq(unit, other);
-    one.len() == other.len() && one.iter().zip(other).all(same)
 }

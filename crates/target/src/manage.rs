@@ -29,7 +29,7 @@ pub(crate) fn spawn(
         let cold = function == ManagementFunction::TARGET_COLD_RESET;
         if cold {
             // Before its session ends, which it does once it has its answer.
-            session.units().for_each(|unit| unit.scsi().expect_return(session.nexus));
+            session.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
         }
         session.managed(&shared, Input::Managed { id, response, information });
         if cold {
@@ -47,7 +47,7 @@ async fn run(
     match function {
         ManagementFunction::TARGET_WARM_RESET | ManagementFunction::TARGET_COLD_RESET => {
             for unit in session.units() {
-                reset(shared, session, unit).await;
+                reset(shared, session, &unit).await;
             }
         }
         ManagementFunction::I_T_NEXUS_RESET => {
@@ -64,8 +64,8 @@ async fn run(
                 ManagementFunction::ABORT_TASK_SET => {}
                 // The unit is there; what runs on it the session knows.
                 ManagementFunction::QUERY_TASK | ManagementFunction::QUERY_TASK_SET => {}
-                ManagementFunction::CLEAR_TASK_SET => clear(shared, session, unit).await,
-                ManagementFunction::LOGICAL_UNIT_RESET => reset(shared, session, unit).await,
+                ManagementFunction::CLEAR_TASK_SET => clear(shared, session, &unit).await,
+                ManagementFunction::LOGICAL_UNIT_RESET => reset(shared, session, &unit).await,
                 _ => return ManagementResponse::FUNCTION_NOT_SUPPORTED,
             }
         }
@@ -147,7 +147,7 @@ fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
     let sessions = shared.sessions().all();
     for session in sessions {
         let same = session.key.target_name == by.key.target_name && !Arc::ptr_eq(&session, by);
-        if same && session.units().all(|unit| !by.luns_of(unit).is_empty()) {
+        if same && session.units().iter().all(|unit| !by.luns_of(unit).is_empty()) {
             session.end(shared);
         }
     }

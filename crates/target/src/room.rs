@@ -1,6 +1,7 @@
 //! Room for what is written: telling initiators before it runs out, and what happens when it has.
 
 use crate::Error;
+use crate::server::Shared;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use scsi::unit::{Resources, Threshold};
 use std::sync::Arc;
@@ -52,11 +53,13 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
     }))
 }
 
-/// Looks at the room of `units` until it is told to stop.
-pub(crate) async fn watch(units: Vec<Arc<LogicalUnit>>, mut stop: watch::Receiver<bool>) {
+/// Looks at the room of the units that have a threshold until it is told to stop.
+pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     loop {
-        for unit in &units {
-            look(unit).await;
+        for unit in shared.units() {
+            if unit.options().thin_threshold_percent.is_some() {
+                look(&unit).await;
+            }
         }
         let stopped = stop.wait_for(|stop| *stop);
         if tokio::time::timeout(ROOM_INTERVAL, stopped).await.is_ok() {

@@ -1,14 +1,16 @@
 //! A running server: its listeners, its data-plane threads, and its end.
 
 use crate::Error;
-use crate::access::{self, Path};
+use crate::access::Path;
 use crate::backoff::Backoff;
+use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
 use crate::log_budget::LogBudget;
-use crate::options::{ServerOptions, TargetOptions};
+use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::room;
 use crate::session::{Mail, Mailbox, Session};
 use crate::unit::LogicalUnit;
+use arc_swap::ArcSwap;
 use net::{Clock, Cores};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -28,8 +30,10 @@ const SHUTDOWN_POLL: Duration = Duration::from_millis(10);
 /// A server that accepts connections until it is shut down.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
-    cores: Arc<Cores>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cores: Arc<Cores>,
+    /// Whoever replaces the catalogue does so alone.
+    pub(crate) replacing: tokio::sync::Mutex<()>,
     stop_accepting: watch::Sender<bool>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -59,20 +63,13 @@ impl Server {
         }
         let cores = Arc::new(Cores::start(options.cores).map_err(Error::Thread)?);
         let shared = Shared::new(options, addresses)?;
-        for unit in shared.units() {
-            unit.stop_operation(false);
-            if unit.scsi().operation().is_some() {
-                cores.spawn(move || unit.resume_operation());
-            }
-        }
+        shared.units().into_iter().for_each(|unit| begin(&cores, unit));
         let (stop_accepting, stop) = watch::channel(false);
-        let watched = units_with_threshold(&shared);
-        if !watched.is_empty() {
-            let stop = stop.clone();
-            cores.spawn(move || room::watch(watched, stop));
-        }
+        let (watched, stopped) = (Arc::clone(&shared), stop.clone());
+        cores.spawn(move || room::watch(watched, stopped));
         let acceptor = accept(listeners, Arc::clone(&shared), Arc::clone(&cores), stop)?;
-        Ok(Self { shared, cores, stop_accepting, acceptor: Some(acceptor) })
+        let replacing = tokio::sync::Mutex::default();
+        Ok(Self { shared, cores, replacing, stop_accepting, acceptor: Some(acceptor) })
     }
 
     /// The addresses it listens on, in the order of the portals, with the ports it got.
@@ -143,10 +140,10 @@ impl Server {
     fn sync_units(&self, progress: &mut dyn FnMut(&str)) -> Vec<(String, String)> {
         let mut failed = Vec::new();
         for unit in self.shared.units() {
-            let device = unit.device();
-            if unit.options().read_only || device.is_read_only() {
+            if unit.is_read_only() {
                 continue;
             }
+            let device = unit.device();
             progress(&format!("syncing {}", device.name()));
             let flushed = match tokio::runtime::Builder::new_current_thread().build() {
                 Ok(runtime) => runtime.block_on(device.flush()).map_err(|e| e.to_string()),
@@ -163,7 +160,9 @@ impl Server {
 /// What all connections of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) options: ServerOptions,
+    pub(crate) portals: Vec<Portal>,
+    pub(crate) limits: Limits,
+    catalogue: ArcSwap<Indexed>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) clock: Clock,
     pub(crate) backoff: Backoff,
@@ -171,7 +170,6 @@ pub(crate) struct Shared {
     pub(crate) login_lines: LogBudget,
     /// Lines of the log about connections that ended badly.
     pub(crate) connection_lines: LogBudget,
-    targets: HashMap<String, usize>,
     sessions: Mutex<Sessions>,
     connections: Mutex<HashMap<u64, Mailbox>>,
     next_id: AtomicU64,
@@ -180,29 +178,22 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn new(options: ServerOptions, addresses: Vec<SocketAddr>) -> Result<Arc<Self>, Error> {
-        let tags = options.portals.iter().filter_map(|portal| portal.portal_group);
-        if tags.chain(options.targets.iter().map(|target| target.portal_group)).any(|t| t == 0) {
+        if options.portals.iter().any(|portal| portal.portal_group == Some(0)) {
             return Err(Error::Options("a portal group tag is 1 to 65535".to_owned()));
         }
-        let mut targets = HashMap::new();
-        for (index, target) in options.targets.iter().enumerate() {
-            if targets.insert(target.name.to_ascii_lowercase(), index).is_some() {
-                return Err(Error::Options(format!("two targets are named {}", target.name)));
-            }
-            if let Some(id) = access::ambiguous_lun(target) {
-                let what = format!("{}: an initiator could see two LUNs {id}", target.name);
-                return Err(Error::Options(what));
-            }
-        }
+        let targets = options.targets.into_iter().map(Arc::new).collect();
+        let catalogue =
+            Indexed::new(Catalogue { targets, discovery_chap: options.discovery_chap })?;
         let backoff = Backoff::new(&options.limits);
         Ok(Arc::new(Self {
-            options,
+            portals: options.portals,
+            limits: options.limits,
+            catalogue: ArcSwap::from_pointee(catalogue),
             addresses,
             clock: Clock::start(),
             backoff,
             login_lines: LogBudget::default(),
             connection_lines: LogBudget::default(),
-            targets,
             sessions: Mutex::default(),
             connections: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -211,9 +202,18 @@ impl Shared {
     }
 
     /// The target of this name, compared without case.
-    pub(crate) fn target(&self, name: &str) -> Option<&TargetOptions> {
-        let index = self.targets.get(&name.to_ascii_lowercase())?;
-        self.options.targets.get(*index)
+    pub(crate) fn target(&self, name: &str) -> Option<Arc<TargetOptions>> {
+        self.catalogue.load().target(name).cloned()
+    }
+
+    /// What is served at this moment.
+    pub(crate) fn catalogue(&self) -> Arc<Indexed> {
+        self.catalogue.load_full()
+    }
+
+    /// Serves `new` from now on; returns what was served before.
+    pub(crate) fn swap_catalogue(&self, new: Arc<Indexed>) -> Arc<Indexed> {
+        self.catalogue.swap(new)
     }
 
     /// A number never given out before.
@@ -229,6 +229,11 @@ impl Shared {
         lock(&self.sessions)
     }
 
+    /// How many connections there are, logged in or not.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connections().len()
+    }
+
     fn connections(&self) -> MutexGuard<'_, HashMap<u64, Mailbox>> {
         lock(&self.connections)
     }
@@ -240,7 +245,7 @@ impl Shared {
         if self.is_stopping() {
             return None;
         }
-        if connections.len() >= self.options.limits.connections {
+        if connections.len() >= self.limits.connections {
             self.warn_of_connection(None, "the limit `connections` is reached");
             return None;
         }
@@ -267,14 +272,16 @@ impl Shared {
     }
 
     /// Each unit once.
-    fn units(&self) -> Vec<Arc<LogicalUnit>> {
-        let mut units: Vec<Arc<LogicalUnit>> = Vec::new();
-        for lun in self.options.targets.iter().flat_map(|target| &target.luns) {
-            if !units.iter().any(|unit| Arc::ptr_eq(unit, &lun.unit)) {
-                units.push(Arc::clone(&lun.unit));
-            }
-        }
-        units
+    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        self.catalogue().catalogue.units()
+    }
+}
+
+/// Takes up what a unit was doing when it was served last.
+pub(crate) fn begin(cores: &Cores, unit: Arc<LogicalUnit>) {
+    unit.stop_operation(false);
+    if unit.scsi().operation().is_some() {
+        cores.spawn(move || unit.resume_operation());
     }
 }
 
@@ -324,12 +331,6 @@ impl Sessions {
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.by_tsih.values().cloned().collect()
     }
-}
-
-fn units_with_threshold(shared: &Shared) -> Vec<Arc<LogicalUnit>> {
-    let mut units = shared.units();
-    units.retain(|unit| unit.options().thin_threshold_percent.is_some());
-    units
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,9 +3,12 @@
 //! The protocol's session is a value behind one lock, held for one step and never across an
 //! await: a connection on another core gets its answer without waking the first one up.
 
+use crate::access::Path;
 use crate::manage;
 use crate::server::Shared;
 use crate::unit::LogicalUnit;
+use crate::view::{Luns, View};
+use arc_swap::ArcSwap;
 use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
 use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
@@ -15,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
-use wire::{Lun, LunForm};
+use wire::Lun;
 
 /// What reaches a connection from outside its socket.
 #[derive(Debug)]
@@ -71,16 +74,24 @@ pub(crate) struct Session {
     pub(crate) key: SessionKey,
     pub(crate) tsih: u16,
     pub(crate) nexus: NexusId,
-    pub(crate) luns: BTreeMap<u16, Arc<LogicalUnit>>,
     pub(crate) max_connections: u16,
+    pub(crate) path: Path,
+    pub(crate) since: SystemTime,
+    view: ArcSwap<View>,
     protocol_level: u16,
-    lun_list: Vec<Lun>,
     port: TargetPort,
     ports: Vec<TargetPort>,
     machine: Mutex<TargetSession>,
-    mailboxes: Mutex<HashMap<u16, Mailbox>>,
+    members: Mutex<BTreeMap<u16, Member>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
     ended: watch::Sender<bool>,
+}
+
+/// A connection of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) mailbox: Mailbox,
+    pub(crate) path: Path,
 }
 
 /// What a new session is made of.
@@ -88,8 +99,10 @@ pub(crate) struct SessionParts {
     pub(crate) key: SessionKey,
     pub(crate) tsih: u16,
     pub(crate) nexus: NexusId,
-    pub(crate) luns: BTreeMap<u16, Arc<LogicalUnit>>,
+    pub(crate) luns: Luns,
     pub(crate) max_connections: u16,
+    /// Of its leading connection.
+    pub(crate) path: Path,
     pub(crate) port: TargetPort,
     /// All of the target, that one included, ordered by their relative identifiers.
     pub(crate) ports: Vec<TargetPort>,
@@ -99,61 +112,73 @@ pub(crate) struct SessionParts {
 impl Session {
     /// Makes the session and tells its units of the new nexus.
     pub(crate) fn new(mut parts: SessionParts) -> Arc<Self> {
-        let lun_list: Vec<_> = parts.luns.keys().map(|id| Lun::new(*id)).collect();
-        parts.machine.set_units(lun_list.clone());
+        let view = View::new(parts.luns);
+        parts.machine.set_units(view.list().to_vec());
         let session = Self {
-            lun_list,
             key: parts.key,
             tsih: parts.tsih,
             nexus: parts.nexus,
-            luns: parts.luns,
             max_connections: parts.max_connections,
+            path: parts.path,
+            since: SystemTime::now(),
             protocol_level: parts.machine.parameters().protocol_level.into(),
             port: parts.port,
             ports: parts.ports,
             machine: Mutex::new(parts.machine),
-            mailboxes: Mutex::default(),
+            members: Mutex::default(),
             aborts: Mutex::default(),
             ended: watch::Sender::new(false),
+            view: ArcSwap::from_pointee(view),
         };
-        let initiator =
-            InitiatorPort { name: session.key.initiator_name.clone(), isid: session.key.isid };
-        for unit in session.units() {
-            unit.scsi().attach(session.nexus, initiator.clone(), session.port.clone());
+        for unit in session.view().units() {
+            session.attach_to(&unit);
         }
         Arc::new(session)
     }
 
+    /// Tells a unit of this nexus.
+    pub(crate) fn attach_to(&self, unit: &LogicalUnit) {
+        let initiator =
+            InitiatorPort { name: self.key.initiator_name.clone(), isid: self.key.isid };
+        unit.scsi().attach(self.nexus, initiator, self.port.clone());
+    }
+
+    /// What it sees now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// What it sees from now on; tasks that have begun go on with the units they have.
+    pub(crate) fn set_view(&self, view: View) -> Arc<View> {
+        let view = Arc::new(view);
+        let mut machine = self.machine();
+        machine.set_units(view.list().to_vec());
+        self.view.store(Arc::clone(&view));
+        view
+    }
+
     /// Each unit once, however many numbers it has here.
-    pub(crate) fn units(&self) -> impl Iterator<Item = &Arc<LogicalUnit>> {
-        let luns: Vec<_> = self.luns.values().collect();
-        self.luns.values().enumerate().filter_map(move |(at, unit)| {
-            let first = luns.iter().position(|other| Arc::ptr_eq(other, unit));
-            (first == Some(at)).then_some(unit)
-        })
+    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        self.view.load().units()
     }
 
     /// The unit a LUN field names, if this initiator sees it.
-    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
-        match lun.form() {
-            LunForm::Unit(id) => self.luns.get(&id),
-            _ => None,
-        }
+    pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
+        self.view.load().unit(lun).cloned()
     }
 
     /// The numbers under which `unit` is seen here.
     pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
-        let same = self.luns.iter().filter(|(_, other)| Arc::ptr_eq(other, unit));
-        same.map(|(id, _)| Lun::new(*id)).collect()
+        self.view.load().luns_of(unit)
     }
 
-    /// What the planner may know.
-    pub(crate) fn context(&self) -> Context<'_> {
+    /// What the planner may know, with what is seen in `view`.
+    pub(crate) fn context<'a>(&'a self, view: &'a View) -> Context<'a> {
         Context {
             ports: &self.ports,
             protocol_level: self.protocol_level,
             now_milliseconds: milliseconds_since_1970(),
-            ..Context::new(&self.lun_list, &self.port)
+            ..Context::new(view.list(), &self.port)
         }
     }
 
@@ -172,17 +197,17 @@ impl Session {
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         cid: u16,
-        mailbox: Mailbox,
+        member: Member,
     ) -> Result<(), NoPlace> {
         {
-            let mut mailboxes = self.mailboxes();
-            if mailboxes.contains_key(&cid) {
+            let mut members = self.members();
+            if members.contains_key(&cid) {
                 return Err(NoPlace::Taken);
             }
-            if mailboxes.len() >= usize::from(self.max_connections.max(1)) {
+            if members.len() >= usize::from(self.max_connections.max(1)) {
                 return Err(NoPlace::Full);
             }
-            mailboxes.insert(cid, mailbox);
+            members.insert(cid, member);
         }
         self.step(shared, Input::Join(cid), None);
         Ok(())
@@ -198,7 +223,7 @@ impl Session {
         let closed = message == ToSession::ConnectionClosed;
         let own = self.step(shared, Input::Connection(cid, message), Some(cid));
         if closed {
-            self.mailboxes().remove(&cid);
+            self.members().remove(&cid);
         }
         own
     }
@@ -247,8 +272,21 @@ impl Session {
         lock(&self.machine)
     }
 
-    fn mailboxes(&self) -> MutexGuard<'_, HashMap<u16, Mailbox>> {
-        lock(&self.mailboxes)
+    /// Its connections by their CIDs.
+    pub(crate) fn members(&self) -> MutexGuard<'_, BTreeMap<u16, Member>> {
+        lock(&self.members)
+    }
+
+    /// How many of its commands have not ended.
+    pub(crate) fn tasks(&self) -> usize {
+        self.machine().tasks()
+    }
+
+    /// Asks the initiator to log out. RFC 7143 §11.9.1, event 1.
+    pub(crate) fn ask_to_leave(&self, within_seconds: u16) {
+        for member in self.members().values() {
+            let _ = member.mailbox.send(Mail::Shutdown { within_seconds }); // it may be closing
+        }
     }
 
     /// One step of the machine. Values for other connections are put into their mailboxes under the
@@ -267,8 +305,8 @@ impl Session {
             match output {
                 Output::ToConnection(cid, value) if Some(cid) == own_cid => own.push(value),
                 Output::ToConnection(cid, value) => {
-                    if let Some(mailbox) = self.mailboxes().get(&cid) {
-                        let _ = mailbox.send(Mail::Session(value)); // it may be closing
+                    if let Some(member) = self.members().get(&cid) {
+                        let _ = member.mailbox.send(Mail::Session(value)); // it may be closing
                     }
                 }
                 Output::Manage { id, function, lun } => {

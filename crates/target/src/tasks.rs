@@ -30,6 +30,9 @@ const TASK_SET: LbaRange = LbaRange { lba: 0, count: 1 };
 /// transfers.
 const TRANSFER_SLACK: usize = 2 << 20;
 
+/// Operation code of REPORT LUNS.
+const REPORT_LUNS: u8 = 0xa0;
+
 /// STATUS QUALIFIER of what may be tried again: this nexus should wait so many tenths of a second.
 /// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
 const RETRY_TENTHS: u16 = 1;
@@ -162,15 +165,24 @@ impl Tasks {
         task: Task,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        let unit = session.unit(task.lun).cloned();
-        let context = session.context();
+        let view = session.view();
+        let unit = view.unit(task.lun).cloned();
+        let context = session.context(&view);
         let generation = unit.as_ref().map_or(0, |unit| unit.operation_generation());
         let planned = match &unit {
             Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
             None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
         };
         let plan = match planned {
-            Ok(plan) => plan,
+            Ok(plan) => {
+                if task.cdb.first() == Some(&REPORT_LUNS) {
+                    let told = |unit: &Arc<LogicalUnit>| {
+                        unit.scsi().luns_were_reported(session.nexus);
+                    };
+                    view.units().iter().for_each(told);
+                }
+                plan
+            }
             Err(refusal) => return Some(self.refuse(task.id, unit.as_ref(), refusal)),
         };
         let block_bytes = unit.as_ref().map_or(0, |unit| unit.device().geometry().block_bytes);
@@ -409,7 +421,8 @@ async fn on_unit(
         let resumed = {
             let mut scsi = unit.scsi();
             let before = scsi.checkpoint();
-            let resumed = scsi.resume(session.nexus, &session.context(), parked, &data);
+            let view = session.view();
+            let resumed = scsi.resume(session.nexus, &session.context(&view), parked, &data);
             change = Some((before, scsi.checkpoint()));
             resumed
         };

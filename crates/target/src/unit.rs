@@ -152,6 +152,11 @@ impl LogicalUnit {
         &self.options.device
     }
 
+    /// Nothing is ever written to it.
+    pub fn is_read_only(&self) -> bool {
+        self.options.read_only || self.options.device.is_read_only()
+    }
+
     /// The SCSI state. Held for the time of one judgement, never across I/O.
     pub(crate) fn scsi(&self) -> MutexGuard<'_, BlockUnit> {
         self.scsi.lock().unwrap_or_else(PoisonError::into_inner)

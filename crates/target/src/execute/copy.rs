@@ -37,7 +37,7 @@ pub(crate) async fn copy(
         Err(Refusal::ReservationConflict) => return Ending::Conflict,
         Err(Refusal::Busy) => return Ending::Busy,
     };
-    let units: Vec<_> = session.units().collect();
+    let units = session.units();
     let copy = Copy { units: &units, nexus: session.nexus, running: &running, abort: &abort };
     match copy.all(&list).await {
         Ok(()) => {
@@ -91,7 +91,7 @@ impl Drop for Running<'_> {
 
 struct Copy<'a> {
     /// What this initiator sees in this session; nothing else exists.
-    units: &'a [&'a Arc<LogicalUnit>],
+    units: &'a [Arc<LogicalUnit>],
     nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
@@ -180,10 +180,10 @@ impl<'a> Copy<'a> {
     /// The unit of a CSCD descriptor. A designator that fits more than one names none.
     fn resolve(&self, list: &CopyList, cscd: u16) -> Option<&'a Arc<LogicalUnit>> {
         let cscd = list.cscds.get(usize::from(cscd))?;
-        let fits = |unit: &&&Arc<LogicalUnit>| cscd.designates(unit.scsi().options());
+        let fits = |unit: &&Arc<LogicalUnit>| cscd.designates(unit.scsi().options());
         let mut fitting = self.units.iter().filter(fits);
         let unit = fitting.next()?;
-        if fitting.next().is_some() { None } else { Some(*unit) }
+        if fitting.next().is_some() { None } else { Some(unit) }
     }
 
     /// Whether this nexus may use a unit, now.

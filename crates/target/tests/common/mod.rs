@@ -56,6 +56,20 @@ impl Rig {
         Self { server: Some(server), address, addresses, device, _alone: alone }
     }
 
+    /// The server, while it runs.
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    /// Serves something else from now on.
+    pub fn replace(&self, change: impl FnOnce(&mut Vec<TargetOptions>)) -> target::Replaced {
+        let mut catalogue = self.server().catalogue();
+        let mut targets = catalogue.targets.iter().map(|t| (**t).clone()).collect();
+        change(&mut targets);
+        catalogue.targets = targets.into_iter().map(Arc::new).collect();
+        block_on(self.server().replace(catalogue)).unwrap()
+    }
+
     /// Where it listens, portal by portal.
     pub fn addresses(&self) -> Vec<String> {
         let server = self.server.as_ref().unwrap();
@@ -100,6 +114,12 @@ impl Rig {
         assert!(began.elapsed() < Duration::from_secs(6), "took {:?}", began.elapsed());
         self.wait_for("every buffer is back", |_| target::buffer_pool().in_use_bytes() == 0);
     }
+}
+
+/// As the control plane waits: on a runtime that is none of the server's.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(future)
 }
 
 /// A unit of `device`.

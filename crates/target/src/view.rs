@@ -1,0 +1,99 @@
+//! The units that one session sees, and how that changes while it runs.
+
+use crate::catalogue::distinct;
+use crate::server::Shared;
+use crate::session::Session;
+use crate::unit::LogicalUnit;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use wire::{Lun, LunForm};
+
+/// REPORTED LUNS DATA HAS CHANGED.
+const LUNS_CHANGED: u16 = 0x3f0e;
+
+/// The units under their numbers.
+pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
+
+/// What a session sees at one moment.
+#[derive(Debug)]
+pub(crate) struct View {
+    luns: Luns,
+    /// For REPORT LUNS.
+    list: Vec<Lun>,
+}
+
+impl View {
+    pub(crate) fn new(luns: Luns) -> Self {
+        Self { list: luns.keys().map(|id| Lun::new(*id)).collect(), luns }
+    }
+
+    /// Their numbers, in ascending order.
+    pub(crate) fn list(&self) -> &[Lun] {
+        &self.list
+    }
+
+    pub(crate) fn luns(&self) -> &Luns {
+        &self.luns
+    }
+
+    /// Each unit once, however many numbers it has here.
+    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        distinct(self.luns.values())
+    }
+
+    /// The unit a LUN field names.
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
+        match lun.form() {
+            LunForm::Unit(id) => self.luns.get(&id),
+            _ => None,
+        }
+    }
+
+    /// The numbers under which `unit` is seen here.
+    pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
+        let same = self.luns.iter().filter(|(_, other)| Arc::ptr_eq(other, unit));
+        same.map(|(id, _)| Lun::new(*id)).collect()
+    }
+
+    /// The same units under the same numbers.
+    pub(crate) fn shows(&self, luns: &Luns) -> bool {
+        let same =
+            |((a, unit), (b, other)): ((_, &Arc<_>), (_, _))| a == b && Arc::ptr_eq(unit, other);
+        self.luns.len() == luns.len() && self.luns.iter().zip(luns).all(same)
+    }
+
+    fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.luns.values().any(|other| Arc::ptr_eq(other, unit))
+    }
+}
+
+/// From now on `session` sees `luns`. Its tasks on what it sees no more are aborted, and quiet when
+/// this is done; of the rest it is told that there is something new. SAM-5 §5.14, SPC-4 §6.33.
+pub(crate) async fn show(shared: &Arc<Shared>, session: &Arc<Session>, luns: Luns) {
+    let new = View::new(luns);
+    let old = session.view();
+    for unit in new.units().iter().filter(|unit| !old.has(unit)) {
+        session.attach_to(unit);
+    }
+    // Under which numbers another unit, or none, is seen now.
+    let gone: Vec<Lun> = old
+        .luns
+        .iter()
+        .filter(|(id, unit)| new.luns.get(id).is_none_or(|now| !Arc::ptr_eq(now, unit)))
+        .map(|(id, _)| Lun::new(*id))
+        .collect();
+    let new = session.set_view(new);
+    for lun in gone {
+        session.abort_for_other(shared, Some(lun)).await;
+    }
+    for unit in old.units().iter().filter(|unit| !new.has(unit)) {
+        unit.scsi().detach(session.nexus);
+    }
+    for unit in new.units().iter().filter(|unit| old.has(unit)) {
+        unit.scsi().raise_for(LUNS_CHANGED, session.nexus);
+    }
+    if session.has_ended() {
+        // It may have left before it saw the new ones.
+        new.units().iter().for_each(|unit| unit.scsi().detach(session.nexus));
+    }
+}
