@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 SOAK_SEEDS ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit interop doc soak fuzz conformance conformance-tables interop-kernel
+.PHONY: help run test check lint unit interop doc soak fuzz conformance conformance-tables interop-kernel package
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ interop: ## Real peers against the release build: libiscsi, QEMU, tgt
 
 doc: ## The API documentation, without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+package: ## Build the Debian package; prints where it is
+	@scripts/setup package
+	@scripts/package
 
 soak: ## The long forms of the tests that run by seed
 	@scripts/setup test
