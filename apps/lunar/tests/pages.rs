@@ -62,10 +62,24 @@ fn completions_know_the_commands() {
     assert_exit(&run(&["completions", "csh"]), 2);
 }
 
-/// Goal: the manual page of the configuration names every key. Method: `lunar check` tells the keys that it knows where it meets another.
+/// The keys that a table of the configuration may hold.
+fn keys_of(table: &str, scratch: &Scratch) -> Vec<String> {
+    const UNKNOWN: &str = "quite_another_word";
+    let file = scratch.file("lunar.toml", format!("{table}\n{UNKNOWN} = 1\n").as_bytes());
+    let document = json(&run(&["check", "--json", &file]));
+    let problems = document["problems"].as_array().expect(table);
+    let about = |problem: &&serde_json::Value| {
+        problem["error"].as_str().is_some_and(|text| text.contains(UNKNOWN))
+    };
+    let hint = problems.iter().find(about).and_then(|problem| problem["hint"].as_str());
+    let known = hint.and_then(|hint| hint.strip_prefix("known here: "));
+    known.unwrap_or_else(|| panic!("{table}: {document}")).split(", ").map(str::to_owned).collect()
+}
+
+/// Goal: the manual page of the configuration names every key. Method: `lunar check` tells the keys
+/// that it knows where it meets another.
 #[test]
 fn the_page_of_the_configuration_names_every_key() {
-    const UNKNOWN: &str = "quite_another_word";
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/man/lunar.toml.5");
     let page = std::fs::read_to_string(page).unwrap();
     let scratch = Scratch::new("keys");
@@ -77,24 +91,10 @@ fn the_page_of_the_configuration_names_every_key() {
         "[data_path]",
         "[limits]",
         "[[target]]",
-        "[[target]]\nchap = { }\n",
+        "[[target]]\n[target.chap]",
         "[[target]]\n[[target.lun]]",
     ] {
-        let chap = table.contains("chap");
-        let text = match chap {
-            true => table.replace("{ }", &format!("{{ {UNKNOWN} = 1 }}")),
-            false => format!("{table}\n{UNKNOWN} = 1\n"),
-        };
-        let file = scratch.file("lunar.toml", text.as_bytes());
-        let document = json(&run(&["check", "--json", &file]));
-        let problems = document["problems"].as_array().expect(table);
-        let hint = problems
-            .iter()
-            .find(|problem| problem["error"].as_str().is_some_and(|e| e.contains(UNKNOWN)))
-            .and_then(|problem| problem["hint"].as_str()?.strip_prefix("known here: "));
-        let known: Vec<_> =
-            hint.unwrap_or_else(|| panic!("{table}: {document}")).split(", ").collect();
-        keys.extend(known.into_iter().map(str::to_owned));
+        keys.extend(keys_of(table, &scratch));
     }
     assert!(keys.len() > 30, "{keys:?}");
     for key in keys {
