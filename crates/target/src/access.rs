@@ -200,6 +200,7 @@ mod tests {
             chap: Vec::new(),
             offer: Offer::default(),
             redirect: None,
+            initiator_limits: Vec::new(),
             luns: Vec::new(),
         }
     }

@@ -6,6 +6,7 @@ mod copy;
 pub(crate) use copy::copy;
 
 use crate::abort::{AbortSignal, Aborted};
+use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::RangeGuard;
 use crate::unit::{BUFFERS, LogicalUnit};
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
@@ -66,15 +67,16 @@ type Step<T> = Result<T, Stop>;
 ///
 /// `generation` is the unit's [`operation_generation`](LogicalUnit::operation_generation) from
 /// before the command was judged.
-pub(crate) async fn execute(
+pub(crate) async fn execute_paying(
     unit: Arc<LogicalUnit>,
     generation: u64,
     plan: Plan,
     data: Bytes,
     abort: AbortSignal,
+    dues: Dues,
 ) -> Ending {
     let block_bytes = u64::from(unit.device().geometry().block_bytes);
-    let run = Run { unit: &unit, generation, block_bytes, abort };
+    let run = Run { unit: &unit, generation, block_bytes, abort, dues };
     match run.plan(plan, data).await {
         Ok(ending) => ending,
         Err(Stop::Check(sense)) => Ending::Check(sense),
@@ -83,11 +85,24 @@ pub(crate) async fn execute(
     }
 }
 
+/// [`execute_paying`], for nobody.
+#[cfg(test)]
+pub(crate) async fn execute(
+    unit: Arc<LogicalUnit>,
+    generation: u64,
+    plan: Plan,
+    data: Bytes,
+    abort: AbortSignal,
+) -> Ending {
+    execute_paying(unit, generation, plan, data, abort, Dues::default()).await
+}
+
 struct Run<'a> {
     unit: &'a Arc<LogicalUnit>,
     generation: u64,
     block_bytes: u64,
     abort: AbortSignal,
+    dues: Dues,
 }
 
 impl Run<'_> {
@@ -117,7 +132,7 @@ impl Run<'_> {
             }
             Plan::Unmap { ranges, durable } => self.unmap(&ranges, durable).await?,
             Plan::Prefetch { range } => {
-                self.device().prefetch(block_range(range));
+                self.device().prefetch(block_range(self.prefetched(range)));
                 // CONDITION MET would promise that all of it stays cached; GOOD does not.
             }
             Plan::Flush { immediate } => self.flush(immediate).await?,
@@ -153,6 +168,21 @@ impl Run<'_> {
         // What a long operation has half done is not shown.
         self.check_generation()?;
         Ok(buffer)
+    }
+
+    /// Pays for what is moved next. To be waited for without a lock, where that can be.
+    async fn pay(&self, commands: u64, range: LbaRange) -> Step<()> {
+        let cost = Cost { commands, bytes: range.count.saturating_mul(self.block_bytes) };
+        Ok(self.dues.pay(self.unit, cost, &self.abort).await?)
+    }
+
+    /// What is brought near of `range`, which may be the rest of the disk.
+    fn prefetched(&self, range: LbaRange) -> LbaRange {
+        if !self.dues.is_limited(self.unit) {
+            return range;
+        }
+        let blocks = prefetch_bytes_max(self.unit) / self.block_bytes;
+        LbaRange { count: range.count.min(blocks), ..range }
     }
 
     async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
@@ -193,7 +223,8 @@ impl Run<'_> {
         let mut done = 0;
         while done < range.count {
             let count = piece_blocks.min(range.count - done);
-            let piece = self.get(LbaRange { lba: range.lba + done, count }).await?;
+            let piece = LbaRange { lba: range.lba + done, count };
+            let piece = self.get(piece).await?;
             let at = (done * self.block_bytes) as usize;
             let difference = match compare {
                 Compare::Medium => None,
@@ -237,9 +268,9 @@ impl Run<'_> {
         may_unmap: bool,
         durable: bool,
     ) -> Step<()> {
-        let _guard = self.lock(range, false).await?;
         let zeroes = pattern.iter().all(|byte| *byte == 0);
         if zeroes && let Some(sparse) = self.device().sparse() {
+            let _guard = self.lock(range, false).await?;
             let range = block_range(range);
             return self.with_room(|| sparse.write_zeroes(range, may_unmap, durable)).await;
         }
@@ -256,7 +287,10 @@ impl Run<'_> {
         while done < range.count {
             let count = (blocks as u64).min(range.count - done);
             let data = piece.slice(..count as usize * block);
-            self.put(LbaRange { lba: range.lba + done, count }, data, false).await?;
+            let part = LbaRange { lba: range.lba + done, count };
+            self.pay(0, part).await?;
+            let _guard = self.lock(part, false).await?;
+            self.put(part, data, false).await?;
             done += count;
         }
         if durable { self.flush(false).await } else { Ok(()) }

@@ -1,6 +1,7 @@
 //! Making, finding and replacing sessions at the end of a login. RFC 7143 §6.3.
 
 use crate::access::{self, Path};
+use crate::quota::{InitiatorGates, SessionQuota};
 use crate::server::{Sessions, Shared};
 use crate::session::{Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts};
 use crate::view::Luns;
@@ -99,6 +100,7 @@ fn insert(
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
     let max_connections = join.session.max_connections;
     let nexus = scsi::plan::NexusId(shared.next_id());
+    let quota = quota(shared, &key);
     let session = Session::new(SessionParts {
         key,
         tsih,
@@ -106,6 +108,7 @@ fn insert(
         luns,
         max_connections,
         path,
+        quota,
         port,
         ports,
         machine,
@@ -119,6 +122,13 @@ fn insert(
         "session begins"
     );
     Ok(session)
+}
+
+fn quota(shared: &Shared, key: &SessionKey) -> SessionQuota {
+    match &key.target_name {
+        Some(target) => SessionQuota::new(&key.initiator_name, &shared.quotas.of(target)),
+        None => SessionQuota::new(&key.initiator_name, &InitiatorGates::default()),
+    }
 }
 
 /// Of no target: a discovery session has no units.

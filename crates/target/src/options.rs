@@ -2,6 +2,7 @@
 
 use crate::LogicalUnit;
 use crate::access_list::Access;
+use crate::quota::InitiatorLimit;
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
 use std::net::SocketAddr;
@@ -102,6 +103,8 @@ pub struct TargetOptions {
     pub offer: Offer,
     /// Send logins elsewhere: `host:port[,tpgt]`.
     pub redirect: Option<String>,
+    /// How much each initiator may do here, at all LUNs together.
+    pub initiator_limits: Vec<InitiatorLimit>,
     /// Its units.
     pub luns: Vec<LunOptions>,
 }

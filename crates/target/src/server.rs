@@ -7,6 +7,7 @@ use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
 use crate::log_budget::LogBudget;
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
+use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::room;
 use crate::session::{Mail, Mailbox, Session};
 use crate::unit::LogicalUnit;
@@ -75,6 +76,16 @@ impl Server {
     /// The addresses it listens on, in the order of the portals, with the ports it got.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
+    }
+
+    /// How much each initiator may do at `target`.
+    pub fn initiator_limits(&self, target: &str) -> Vec<InitiatorLimit> {
+        self.shared.quotas.of(target).limits()
+    }
+
+    /// Limits what each initiator may do at `target`, from now on; sessions notice nothing else.
+    pub fn set_initiator_limits(&self, target: &str, limits: Vec<InitiatorLimit>) {
+        self.shared.quotas.of(target).set(limits);
     }
 
     /// Stops accepting, asks initiators to log out, lets running commands finish, cuts what is left
@@ -166,6 +177,7 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) clock: Clock,
     pub(crate) backoff: Backoff,
+    pub(crate) quotas: TargetQuotas,
     /// Lines of the log about logins that failed.
     pub(crate) login_lines: LogBudget,
     /// Lines of the log about connections that ended badly.
@@ -185,6 +197,8 @@ impl Shared {
         let catalogue =
             Indexed::new(Catalogue { targets, discovery_chap: options.discovery_chap })?;
         let backoff = Backoff::new(&options.limits);
+        let quotas = TargetQuotas::default();
+        quotas.replace(&[], &catalogue.catalogue.targets);
         Ok(Arc::new(Self {
             portals: options.portals,
             limits: options.limits,
@@ -192,6 +206,7 @@ impl Shared {
             addresses,
             clock: Clock::start(),
             backoff,
+            quotas,
             login_lines: LogBudget::default(),
             connection_lines: LogBudget::default(),
             sessions: Mutex::default(),
@@ -213,7 +228,9 @@ impl Shared {
 
     /// Serves `new` from now on; returns what was served before.
     pub(crate) fn swap_catalogue(&self, new: Arc<Indexed>) -> Arc<Indexed> {
-        self.catalogue.swap(new)
+        let old = self.catalogue.swap(Arc::clone(&new));
+        self.quotas.replace(&old.catalogue.targets, &new.catalogue.targets);
+        old
     }
 
     /// A number never given out before.

@@ -5,6 +5,7 @@
 
 use crate::access::Path;
 use crate::manage;
+use crate::quota::SessionQuota;
 use crate::server::Shared;
 use crate::unit::LogicalUnit;
 use crate::view::{Luns, View};
@@ -78,6 +79,7 @@ pub(crate) struct Session {
     pub(crate) path: Path,
     pub(crate) since: SystemTime,
     view: ArcSwap<View>,
+    pub(crate) quota: SessionQuota,
     protocol_level: u16,
     port: TargetPort,
     ports: Vec<TargetPort>,
@@ -103,6 +105,7 @@ pub(crate) struct SessionParts {
     pub(crate) max_connections: u16,
     /// Of its leading connection.
     pub(crate) path: Path,
+    pub(crate) quota: SessionQuota,
     pub(crate) port: TargetPort,
     /// All of the target, that one included, ordered by their relative identifiers.
     pub(crate) ports: Vec<TargetPort>,
@@ -121,6 +124,7 @@ impl Session {
             max_connections: parts.max_connections,
             path: parts.path,
             since: SystemTime::now(),
+            quota: parts.quota,
             protocol_level: parts.machine.parameters().protocol_level.into(),
             port: parts.port,
             ports: parts.ports,

@@ -1,9 +1,10 @@
 //! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::execute::{Ending, copy, execute, internal_failure};
+use crate::execute::{Ending, copy, execute_paying, internal_failure};
 use crate::manage;
 use crate::options::Limits;
+use crate::quota::Dues;
 use crate::ranges::RangeQueued;
 use crate::server::Shared;
 use crate::session::Session;
@@ -19,6 +20,7 @@ use iscsi::pdu::TaskAttribute;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
 use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,6 +39,10 @@ const REPORT_LUNS: u8 = 0xa0;
 /// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
 const RETRY_TENTHS: u16 = 1;
 
+mod throttle;
+
+use throttle::{Passed, Throttled, Turn};
+
 /// All tasks of one connection.
 pub(crate) struct Tasks {
     limits: Limits,
@@ -44,7 +50,8 @@ pub(crate) struct Tasks {
     buffers: HashMap<TaskId, Collected>,
     buffer_bytes: usize,
     waiting: HashMap<TaskId, Planned>,
-    futures: FuturesUnordered<LocalBoxFuture<'static, Ran>>,
+    futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
+    throttled: Throttled,
     running: HashMap<TaskId, Running>,
     /// Of all that run.
     read_bytes: usize,
@@ -85,6 +92,15 @@ struct Planned {
     fenced: bool,
 }
 
+/// How something that was waited for ended.
+enum Ended {
+    Ran(Ran),
+    /// It waited for a limit, and its turn has come.
+    Passed(Passed),
+    /// It was aborted while it waited.
+    Gone,
+}
+
 struct Ran {
     task: TaskId,
     ending: Ending,
@@ -101,6 +117,7 @@ impl Tasks {
             buffer_bytes: 0,
             waiting: HashMap::new(),
             futures: FuturesUnordered::new(),
+            throttled: Throttled::default(),
             running: HashMap::new(),
             read_bytes: 0,
             unpolled: false,
@@ -129,7 +146,8 @@ impl Tasks {
         let bytes = (bytes as usize).min(self.limits.transfer_bytes as usize + TRANSFER_SLACK);
         // One alone always has room: it would be refused for ever.
         let busy = self.buffer_bytes;
-        let collected = if busy > 0 && busy + bytes > self.limits.data_out_bytes {
+        let held = self.throttled.hold(task, bytes, &self.limits);
+        let collected = if !held || (busy > 0 && busy + bytes > self.limits.data_out_bytes) {
             Collected::Refused
         } else {
             self.buffer_bytes += bytes;
@@ -157,12 +175,26 @@ impl Tasks {
         collected
     }
 
-    /// Plans a task: it wants data, it runs, or it is done.
+    /// Plans a task: it wants data, it runs, it is done, or it waits for a limit.
     pub(crate) fn start(
         &mut self,
         shared: &Arc<Shared>,
         session: &Arc<Session>,
         task: Task,
+        outbox_bytes: usize,
+    ) -> Option<Input> {
+        match self.queue_unseen(session, &task) {
+            Some(waits) => waits,
+            None => self.judge(shared, session, task, Turn::New, outbox_bytes),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: Task,
+        mut turn: Turn,
         outbox_bytes: usize,
     ) -> Option<Input> {
         let view = session.view();
@@ -198,7 +230,12 @@ impl Tasks {
         };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+        let paid = self.pay(session, &task, unit.as_ref(), &plan, &mut turn);
+        if let ControlFlow::Break(waits) = paid {
+            return waits;
+        }
         let order = unit.as_ref().map(|unit| place_in_task_set(unit, task.attribute));
+        drop(turn); // now the next in line may go
         let fenced = is_preempt_and_abort(&task.cdb);
         let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
         if collect_bytes == 0 {
@@ -239,7 +276,7 @@ impl Tasks {
         session: &Arc<Session>,
         outbox_bytes: usize,
     ) -> Vec<Input> {
-        let mut done = Vec::new();
+        let mut done = self.start_passed(shared, session, outbox_bytes);
         while let Some((_, planned)) = self.deferred.front() {
             let busy = self.read_bytes + outbox_bytes;
             if busy > 0 && busy + read_bytes(planned) > self.limits.data_in_bytes {
@@ -279,8 +316,9 @@ impl Tasks {
         let (unit, read_bytes) = (planned.unit.clone(), read_bytes(&planned));
         let abort = AbortSignal::default();
         let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };
-        let mut future = perform(by, abort.clone(), task, planned, data).boxed_local();
-        if let Some(ran) = (&mut future).now_or_never() {
+        let future = perform(by, abort.clone(), task, planned, data);
+        let mut future = future.map(Ended::Ran).boxed_local();
+        if let Some(Ended::Ran(ran)) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
         self.running
@@ -297,7 +335,10 @@ impl Tasks {
             || self.deferred.iter().find(|(id, _)| *id == task).map(|(_, planned)| planned);
         match self.running.get(&task) {
             Some(running) => running.unit.as_ref(),
-            None => self.waiting.get(&task).or_else(deferred)?.unit.as_ref(),
+            None => match self.waiting.get(&task).or_else(deferred) {
+                Some(planned) => planned.unit.as_ref(),
+                None => self.throttled.unit_of(task),
+            },
         }
     }
 
@@ -325,6 +366,7 @@ impl Tasks {
         drop(self.take_buffer(task));
         self.waiting.remove(&task);
         self.deferred.retain(|(deferred, _)| *deferred != task);
+        self.throttled.abort(task);
         if let Some(running) = self.running.get_mut(&task) {
             running.aborted = true;
             running.abort.raise();
@@ -336,11 +378,16 @@ impl Tasks {
     /// The next running task that has ended.
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Input> {
         self.unpolled = false;
-        if self.futures.is_empty() {
-            return None;
-        }
-        let Poll::Ready(Some(ran)) = Pin::new(&mut self.futures).poll_next(context) else {
-            return None;
+        let ran = loop {
+            if self.futures.is_empty() {
+                return None;
+            }
+            match Pin::new(&mut self.futures).poll_next(context) {
+                Poll::Ready(Some(Ended::Ran(ran))) => break ran,
+                Poll::Ready(Some(Ended::Passed(passed))) => self.throttled.has_passed(passed),
+                Poll::Ready(Some(Ended::Gone)) => {}
+                Poll::Ready(None) | Poll::Pending => return None,
+            }
         };
         let task = ran.task;
         let running = self.running.remove(&task)?;
@@ -398,7 +445,10 @@ async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, dat
     };
     let ending = match (&unit, &in_order) {
         (_, Err(Aborted)) => Ending::Aborted,
-        (Some(unit), Ok(_)) => on_unit(&by, unit, generation, plan, data, abort).await,
+        (Some(unit), Ok(_)) => {
+            let dues = Dues::of(&by.session);
+            on_unit(&by, unit, generation, plan, data, abort, dues).await
+        }
         (None, Ok(_)) => match plan {
             Plan::Reply(reply) => Ending::Good(reply.into()),
             _ => Ending::Check(internal_failure()),
@@ -414,6 +464,7 @@ async fn on_unit(
     mut plan: Plan,
     mut data: Bytes,
     abort: AbortSignal,
+    dues: Dues,
 ) -> Ending {
     let By { shared, session } = by;
     let mut change = None;
@@ -450,7 +501,7 @@ async fn on_unit(
         return copy(session, unit, list, abort).await;
     }
     let saves = plan == Plan::SaveState;
-    let ending = execute(Arc::clone(unit), generation, plan, data, abort).await;
+    let ending = execute_paying(Arc::clone(unit), generation, plan, data, abort, dues).await;
     if let (true, Ending::Check(_), Some((before, after))) = (saves, &ending, change) {
         unit.scsi().roll_back(before, &after);
     }

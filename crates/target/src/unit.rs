@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::long_operation::Operating;
+use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
 use crate::room::{self, OutOfSpace};
 use crate::state_file::StateFile;
@@ -99,6 +100,7 @@ pub struct LogicalUnit {
     state: Option<Mutex<StateFile>>,
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
+    pub(crate) quota: Arc<UnitQuota>,
 }
 
 /// The sync that nobody waits for.
@@ -139,12 +141,33 @@ impl LogicalUnit {
             state: state.map(Mutex::new),
             later: Mutex::default(),
             operating: Operating::default(),
+            quota: Arc::default(),
         }))
     }
 
     /// What it is made of.
     pub fn options(&self) -> &LogicalUnitOptions {
         &self.options
+    }
+
+    /// How much all initiators together may do.
+    pub fn limit(&self) -> Limit {
+        self.quota.limit()
+    }
+
+    /// Limits what all initiators together may do, from now on; what waits is judged anew.
+    pub fn set_limit(&self, limit: Limit) {
+        self.quota.set_limit(limit);
+    }
+
+    /// How much each initiator may do here.
+    pub fn initiator_limits(&self) -> Vec<InitiatorLimit> {
+        self.quota.initiators().limits()
+    }
+
+    /// Limits what each initiator may do here, from now on.
+    pub fn set_initiator_limits(&self, limits: Vec<InitiatorLimit>) {
+        self.quota.initiators().set(limits);
     }
 
     /// The disk.

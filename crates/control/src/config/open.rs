@@ -38,6 +38,7 @@ pub fn open(configuration: Configuration, opener: &dyn Opener) -> Result<ServerO
             chap: target.chap,
             offer: target.offer,
             redirect: target.redirect,
+            initiator_limits: Vec::new(),
             luns,
         });
     }

@@ -7,6 +7,7 @@
 
 use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
+use crate::quota::Dues;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
@@ -26,7 +27,7 @@ const ZERO_PIECE_BYTES: u64 = 16 << 20;
 
 /// Carries out an EXTENDED COPY that `manager` was sent.
 pub(crate) async fn copy(
-    session: &Session,
+    session: &Arc<Session>,
     manager: &Arc<LogicalUnit>,
     list: CopyList,
     abort: AbortSignal,
@@ -38,7 +39,7 @@ pub(crate) async fn copy(
         Err(Refusal::Busy) => return Ending::Busy,
     };
     let units = session.units();
-    let copy = Copy { units: &units, nexus: session.nexus, running: &running, abort: &abort };
+    let copy = Copy { units: &units, session, running: &running, abort: &abort };
     match copy.all(&list).await {
         Ok(()) => {
             running.end(CopyEnd::Completed);
@@ -92,7 +93,7 @@ impl Drop for Running<'_> {
 struct Copy<'a> {
     /// What this initiator sees in this session; nothing else exists.
     units: &'a [Arc<LogicalUnit>],
-    nexus: NexusId,
+    session: &'a Arc<Session>,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
 }
@@ -168,6 +169,7 @@ impl<'a> Copy<'a> {
             generation,
             block_bytes: block_bytes.into(),
             abort: self.abort.clone(),
+            dues: Dues::of(self.session),
         };
         Ok(Job {
             number: index,
@@ -188,7 +190,7 @@ impl<'a> Copy<'a> {
 
     /// Whether this nexus may use a unit, now.
     fn check(&self, number: u16, unit: &LogicalUnit, party: Party) -> Result<(), Sense> {
-        let checked = unit.scsi().check_copy(self.nexus, party);
+        let checked = unit.scsi().check_copy(self.session.nexus, party);
         checked.map_err(|refusal| {
             let reported = match refusal {
                 Refusal::Check(sense) => Reported::check(party, &sense),
@@ -240,7 +242,10 @@ impl<'a> Copy<'a> {
     /// Writes a piece. Where the destination is to hold writes that find no room, it is tried again
     /// and again, but nothing is locked meanwhile, and whoever was shut out does not go on.
     async fn put(&self, job: &Job<'a>, piece: Piece) -> Step<()> {
-        let (unit, mut held) = (job.destination.unit, None);
+        let (to, mut held) = (&job.destination, None);
+        let unit = to.unit;
+        let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
+        to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
         loop {
             let Err(error) = self.put_now(job, &piece).await? else { return Ok(()) };
             let holds = unit.options().out_of_space == OutOfSpace::Hold;
@@ -344,7 +349,9 @@ impl Reader<'_, '_> {
 
     async fn read(&self, offset: u64, bytes: u64) -> Step<Piece> {
         let from = &self.job.source;
-        let data = from.get(part(self.job.moved.source, from.block_bytes, offset, bytes)).await;
+        let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
+        from.pay(1, range).await?;
+        let data = from.get(range).await;
         let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
         Ok(Piece { offset, bytes, data: Some(data.freeze()) })
     }

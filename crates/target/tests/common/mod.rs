@@ -148,6 +148,7 @@ pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
         chap: Vec::new(),
         offer: iscsi::text::Offer { max_connections: 4, ..iscsi::text::Offer::default() },
         redirect: None,
+        initiator_limits: Vec::new(),
         luns: vec![LunOptions { id: 0, unit, access: Access::default() }],
     }
 }

@@ -1,0 +1,264 @@
+//! A limit that commands of several sessions, on several cores, wait at.
+
+use super::limit::{Cost, InitiatorLimit, Limit, limit_for};
+use super::turns::{Place, Turn, Turns};
+use net::Clock;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use tokio::time::Sleep;
+
+/// One for all limits: a unit may outlive its server.
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
+
+/// A limit, and those that wait at it.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// There is a limit: looked at without the lock.
+    limited: AtomicBool,
+    limit: Mutex<Limit>,
+    turns: Mutex<Turns>,
+}
+
+impl Gate {
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Acquire)
+    }
+
+    pub(super) fn limit(&self) -> Limit {
+        *lock(&self.limit)
+    }
+
+    /// Another limit, from now on; those that wait look again.
+    pub(super) fn set(&self, limit: Limit) {
+        let mut current = lock(&self.limit);
+        if *current == limit {
+            return;
+        }
+        *current = limit;
+        self.limited.store(!limit.is_none(), Ordering::Release);
+        let waiting = self.turns().set(limit, CLOCK.now());
+        waiting.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        lock(&self.turns)
+    }
+}
+
+/// One session's way through a gate.
+#[derive(Debug)]
+pub(super) struct Way {
+    gate: Arc<Gate>,
+    /// How much of the limit's time it has had.
+    mark: AtomicU64,
+}
+
+impl Way {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate, mark: AtomicU64::new(0) }
+    }
+
+    /// Passes and pays, if that needs no waiting.
+    pub(super) fn try_pass(&self, cost: Cost) -> bool {
+        if !self.gate.is_limited() {
+            return true;
+        }
+        let mark = self.mark.load(Ordering::Relaxed);
+        let went = self.gate.turns().try_go(mark, cost, CLOCK.now());
+        if let Some(mark) = went {
+            self.mark.store(mark, Ordering::Relaxed);
+        }
+        went.is_some()
+    }
+
+    /// Waits for its turn, and pays. Dropped before, it has paid nothing.
+    pub(super) async fn pass(&self, cost: Cost) {
+        if self.try_pass(cost) {
+            return;
+        }
+        let mark = self.mark.load(Ordering::Relaxed);
+        let place = self.gate.turns().enter(mark);
+        let waiting = Waiting { gate: &self.gate, place };
+        // It may be before the one that has set its timer.
+        waiting.wake_next();
+        let mut timer = None;
+        let mark = poll_fn(|context| waiting.poll(cost, &mut timer, context)).await;
+        self.mark.store(mark, Ordering::Relaxed);
+    }
+}
+
+/// A place at a gate, given up when dropped.
+struct Waiting<'a> {
+    gate: &'a Gate,
+    place: Place,
+}
+
+impl Waiting<'_> {
+    fn poll(
+        &self,
+        cost: Cost,
+        timer: &mut Option<Pin<Box<Sleep>>>,
+        context: &mut Context<'_>,
+    ) -> Poll<u64> {
+        loop {
+            let turn = self.gate.turns().ask(self.place, cost, CLOCK.now(), context.waker());
+            let time = match turn {
+                Turn::Go(mark) => return Poll::Ready(mark),
+                Turn::Behind => return Poll::Pending,
+                Turn::At(time) => time,
+            };
+            let Some(instant) = CLOCK.instant(time) else { return Poll::Pending };
+            let sleep =
+                timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(instant.into())));
+            if sleep.deadline() != instant.into() {
+                sleep.as_mut().reset(instant.into());
+            }
+            if sleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn wake_next(&self) {
+        let next = self.gate.turns().next();
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.gate.turns().leave(self.place);
+        self.wake_next();
+    }
+}
+
+/// Gates of the initiators at a target or at a unit, each for all sessions of one.
+#[derive(Debug, Default)]
+pub(crate) struct InitiatorGates {
+    state: Mutex<State>,
+    limited: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limits: Vec<InitiatorLimit>,
+    gates: HashMap<String, Weak<Gate>>,
+}
+
+impl InitiatorGates {
+    /// Somebody may be limited.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Acquire)
+    }
+
+    /// The gate of an initiator, whose name is in lower case.
+    pub(super) fn of(&self, initiator: &str) -> Arc<Gate> {
+        let mut state = lock(&self.state);
+        if let Some(gate) = state.gates.get(initiator).and_then(Weak::upgrade) {
+            return gate;
+        }
+        state.gates.retain(|_, gate| gate.strong_count() > 0);
+        let gate = Arc::new(Gate::default());
+        gate.set(limit_for(&state.limits, initiator));
+        state.gates.insert(initiator.to_owned(), Arc::downgrade(&gate));
+        gate
+    }
+
+    pub(crate) fn limits(&self) -> Vec<InitiatorLimit> {
+        lock(&self.state).limits.clone()
+    }
+
+    pub(crate) fn set(&self, limits: Vec<InitiatorLimit>) {
+        let mut state = lock(&self.state);
+        for (initiator, gate) in &state.gates {
+            if let Some(gate) = gate.upgrade() {
+                gate.set(limit_for(&limits, initiator));
+            }
+        }
+        self.limited.store(!limits.is_empty(), Ordering::Release);
+        state.limits = limits;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    const ONE: Cost = Cost { commands: 1, bytes: 0 };
+
+    fn gate(iops: u64) -> Arc<Gate> {
+        let gate = Arc::new(Gate::default());
+        gate.set(Limit::new(Some(iops), None).unwrap());
+        gate
+    }
+
+    /// Goal: those that wait go by timer, one after the other; nobody has to poll them.
+    #[test]
+    fn waiters_are_woken() {
+        let gate = gate(100);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let ways: Vec<_> = (0..4).map(|_| Way::new(Arc::clone(&gate))).collect();
+        runtime.block_on(async {
+            let all = ways.iter().map(|way| async {
+                for _ in 0..5 {
+                    way.pass(ONE).await;
+                }
+            });
+            futures_util::future::join_all(all).await;
+        });
+        assert!(gate.turns().next().is_none());
+    }
+
+    /// Goal: one that gives up while its turn is next does not keep the others waiting, and one
+    /// that waits goes at once when the limit is lifted.
+    #[test]
+    fn giving_up_and_lifting() {
+        let gate = gate(10);
+        let ways: Vec<_> = (0..3).map(|_| Way::new(Arc::clone(&gate))).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            assert!(ways[0].try_pass(Cost { commands: 1000, bytes: 0 }), "then in debt");
+            let mut first = Box::pin(ways[0].pass(ONE));
+            assert!((&mut first).now_or_never().is_none());
+            let rest = async {
+                let other = async {
+                    tokio::task::yield_now().await;
+                    drop(first);
+                    gate.set(Limit::NONE);
+                };
+                futures_util::future::join3(ways[1].pass(ONE), ways[2].pass(ONE), other).await
+            };
+            let patience = std::time::Duration::from_secs(8);
+            tokio::time::timeout(patience, rest).await.expect("100 seconds of debt are lifted");
+        });
+        assert!(ways[0].try_pass(ONE) && gate.limit().is_none());
+    }
+
+    #[test]
+    fn an_initiator_has_one_gate_while_it_has_sessions() {
+        let gates = InitiatorGates::default();
+        let limit = Limit::new(Some(10), None).unwrap();
+        let first = gates.of("iqn.a");
+        assert!(!first.is_limited() && !gates.is_limited());
+        gates.set(vec![InitiatorLimit { initiator: Some("iqn.A".into()), limit }]);
+        assert!(first.is_limited() && gates.is_limited());
+        assert!(Arc::ptr_eq(&first, &gates.of("iqn.a")));
+        assert!(!gates.of("iqn.b").is_limited());
+        drop(first);
+        gates.of("iqn.c");
+        assert_eq!(lock(&gates.state).gates.len(), 1, "those without sessions are forgotten");
+        gates.set(Vec::new());
+        assert!(!gates.is_limited());
+    }
+}
