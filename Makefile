@@ -4,7 +4,6 @@ CARGO ?= cargo
 DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
-SOAK_SEEDS ?= 3000
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check lint unit interop doc soak fuzz conformance conformance-tables interop-kernel package
@@ -48,9 +47,9 @@ package: ## Build the Debian package; prints where it is
 	@scripts/setup package
 	@scripts/package
 
-soak: ## The long forms of the tests that run by seed
+soak: ## The long forms of the tests, and what was counted into docs/soak.md; about an hour
 	@scripts/setup test
-	LUNAR_SEEDS=$(SOAK_SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release --workspace
+	@scripts/soak
 
 fuzz: ## Each fuzz target for a minute (FUZZ_SECONDS=60); docs/fuzz.md is the log of longer runs
 	@scripts/fuzz $(FUZZ_SECONDS)

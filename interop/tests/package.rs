@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use interop::lunar;
-use interop::process::{Finished, must, run};
+use interop::process::{End, Finished, must, run};
 use interop::scratch::Scratch;
 use std::path::Path;
 use std::process::Command;
@@ -91,6 +91,23 @@ fn installed_upgraded_and_removed() -> Result<()> {
     let purged = dpkg(&root, &["--purge", "lunar"])?;
     assert!(purged.succeeded() && !Path::new(&toml).exists(), "{}", purged.outputs());
     assert_eq!(std::fs::read_to_string(&disk)?, "data", "disks are not the package's");
+    Ok(())
+}
+
+/// Goal: the package's service works as the unit and its comments say. Method: a real systemd, in
+/// namespaces of its own, installs, starts, kills, upgrades and removes it; see interop/systemd.
+#[test]
+fn the_service_works_under_systemd() -> Result<()> {
+    /// What the script ends with where the machine does not let it.
+    const CANNOT: i32 = 77;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/run");
+    let played = run(script, &[package()?], 2 * LIMIT)?;
+    if matches!(played.end, End::Exited(status) if status.code() == Some(CANNOT)) {
+        eprintln!("NOT TESTED: {}", played.stderr);
+        return Ok(());
+    }
+    assert!(played.succeeded(), "{}", played.outputs());
+    assert!(played.stdout.lines().count() >= 7, "every part of the scene: {}", played.stdout);
     Ok(())
 }
 
