@@ -6,13 +6,17 @@
 
 pub mod conformance;
 pub mod document;
+pub mod extended_copy;
 pub mod faults;
+pub mod ledger;
 pub mod lunar;
 pub mod musts;
 pub mod own_tests;
+pub mod powercut;
 pub mod process;
 pub mod profiles;
 pub mod raw;
+pub mod raw_queue;
 pub mod scratch;
 pub mod suite;
 pub mod tgt;

@@ -1,6 +1,7 @@
 //! What libiscsi 1.19 does not test of SCSI, against the text of the standards, over real sessions.
 
 use anyhow::{Result, ensure};
+use interop::extended_copy::{command, cscd, naa_designation, segment};
 use interop::lunar::Lunar;
 use interop::raw::{Outcome, Raw};
 use interop::scratch::{Scratch, pattern};
@@ -287,38 +288,6 @@ fn miscompare_says_where() -> Result<()> {
     Ok(())
 }
 
-/// The logical unit's NAA designator of page 83h, header included: SPC-4 §7.8.6.
-fn naa_designation(raw: &mut Raw) -> Result<Vec<u8>> {
-    let page = raw.run(&inquiry(0x83, 4096), 4096)?.data;
-    let mut at = 4;
-    while at + 4 <= page.len() {
-        let end = at + 4 + usize::from(page[at + 3]);
-        if page[at + 1] == 0x03 {
-            return Ok(page[at..end].to_vec());
-        }
-        at = end;
-    }
-    anyhow::bail!("no NAA designator: {page:02x?}")
-}
-
-/// An identification descriptor CSCD (E4h) of a disk with blocks of 512 bytes, SPC-4 §6.4.5.6.
-fn cscd(designation: &[u8]) -> Vec<u8> {
-    let mut descriptor = vec![0xe4, 0, 0, 0];
-    descriptor.extend(designation);
-    descriptor.resize(29, 0);
-    descriptor.extend([0, 2, 0]);
-    descriptor
-}
-
-/// A block to block segment from the first CSCD to the second, SPC-4 §6.4.6.7.
-fn segment(blocks: u16, from: u64, to: u64) -> Vec<u8> {
-    let mut descriptor = vec![0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0];
-    descriptor.extend(blocks.to_be_bytes());
-    descriptor.extend(from.to_be_bytes());
-    descriptor.extend(to.to_be_bytes());
-    descriptor
-}
-
 /// Goal: EXTENDED COPY moves segments as long as its 16 bits let them be, block for block, several
 /// in one command, and RECEIVE COPY RESULTS says that they were: SPC-4 §6.4, §6.24.
 /// Method: two units; two segments of 65,535 blocks and a last one of what is left.
@@ -335,22 +304,18 @@ fn extended_copy_of_large_segments() -> Result<()> {
     let mut cscds = Vec::new();
     for lun in 0..2 {
         raw.lun[1] = lun;
-        cscds.extend(cscd(&naa_designation(&mut raw)?));
+        cscds.extend(cscd(&naa_designation(&mut raw)?, 512));
     }
     raw.lun = [0; 8];
     let longest = u64::from(LONGEST);
     let segments = [
-        segment(LONGEST, 0, 8),
-        segment(LONGEST, longest, 8 + longest),
-        segment(REST, 2 * longest, 8 + 2 * longest),
+        segment([0, 1], LONGEST, 0, 8),
+        segment([0, 1], LONGEST, longest, 8 + longest),
+        segment([0, 1], REST, 2 * longest, 8 + 2 * longest),
     ]
     .concat();
-    let mut list = vec![0x5a, 0, 0, u8::try_from(cscds.len())?, 0, 0, 0, 0, 0, 0, 0];
-    list.extend([u8::try_from(segments.len())?, 0, 0, 0, 0]);
-    list.extend([cscds, segments].concat());
-    let length = u8::try_from(list.len())?;
-    let outcome =
-        raw.execute_with(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, length, 0, 0], &list)?;
+    let (cdb, list) = command(0x5a, &cscds, &segments)?;
+    let outcome = raw.execute_with(&cdb, &list)?;
     ensure!(outcome.status == 0, "EXTENDED COPY: {outcome:02x?}");
     let status = raw.run(&[0x84, 0, 0x5a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256)?.data;
     ensure!(status[4] & 0x7f == 1 && u16_at(&status, 5) == 3, "copy status: {status:02x?}");

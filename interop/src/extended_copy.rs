@@ -1,0 +1,55 @@
+//! The parts of an EXTENDED COPY, written from SPC-4 alone.
+
+use crate::raw::Raw;
+use anyhow::{Result, bail};
+
+/// The logical unit's NAA designator of page 83h, header included: SPC-4 §7.8.6.
+///
+/// # Errors
+/// It has none, or does not answer.
+pub fn naa_designation(raw: &mut Raw) -> Result<Vec<u8>> {
+    let page = raw.run(&[0x12, 1, 0x83, 0x10, 0, 0], 4096)?.data;
+    let mut at = 4;
+    while at + 4 <= page.len() {
+        let end = at + 4 + usize::from(page[at + 3]);
+        if page[at + 1] == 0x03 {
+            return Ok(page[at..end].to_vec());
+        }
+        at = end;
+    }
+    bail!("no NAA designator: {page:02x?}")
+}
+
+/// An identification descriptor CSCD (E4h) of a disk with blocks of so many bytes,
+/// SPC-4 §6.4.5.6.
+pub fn cscd(designation: &[u8], block_bytes: u16) -> Vec<u8> {
+    let mut descriptor = vec![0xe4, 0, 0, 0];
+    descriptor.extend(designation);
+    descriptor.resize(30, 0);
+    descriptor.extend(block_bytes.to_be_bytes());
+    descriptor
+}
+
+/// A block to block segment between two CSCDs by number, SPC-4 §6.4.6.7.
+pub fn segment(cscds: [u16; 2], blocks: u16, from: u64, to: u64) -> Vec<u8> {
+    let mut descriptor = vec![0x02, 0, 0, 0x18];
+    descriptor.extend(cscds.map(u16::to_be_bytes).concat());
+    descriptor.extend([0, 0]);
+    descriptor.extend(blocks.to_be_bytes());
+    descriptor.extend(from.to_be_bytes());
+    descriptor.extend(to.to_be_bytes());
+    descriptor
+}
+
+/// The command and its parameter list, which fits into immediate data: SPC-4 §6.4.3.
+///
+/// # Errors
+/// It is too long.
+pub fn command(list_identifier: u8, cscds: &[u8], segments: &[u8]) -> Result<([u8; 16], Vec<u8>)> {
+    let mut list = vec![list_identifier, 0, 0, u8::try_from(cscds.len())?, 0, 0, 0, 0, 0, 0, 0];
+    list.extend([u8::try_from(segments.len())?, 0, 0, 0, 0]);
+    list.extend([cscds, segments].concat());
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x83, u8::try_from(list.len())?);
+    Ok((cdb, list))
+}

@@ -1,0 +1,304 @@
+//! The disk as tests hold it: where it is mounted, when its power goes, what else it does.
+
+use super::faults::{Faults, Operation, Refusal};
+use super::fuse::Glue;
+use super::volume::Volume;
+use crate::scratch::{Random, Scratch};
+use anyhow::{Context, Result, ensure};
+use fuser::{BackgroundSession, Config, MountOption};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The room of a new disk.
+const ROOM_BYTES: u64 = 1 << 30;
+
+/// What mount(8) shows as the device.
+const SOURCE: &str = "lunar-powercut";
+
+/// A call that is held looks as often whether it still is, should nobody tell it.
+const HELD_POLL: Duration = Duration::from_secs(5);
+
+/// How often a wait looks again.
+const POLL: Duration = Duration::from_millis(5);
+
+/// What the file system is at the moment.
+pub(super) struct State {
+    pub(super) volume: Volume,
+    pub(super) faults: Faults,
+    /// Grows with each cut. What was opened before one is of no use after it.
+    pub(super) epoch: u64,
+    pub(super) random: Random,
+}
+
+/// The state, and who waits for it.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call, or has it refused: at once, or on a thread of its own when it is to wait.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        operation: Operation,
+        call: impl FnOnce(&mut State, Result<(), Refusal>) + Send + 'static,
+    ) {
+        let mut state = self.lock();
+        let Some(delay) = state.faults.wait(operation) else {
+            let verdict = state.faults.admit(operation);
+            call(&mut state, verdict);
+            self.changed.notify_all();
+            return;
+        };
+        let (shared, epoch, due) = (Arc::clone(self), state.epoch, Instant::now() + delay);
+        self.changed.notify_all();
+        drop(state);
+        std::thread::spawn(move || {
+            let mut state = shared.wait(operation, epoch, due);
+            state.faults.waited(operation);
+            let verdict = if state.epoch == epoch {
+                state.faults.admit(operation)
+            } else {
+                Err(Refusal::Frozen)
+            };
+            call(&mut state, verdict);
+            shared.changed.notify_all();
+        });
+    }
+
+    /// Until the time has come and nothing holds the call, or the power is gone.
+    fn wait(&self, operation: Operation, epoch: u64, due: Instant) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            let held = state.faults.is_held(operation);
+            let gone = state.faults.is_frozen() || state.epoch != epoch;
+            if gone || (!held && left.is_zero()) {
+                return state;
+            }
+            let left = if held { HELD_POLL } else { left };
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A mounted disk. Dropping it unmounts it; what is still held is let go, with an error.
+pub struct PowerCutDisk {
+    shared: Arc<Shared>,
+    session: Option<BackgroundSession>,
+    mount: Scratch,
+}
+
+impl PowerCutDisk {
+    /// Mounts an empty one; `name` helps a reader of a failure.
+    ///
+    /// # Errors
+    /// There is no /dev/fuse, or it may not be used: as another user than root it takes
+    /// fusermount3 (`scripts/setup test` installs it).
+    pub fn mount(name: &str) -> Result<Self> {
+        ensure!(
+            Path::new("/dev/fuse").exists(),
+            "there is no /dev/fuse, which the power-cut tests need: modprobe fuse, or start the \
+             container with --device /dev/fuse --cap-add SYS_ADMIN"
+        );
+        clear_up();
+        let mount = Scratch::new(name)?;
+        let state = State {
+            volume: Volume::new(ROOM_BYTES),
+            faults: Faults::default(),
+            epoch: 0,
+            random: Random(0),
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName(SOURCE.into())];
+        let session = fuser::spawn_mount(Glue::new(&shared), mount.folder(), &config)
+            .context("the power-cut file system cannot be mounted (scripts/setup test)")?;
+        Ok(Self { shared, session: Some(session), mount })
+    }
+
+    /// The path of a file on it, as text for a command line.
+    pub fn path(&self, name: &str) -> String {
+        self.mount.path(name)
+    }
+
+    /// Where it is mounted.
+    pub fn folder(&self) -> &Path {
+        self.mount.folder()
+    }
+
+    /// The power goes: every call fails from now on, also those that hang.
+    pub fn freeze(&self) {
+        self.shared.lock().faults.freeze();
+        self.shared.changed.notify_all();
+    }
+
+    /// It goes after so many more changes (writes, syncs, new names) and before the next.
+    pub fn freeze_after(&self, changes: u64) {
+        self.shared.lock().faults.freeze_after(changes);
+    }
+
+    /// Whether the power is gone.
+    pub fn is_frozen(&self) -> bool {
+        self.shared.lock().faults.is_frozen()
+    }
+
+    /// The power is back: what was synced is there, and of the rest what this seed leaves: 0
+    /// nothing, 1 all, others some. What was opened before is of no use any more; faults are over.
+    /// End the programs that use it between [`Self::freeze`] and this.
+    pub fn cut(&self, seed: u64) {
+        let volume = self.volume();
+        self.cut_from(volume, seed);
+    }
+
+    /// The same from a moment that was taken before, so that one moment has several futures.
+    pub fn cut_from(&self, mut volume: Volume, seed: u64) {
+        volume.cut(seed);
+        let mut state = self.shared.lock();
+        state.volume = volume;
+        state.random = Random(seed);
+        state.faults.heal();
+        state.epoch += 1;
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// All that is on it and under way to it at this moment.
+    pub fn volume(&self) -> Volume {
+        self.shared.lock().volume.clone()
+    }
+
+    /// What would be found in a file if the power went now.
+    ///
+    /// # Errors
+    /// It would not be there.
+    pub fn after_cut(&self, seed: u64, name: &str) -> Result<Vec<u8>> {
+        let mut volume = self.volume();
+        volume.cut(seed);
+        let inode = volume.find(Path::new(name)).with_context(|| format!("{name} is gone"))?;
+        Ok(volume.read(inode, 0..u64::MAX)?)
+    }
+
+    /// Calls of this kind fail until [`Self::heal`].
+    pub fn fail(&self, operation: Operation, errno: Errno) {
+        self.shared.lock().faults.fail(operation, errno, false);
+    }
+
+    /// The next call of this kind fails. Of a sync: what was written is on the disk in part at
+    /// best, and the next sync will not complain.
+    pub fn fail_once(&self, operation: Operation, errno: Errno) {
+        self.shared.lock().faults.fail(operation, errno, true);
+    }
+
+    /// Bytes of a file that cannot be read (EIO), whatever else is read with them.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn make_bad(&self, name: &str, bytes: Range<u64>) -> Result<()> {
+        let mut state = self.shared.lock();
+        let inode = state.volume.find(Path::new(name))?;
+        state.faults.set_bad(inode, bytes);
+        Ok(())
+    }
+
+    /// Each call of this kind takes so long at least.
+    pub fn slow(&self, operation: Operation, delay: Duration) {
+        self.shared.lock().faults.delay(operation, delay);
+    }
+
+    /// Calls of this kind hang until the result is dropped, or the power is gone. A process that
+    /// hangs so cannot be killed, as with a real disk.
+    pub fn hold(&self, operation: Operation) -> Held<'_> {
+        self.shared.lock().faults.hold(operation, true);
+        Held { disk: self, operation }
+    }
+
+    /// Another amount of room: what does not fit gives ENOSPC.
+    pub fn set_room(&self, bytes: u64) {
+        self.shared.lock().volume.set_room(bytes);
+    }
+
+    /// No faults any more, and calls that were held go on.
+    pub fn heal(&self) {
+        self.shared.lock().faults.heal();
+        self.shared.changed.notify_all();
+    }
+
+    /// How many calls of this kind were made since the last cut.
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.shared.lock().faults.calls(operation)
+    }
+}
+
+/// Unmounts what tests left that were killed.
+fn clear_up() {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let ours = mounts.lines().filter_map(|line| line.strip_prefix(SOURCE)?.split(' ').nth(1));
+    for path in ours {
+        // Scratch folders are called lunar-NAME-PROCESS-NUMBER.
+        let process = path.rsplit('-').nth(1).unwrap_or_default();
+        if !Path::new("/proc").join(process).exists() {
+            unmount_lazily(path);
+            drop(std::fs::remove_dir(path));
+        }
+    }
+}
+
+fn unmount_lazily(path: &str) {
+    let done = Command::new("umount").args(["--lazy", path]).status();
+    if !done.is_ok_and(|status| status.success()) {
+        eprintln!("{path} stays mounted");
+    }
+}
+
+/// Calls of one kind hang as long as this lives.
+pub struct Held<'a> {
+    disk: &'a PowerCutDisk,
+    operation: Operation,
+}
+
+impl Held<'_> {
+    /// Waits until so many calls hang.
+    ///
+    /// # Errors
+    /// They do not, within `limit`.
+    pub fn wait_for(&self, calls: usize, limit: Duration) -> Result<()> {
+        let until = Instant::now() + limit;
+        loop {
+            let waiting = self.disk.shared.lock().faults.waiting(self.operation);
+            if waiting >= calls {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "{waiting} of {calls} {:?} calls hang", self.operation);
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.disk.shared.lock().faults.hold(self.operation, false);
+        self.disk.shared.changed.notify_all();
+    }
+}
+
+impl Drop for PowerCutDisk {
+    fn drop(&mut self) {
+        self.freeze();
+        let Some(session) = self.session.take() else { return };
+        if let Err(error) = session.umount_and_join() {
+            // Something still uses it: it goes when that ends.
+            eprintln!("{}: {error}", self.mount.folder().display());
+            unmount_lazily(&self.mount.path(""));
+        }
+    }
+}

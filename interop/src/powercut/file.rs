@@ -1,0 +1,119 @@
+//! A file: what is on the disk, what is read, and what lies between.
+
+use super::image::{Change, Image};
+use crate::scratch::Random;
+use std::ops::Range;
+
+/// A file whose writes reach the disk when it is synced, and at a power cut perhaps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct File {
+    /// On the disk for good.
+    durable: Image,
+    /// As it is read.
+    current: Image,
+    /// Not synced, each with the number of its call.
+    pending: Vec<(u64, Change)>,
+}
+
+/// Of what was not synced, so much reaches the disk.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fate {
+    /// Nothing.
+    Lost,
+    /// All of it.
+    Kept,
+    /// Each sector, each entry with this chance in eight.
+    Torn(u64),
+}
+
+/// What chance does at a power cut.
+pub(super) struct Chance {
+    pub(super) random: Random,
+    fixed: Option<Fate>,
+}
+
+impl Chance {
+    /// By seed: 0 loses all that was not synced, 1 keeps it, others are at random.
+    pub(super) fn new(seed: u64) -> Self {
+        let fixed = match seed {
+            0 => Some(Fate::Lost),
+            1 => Some(Fate::Kept),
+            _ => None,
+        };
+        Self { random: Random(seed), fixed }
+    }
+
+    /// Of one more file, or of the names.
+    pub(super) fn fate(&mut self) -> Fate {
+        self.fixed.unwrap_or_else(|| match self.random.below(5) {
+            0 | 1 => Fate::Lost,
+            2 => Fate::Kept,
+            _ => Fate::Torn(1 + self.random.below(7)),
+        })
+    }
+}
+
+impl File {
+    pub(super) fn image(&self) -> &Image {
+        &self.current
+    }
+
+    pub(super) fn write(&mut self, call: u64, offset: u64, data: &[u8]) {
+        let changes = self.current.write(offset, data);
+        self.change(call, changes);
+    }
+
+    pub(super) fn clear(&mut self, call: u64, range: Range<u64>) {
+        let changes = self.current.clear(range);
+        self.change(call, changes);
+    }
+
+    pub(super) fn set_len(&mut self, call: u64, len: u64) {
+        if len != self.current.len() {
+            self.change(call, vec![Change::Length(len)]);
+        }
+    }
+
+    fn change(&mut self, call: u64, changes: Vec<Change>) {
+        for change in changes {
+            self.current.apply(&change);
+            self.pending.push((call, change));
+        }
+    }
+
+    /// What calls before this one did is on the disk.
+    pub(super) fn sync(&mut self, before: u64) {
+        let through = self.pending.partition_point(|(call, _)| *call < before);
+        for (_, change) in self.pending.drain(..through) {
+            self.durable.apply(&change);
+        }
+    }
+
+    /// A sync that fails: some of it is on the disk, and the rest never will be, though it can
+    /// still be read. Linux marks pages clean that could not be written, and reports that once.
+    pub(super) fn fail_sync(&mut self, random: &mut Random) {
+        let pending = std::mem::take(&mut self.pending);
+        self.reach(pending, Fate::Torn(4), random);
+    }
+
+    /// The power is gone and back.
+    pub(super) fn cut(&mut self, chance: &mut Chance) {
+        let pending = std::mem::take(&mut self.pending);
+        let fate = chance.fate();
+        self.reach(pending, fate, &mut chance.random);
+        self.durable.trim();
+        self.current = self.durable.clone();
+    }
+
+    /// Sectors come in any order: of those that were written more than once, each version may be
+    /// the one that is found.
+    fn reach(&mut self, pending: Vec<(u64, Change)>, fate: Fate, random: &mut Random) {
+        for (_, change) in pending {
+            self.durable.apply_torn(&change, || match fate {
+                Fate::Lost => false,
+                Fate::Kept => true,
+                Fate::Torn(eighths) => random.below(8) < eighths,
+            });
+        }
+    }
+}

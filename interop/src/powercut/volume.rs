@@ -1,0 +1,309 @@
+//! The file system as a value: what it says and keeps, without a kernel, a clock or a thread.
+
+use super::file::{Chance, File};
+use super::names::Names;
+use crate::scratch::Random;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::path::{Component, Path};
+
+/// The inode of the root directory.
+pub const ROOT: u64 = 1;
+
+/// The bits of a mode.
+const MODE_MAX: u16 = 0o7777;
+
+/// The longest file, so that offsets can be added.
+const FILE_BYTES_MAX: u64 = 1 << 50;
+
+/// A file system on a disk with a cache: what was not synced may be lost at a power cut, in part
+/// and out of order.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    nodes: BTreeMap<u64, Node>,
+    names: Names,
+    next_inode: u64,
+    next_call: u64,
+    room_bytes: u64,
+}
+
+/// What an inode is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A place to bind a socket to.
+    Socket,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    kind: Kind,
+    mode: u16,
+    /// Empty for what is no file.
+    file: File,
+}
+
+/// What stat(2) says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Status {
+    /// Its number, which no other has after it.
+    pub inode: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Permissions.
+    pub mode: u16,
+    /// Length in bytes.
+    pub len: u64,
+    /// Bytes that it takes on the disk.
+    pub room_bytes: u64,
+    /// How many names it has.
+    pub links: u32,
+}
+
+/// A sync that has begun: what was written before it is on the disk when it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Sync {
+    inode: u64,
+    before: u64,
+}
+
+/// What a call gives.
+pub type Answer<T> = Result<T, Errno>;
+
+impl Volume {
+    /// An empty one with so much room for data.
+    pub fn new(room_bytes: u64) -> Self {
+        let root = Node { kind: Kind::Directory, mode: 0o755, file: File::default() };
+        Self {
+            nodes: BTreeMap::from([(ROOT, root)]),
+            names: Names::default(),
+            next_inode: ROOT + 1,
+            next_call: 0,
+            room_bytes,
+        }
+    }
+
+    /// The room there is, and what of it is free, in bytes.
+    pub fn room(&self) -> (u64, u64) {
+        let used: u64 = self.nodes.values().map(|node| node.file.image().room_bytes()).sum();
+        (self.room_bytes, self.room_bytes.saturating_sub(used))
+    }
+
+    /// Another amount of room.
+    pub fn set_room(&mut self, bytes: u64) {
+        self.room_bytes = bytes;
+    }
+
+    /// What a directory has under a name.
+    pub fn look_up(&self, directory: u64, name: &OsStr) -> Answer<u64> {
+        self.names.get(directory, name).ok_or(Errno::NOENT)
+    }
+
+    /// About a file or directory.
+    pub fn status(&self, inode: u64) -> Answer<Status> {
+        let node = self.nodes.get(&inode).ok_or(Errno::STALE)?;
+        let image = node.file.image();
+        Ok(Status {
+            inode,
+            kind: node.kind,
+            mode: node.mode,
+            len: image.len(),
+            room_bytes: image.room_bytes(),
+            links: if node.kind == Kind::Directory { 2 } else { self.names.links(inode) },
+        })
+    }
+
+    /// The inode that a path from the root leads to.
+    pub fn find(&self, path: &Path) -> Answer<u64> {
+        let parts = path.components().filter_map(|component| match component {
+            Component::Normal(part) => Some(part),
+            _ => None,
+        });
+        parts.into_iter().try_fold(ROOT, |directory, part| self.look_up(directory, part))
+    }
+
+    /// Entries of a directory.
+    pub fn list(&self, directory: u64) -> impl Iterator<Item = (&OsStr, u64)> {
+        self.names.list(directory)
+    }
+
+    /// A new one.
+    pub fn make(&mut self, parent: u64, name: &OsStr, mode: u16, kind: Kind) -> Answer<u64> {
+        self.check_new(parent, name)?;
+        let inode = self.next_inode;
+        self.next_inode += 1;
+        let node = Node { kind, mode: mode & MODE_MAX, file: File::default() };
+        self.nodes.insert(inode, node);
+        self.names.set(parent, name, Some(inode));
+        Ok(inode)
+    }
+
+    /// Another name for a file.
+    pub fn link(&mut self, inode: u64, parent: u64, name: &OsStr) -> Answer<()> {
+        self.check_new(parent, name)?;
+        self.file(inode).map_err(|_| Errno::PERM)?;
+        self.names.set(parent, name, Some(inode));
+        Ok(())
+    }
+
+    fn check_new(&self, parent: u64, name: &OsStr) -> Answer<()> {
+        if self.status(parent)?.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if self.names.get(parent, name).is_some() { Err(Errno::EXIST) } else { Ok(()) }
+    }
+
+    /// Takes the name of a file, or of an empty directory.
+    pub fn remove(&mut self, parent: u64, name: &OsStr, directory: bool) -> Answer<()> {
+        let inode = self.look_up(parent, name)?;
+        self.check_removable(inode, directory)?;
+        self.names.set(parent, name, None);
+        Ok(())
+    }
+
+    fn check_removable(&self, inode: u64, directory: bool) -> Answer<()> {
+        match (self.status(inode)?.kind == Kind::Directory, directory) {
+            (true, false) => Err(Errno::ISDIR),
+            (false, true) => Err(Errno::NOTDIR),
+            (true, true) if self.list(inode).next().is_some() => Err(Errno::NOTEMPTY),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives another name, in place of what had it; with `keep`, nothing may have it.
+    pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), keep: bool) -> Answer<()> {
+        let inode = self.look_up(from.0, from.1)?;
+        let directory = self.status(inode)?.kind == Kind::Directory;
+        match self.look_up(to.0, to.1) {
+            Ok(_) if keep => return Err(Errno::EXIST),
+            Ok(there) if there == inode => return Ok(()),
+            Ok(there) => self.check_removable(there, directory)?,
+            Err(_) => self.check_new(to.0, to.1)?,
+        }
+        self.names.rename(from, to, inode);
+        Ok(())
+    }
+
+    /// Sets permissions.
+    pub fn set_mode(&mut self, inode: u64, mode: u16) -> Answer<()> {
+        self.nodes.get_mut(&inode).ok_or(Errno::STALE)?.mode = mode & MODE_MAX;
+        Ok(())
+    }
+
+    fn file(&self, inode: u64) -> Answer<&File> {
+        match self.nodes.get(&inode).ok_or(Errno::STALE)? {
+            Node { kind: Kind::File, file, .. } => Ok(file),
+            _ => Err(Errno::ISDIR),
+        }
+    }
+
+    fn file_mut(&mut self, inode: u64) -> Answer<(u64, &mut File)> {
+        match self.nodes.get_mut(&inode).ok_or(Errno::STALE)? {
+            Node { kind: Kind::File, file, .. } => {
+                self.next_call += 1;
+                Ok((self.next_call, file))
+            }
+            _ => Err(Errno::ISDIR),
+        }
+    }
+
+    /// Bytes of a file, fewer at its end.
+    pub fn read(&self, inode: u64, range: Range<u64>) -> Answer<Vec<u8>> {
+        Ok(self.file(inode)?.image().read(range))
+    }
+
+    /// Writes, past the end as well.
+    pub fn write(&mut self, inode: u64, offset: u64, data: &[u8]) -> Answer<()> {
+        let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
+        if end > FILE_BYTES_MAX {
+            return Err(Errno::FBIG);
+        }
+        let image = self.file(inode)?.image();
+        let new = image.new_room_bytes(offset..end);
+        if new > 0 && new > self.room().1 {
+            return Err(Errno::NOSPC);
+        }
+        let (call, file) = self.file_mut(inode)?;
+        file.write(call, offset, data);
+        Ok(())
+    }
+
+    /// Makes bytes read as zeroes, and gives their room back.
+    pub fn clear(&mut self, inode: u64, range: Range<u64>) -> Answer<()> {
+        let (call, file) = self.file_mut(inode)?;
+        file.clear(call, range);
+        Ok(())
+    }
+
+    /// Makes a file longer or shorter.
+    pub fn set_len(&mut self, inode: u64, len: u64) -> Answer<()> {
+        if len > FILE_BYTES_MAX {
+            return Err(Errno::FBIG);
+        }
+        let (call, file) = self.file_mut(inode)?;
+        file.set_len(call, len);
+        Ok(())
+    }
+
+    /// Where data begins at or after `offset`, or a hole.
+    pub fn seek(&self, inode: u64, offset: u64, hole: bool) -> Answer<u64> {
+        let image = self.file(inode)?.image();
+        let found = if hole { image.next_hole(offset) } else { image.next_data(offset) };
+        found.ok_or(Errno::NXIO)
+    }
+
+    /// Begins a sync of a file or directory.
+    pub fn begin_sync(&self, inode: u64) -> Answer<Sync> {
+        self.status(inode)?;
+        Ok(Sync { inode, before: self.next_call + 1 })
+    }
+
+    /// Ends it. Of a directory the entries are on the disk now, not what they name.
+    pub fn end_sync(&mut self, sync: Sync) -> Answer<()> {
+        let node = self.nodes.get_mut(&sync.inode).ok_or(Errno::STALE)?;
+        node.file.sync(sync.before);
+        if node.kind == Kind::Directory {
+            self.names.sync(sync.inode);
+        }
+        Ok(())
+    }
+
+    /// Ends it badly: what was written is not on the disk, and later syncs know nothing of it.
+    pub fn fail_sync(&mut self, sync: Sync, random: &mut Random) {
+        if let Ok((_, file)) = self.file_mut(sync.inode) {
+            file.fail_sync(random);
+        }
+    }
+
+    /// The power is gone and back: what was synced is there, and of the rest what the seed leaves.
+    /// 0 leaves nothing of it, 1 all, others some.
+    pub fn cut(&mut self, seed: u64) {
+        let mut chance = Chance::new(seed);
+        self.names.cut(&mut chance);
+        let reachable = self.reachable();
+        self.names.forget_others(&reachable);
+        self.nodes.retain(|inode, _| reachable.contains(inode));
+        for node in self.nodes.values_mut() {
+            node.file.cut(&mut chance);
+        }
+    }
+
+    fn reachable(&self) -> BTreeSet<u64> {
+        let mut reachable = BTreeSet::new();
+        let mut left = vec![ROOT];
+        while let Some(inode) = left.pop() {
+            if reachable.insert(inode) {
+                left.extend(self.list(inode).map(|(_, of)| of));
+            }
+        }
+        reachable
+    }
+}
+
+#[cfg(test)]
+mod tests;

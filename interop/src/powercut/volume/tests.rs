@@ -1,0 +1,218 @@
+use super::*;
+use crate::scratch::pattern;
+use std::ffi::OsStr;
+
+const SEEDS: u64 = 300;
+
+fn name(name: &str) -> &OsStr {
+    OsStr::new(name)
+}
+
+fn sync(volume: &mut Volume, inode: u64) {
+    let sync = volume.begin_sync(inode).unwrap();
+    volume.end_sync(sync).unwrap();
+}
+
+/// An empty volume with an empty file in it, both durable.
+fn with_file() -> (Volume, u64) {
+    let mut volume = Volume::new(1 << 30);
+    let file = volume.make(ROOT, name("file"), 0o600, Kind::File).unwrap();
+    sync(&mut volume, ROOT);
+    (volume, file)
+}
+
+fn after_cut(volume: &Volume, seed: u64) -> Volume {
+    let mut volume = volume.clone();
+    volume.cut(seed);
+    volume
+}
+
+/// Whether something is so for each seed, for none, or for some only.
+fn for_seeds(volume: &Volume, so: impl Fn(&Volume) -> bool) -> &'static str {
+    match (0..SEEDS).filter(|seed| so(&after_cut(volume, *seed))).count() as u64 {
+        0 => "never",
+        SEEDS => "always",
+        _ => "sometimes",
+    }
+}
+
+/// Goal: after a cut each sector is as it was at the last sync or as it was after some later call,
+/// whatever the calls and the seed; and a sector that was not written since is as it was synced.
+#[test]
+fn each_sector_is_of_some_moment_since_its_sync() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let (mut volume, file) = with_file();
+        volume.set_len(file, 16 * 512).unwrap();
+        let mut moments = vec![volume.read(file, 0..16 * 512).unwrap()];
+        for _ in 0..random.below(40) {
+            let range = random.below(7_000)..0;
+            let range = range.start..range.start + random.below(1_100);
+            match random.below(6) {
+                0 => {
+                    sync(&mut volume, file);
+                    moments.clear();
+                }
+                1 => volume.clear(file, range).unwrap(),
+                _ => {
+                    let data = pattern(random.next_u64(), (range.end - range.start) as usize);
+                    volume.write(file, range.start, &data).unwrap();
+                }
+            }
+            moments.push(volume.read(file, 0..16 * 512).unwrap());
+        }
+        sync(&mut volume, ROOT);
+        // The length alone; it is not what this test looks at.
+        let cut = after_cut(&volume, seed);
+        let mut found = cut.read(file, 0..16 * 512).unwrap();
+        found.resize(16 * 512, 0);
+        for (number, sector) in found.chunks(512).enumerate() {
+            let of = |moment: &Vec<u8>| moment[number * 512..][..512] == *sector;
+            let short = (number * 512) as u64 >= cut.status(file).unwrap().len;
+            assert!(short || moments.iter().any(of), "seed {seed}: sector {number}");
+        }
+    }
+}
+
+/// Goal: of a write without a sync all, none or a part is there, by seed; with one, all.
+#[test]
+fn a_write_without_sync_may_be_lost_or_torn() {
+    let (mut volume, file) = with_file();
+    volume.set_len(file, 4096).unwrap();
+    sync(&mut volume, file);
+    volume.write(file, 0, &[7; 4096]).unwrap();
+    let bytes = |volume: &Volume| volume.read(file, 0..4096).unwrap();
+    assert_eq!(for_seeds(&volume, |after| bytes(after) == [7; 4096]), "sometimes");
+    assert_eq!(for_seeds(&volume, |after| bytes(after) == [0; 4096]), "sometimes");
+    assert_eq!(
+        for_seeds(&volume, |after| bytes(after).chunks(512).all(|s| s == [7; 512])
+            || bytes(after).chunks(512).all(|s| s == [0; 512])),
+        "sometimes"
+    );
+    let whole = |sector: &[u8]| sector == [0; 512] || sector == [7; 512];
+    assert_eq!(for_seeds(&volume, |after| bytes(after).chunks(512).all(whole)), "always");
+    sync(&mut volume, file);
+    assert_eq!(for_seeds(&volume, |after| bytes(after) == [7; 4096]), "always");
+}
+
+/// Goal: later writes may reach the disk without earlier ones.
+#[test]
+fn writes_reach_the_disk_out_of_order() {
+    let (mut volume, file) = with_file();
+    volume.set_len(file, 1024).unwrap();
+    sync(&mut volume, file);
+    volume.write(file, 0, &[1; 512]).unwrap();
+    volume.write(file, 512, &[2; 512]).unwrap();
+    let bytes = |volume: &Volume| volume.read(file, 0..1024).unwrap();
+    let [mut first, mut second] = [[0; 1024], [0; 1024]];
+    first[..512].fill(1);
+    second[512..].fill(2);
+    assert_eq!(for_seeds(&volume, |after| bytes(after) == first), "sometimes");
+    assert_eq!(for_seeds(&volume, |after| bytes(after) == second), "sometimes");
+}
+
+/// Goal: a sync covers what was written before it began, and not what was written since.
+#[test]
+fn a_sync_covers_what_was_written_before_it_began() {
+    let (mut volume, file) = with_file();
+    volume.write(file, 0, &[1; 512]).unwrap();
+    let begun = volume.begin_sync(file).unwrap();
+    volume.write(file, 0, &[2; 512]).unwrap();
+    volume.end_sync(begun).unwrap();
+    let is = |value: u8| for_seeds(&volume, |v| v.read(file, 0..512).unwrap() == [value; 512]);
+    assert_eq!((is(0), is(1), is(2)), ("never", "sometimes", "sometimes"));
+}
+
+/// Goal: a sync of a file does not keep its name, one of its directory does; neither does a sync
+/// of that directory keep its own name in the one above.
+#[test]
+fn names_are_kept_by_their_directories() {
+    let mut volume = Volume::new(1 << 30);
+    let directory = volume.make(ROOT, name("a"), 0o700, Kind::Directory).unwrap();
+    let file = volume.make(directory, name("b"), 0o600, Kind::File).unwrap();
+    volume.write(file, 0, b"text").unwrap();
+    sync(&mut volume, file);
+    let has = |volume: &Volume| {
+        let directory = volume.look_up(ROOT, name("a"));
+        directory.is_ok_and(|directory| volume.look_up(directory, name("b")).is_ok())
+    };
+    assert_eq!(for_seeds(&volume, has), "sometimes");
+    sync(&mut volume, directory);
+    assert_eq!(for_seeds(&volume, has), "sometimes");
+    sync(&mut volume, ROOT);
+    assert_eq!(for_seeds(&volume, has), "always");
+    let text = |volume: &Volume| volume.read(file, 0..9).is_ok_and(|bytes| bytes == b"text");
+    assert_eq!(for_seeds(&volume, text), "always");
+}
+
+/// Goal: a rename without syncs: the old file, or the new one with its data or without; never no
+/// file at all.
+#[test]
+fn a_rename_may_come_without_data() {
+    let (mut volume, file) = with_file();
+    volume.write(file, 0, b"old").unwrap();
+    sync(&mut volume, file);
+    let new = volume.make(ROOT, name("new"), 0o600, Kind::File).unwrap();
+    volume.write(new, 0, b"new").unwrap();
+    volume.rename((ROOT, name("new")), (ROOT, name("file")), false).unwrap();
+    let text = |volume: &Volume| {
+        let inode = volume.look_up(ROOT, name("file")).unwrap();
+        volume.read(inode, 0..9).unwrap()
+    };
+    assert_eq!(for_seeds(&volume, |after| text(after) == b"old"), "sometimes");
+    assert_eq!(for_seeds(&volume, |after| text(after) == b"new"), "sometimes");
+    assert_eq!(for_seeds(&volume, |after| text(after).is_empty()), "sometimes");
+    sync(&mut volume, new);
+    sync(&mut volume, ROOT);
+    assert_eq!(for_seeds(&volume, |after| text(after) == b"new"), "always");
+}
+
+/// Goal: what a directory's sync keeps of a rename between two directories is whole, and earlier
+/// changes of the same entries do not come back after it.
+#[test]
+fn a_rename_between_directories_is_whole() {
+    let mut volume = Volume::new(1 << 30);
+    let [a, b] = ["a", "b"].map(|n| volume.make(ROOT, name(n), 0, Kind::Directory).unwrap());
+    sync(&mut volume, ROOT);
+    volume.make(a, name("x"), 0, Kind::File).unwrap();
+    volume.rename((a, name("x")), (b, name("y")), true).unwrap();
+    sync(&mut volume, b);
+    assert_eq!(for_seeds(&volume, |after| after.look_up(b, name("y")).is_ok()), "always");
+    assert_eq!(for_seeds(&volume, |after| after.look_up(a, name("x")).is_ok()), "never");
+}
+
+/// Goal: after a sync that failed, the data can be read, the next sync has nothing to complain of,
+/// and all the same the data may be lost.
+#[test]
+fn a_failed_sync_is_not_mended_by_another() {
+    let (mut volume, file) = with_file();
+    volume.set_len(file, 512).unwrap();
+    sync(&mut volume, file);
+    volume.write(file, 0, &[3; 512]).unwrap();
+    let begun = volume.begin_sync(file).unwrap();
+    // A seed by which the one sector is not written.
+    let lost = (0..).find(|seed| {
+        let mut tried = volume.clone();
+        tried.fail_sync(begun, &mut Random(*seed));
+        sync(&mut tried, file);
+        after_cut(&tried, 0).read(file, 0..512).unwrap() != [3; 512]
+    });
+    volume.fail_sync(begun, &mut Random(lost.unwrap()));
+    sync(&mut volume, file);
+    assert_eq!(volume.read(file, 0..512).unwrap(), [3; 512]);
+    let is_there = |after: &Volume| after.read(file, 0..512).unwrap() == [3; 512];
+    assert_eq!(for_seeds(&volume, is_there), "never");
+}
+
+/// Goal: room is counted by sectors, and what does not fit is refused.
+#[test]
+fn room_is_limited() {
+    let (mut volume, file) = with_file();
+    volume.set_room(1024);
+    volume.write(file, 10_000, &[1; 700]).unwrap();
+    assert_eq!(volume.write(file, 0, &[1; 1]), Err(Errno::NOSPC));
+    volume.write(file, 10_000, &[2; 100]).unwrap();
+    volume.clear(file, 0..20_000).unwrap();
+    assert_eq!(volume.room(), (1024, 1024));
+    assert_eq!(volume.status(file).unwrap().len, 10_700);
+}

@@ -1,0 +1,93 @@
+//! Several commands at a time on one connection.
+
+use crate::raw::{ANSWER_MAX, Answer, Outcome, Raw, opcode};
+use anyhow::{Result, bail, ensure};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// A session whose commands are under way together; `T` is what its owner wants to know of each.
+pub struct Queue<T> {
+    raw: Raw,
+    under_way: HashMap<u32, (T, Vec<u8>)>,
+}
+
+impl<T> Queue<T> {
+    /// Over a session in which nothing is under way, and no unit attention waits.
+    pub fn over(raw: Raw) -> Self {
+        Self { raw, under_way: HashMap::new() }
+    }
+
+    /// How many commands are under way.
+    pub fn depth(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Sends a command that writes these bytes, all of them immediate data: at most 8192.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn send(&mut self, cdb: &[u8], data: &[u8], what: T) -> Result<()> {
+        let flags = if data.is_empty() { 0x80 } else { 0xa0 };
+        let command = self.raw.command(flags, cdb, u32::try_from(data.len())?).with_data(data);
+        self.enter(command, what)
+    }
+
+    /// Sends a command that reads so many bytes.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn send_read(&mut self, cdb: &[u8], bytes: u32, what: T) -> Result<()> {
+        let command = self.raw.command(0xc0, cdb, bytes);
+        self.enter(command, what)
+    }
+
+    fn enter(&mut self, command: crate::raw::Pdu, what: T) -> Result<()> {
+        self.under_way.insert(command.u32_at(16), (what, Vec::new()));
+        self.raw.send(&command)
+    }
+
+    /// The next command that ends; `None`: the connection does.
+    ///
+    /// # Errors
+    /// Silence, or an answer to nothing.
+    pub fn wait(&mut self) -> Result<Option<(T, Outcome)>> {
+        self.wait_within(ANSWER_MAX)
+    }
+
+    /// The same with a limit of one's own.
+    ///
+    /// # Errors
+    /// Silence for so long, or an answer to nothing.
+    pub fn wait_within(&mut self, limit: Duration) -> Result<Option<(T, Outcome)>> {
+        loop {
+            let pdu = match self.raw.answer(limit)? {
+                Answer::Pdu(pdu) => pdu,
+                Answer::Closed => return Ok(None),
+                Answer::Silence => bail!("{} commands without an answer", self.depth()),
+            };
+            let tag = pdu.u32_at(16);
+            match pdu.opcode() {
+                opcode::DATA_IN => {
+                    let Some((_, data)) = self.under_way.get_mut(&tag) else {
+                        bail!("data for nothing: {tag:#x}");
+                    };
+                    ensure!(pdu.u32_at(40) as usize == data.len(), "Data-In out of order");
+                    data.extend_from_slice(&pdu.data);
+                    if pdu.header[1] & 1 == 0 {
+                        continue;
+                    }
+                }
+                opcode::SCSI_RESPONSE => {}
+                opcode::NOP_IN | opcode::ASYNC_MESSAGE => continue,
+                other => bail!("unexpected PDU {other:#04x}"),
+            }
+            self.raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
+            let Some((what, data)) = self.under_way.remove(&tag) else {
+                bail!("an answer to nothing: {tag:#x}");
+            };
+            let sense = if pdu.opcode() == opcode::SCSI_RESPONSE { &pdu.data[..] } else { &[] };
+            let sense = sense.get(2..).unwrap_or_default().to_vec();
+            return Ok(Some((what, Outcome { status: pdu.header[3], data, sense })));
+        }
+    }
+}
