@@ -1,6 +1,6 @@
 //! The bottom trait: a disk.
 
-use crate::{Buffer, Error, ErrorKind};
+use crate::{Buffer, Error, ErrorKind, SyncCounts};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -213,6 +213,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// How I/O is done, for status lines: `inline + pool`, `direct, pool`, `memory`.
     fn io_tier(&self) -> String;
+
+    /// How its syncs went since it was opened; `None`: it does not count them.
+    fn sync_counts(&self) -> Option<SyncCounts> {
+        None
+    }
 }
 
 /// What a disk that allocates on demand can do besides.

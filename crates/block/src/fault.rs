@@ -2,7 +2,7 @@
 
 use crate::{
     AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
-    Extent, Geometry, Room, Sparse,
+    Extent, Geometry, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -338,6 +338,12 @@ impl BlockDevice for FaultDevice {
 
     fn io_tier(&self) -> String {
         format!("{}, with faults", self.inner.io_tier())
+    }
+
+    fn sync_counts(&self) -> Option<SyncCounts> {
+        let mut counts = self.inner.sync_counts().unwrap_or_default();
+        counts.poisoned |= self.poisoned.load(SeqCst);
+        Some(counts)
     }
 }
 

@@ -14,6 +14,7 @@ mod workers;
 
 use crate::{
     BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Room, Sparse,
+    SyncCounts,
 };
 use bytes::Bytes;
 use commit::{GroupCommit, SyncError};
@@ -244,6 +245,10 @@ impl BlockDevice for FileDevice {
             (None, _) => "inline + pool",
         }
         .into()
+    }
+
+    fn sync_counts(&self) -> Option<SyncCounts> {
+        Some(self.commit.counts())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who may log in where, and what each may see.
 
 use crate::access_list::Access;
+use crate::login_refusal::LoginRefusal;
 use crate::options::{Portal, TargetOptions};
 use crate::server::Shared;
 use crate::view::Luns;
@@ -43,18 +44,17 @@ pub(crate) fn target_ports(target: &TargetOptions, portals: &[Portal]) -> Vec<Ta
     tags.into_iter().map(|tag| target_port(target, tag)).collect()
 }
 
-/// Judges a login's first claim. What an initiator may not use it is told does not exist; the words
-/// beside the status are for the log.
+/// Judges a login's first claim. What an initiator may not use it is told does not exist; the
+/// reason beside the status is for the log.
 pub(crate) fn identify(
     shared: &Shared,
     claim: &Claim,
     path: Path,
-) -> Result<Identified, (LoginStatus, &'static str)> {
+) -> Result<Identified, (LoginStatus, LoginRefusal)> {
     const HIDDEN: LoginStatus = LoginStatus::NOT_FOUND;
-    let entropy =
-        entropy().ok_or((LoginStatus::TARGET_ERROR, "the system gives no random bytes"))?;
+    let entropy = entropy().ok_or((LoginStatus::TARGET_ERROR, LoginRefusal::NoEntropy))?;
     if shared.is_stopping() {
-        return Err((LoginStatus::SERVICE_UNAVAILABLE, "the server stops"));
+        return Err((LoginStatus::SERVICE_UNAVAILABLE, LoginRefusal::Stopping));
     }
     let admission = |tag, alias, chap, offer| {
         Identified::Admit(Admission {
@@ -71,18 +71,18 @@ pub(crate) fn identify(
     }
     let name = claim.target_name.as_deref().unwrap_or_default();
     let (initiator, address) = (&claim.initiator_name, path.peer.ip());
-    let target = shared.target(name).ok_or((HIDDEN, "there is no such target"))?;
+    let target = shared.target(name).ok_or((HIDDEN, LoginRefusal::NoTarget))?;
     if !target.access.allows(initiator, address) {
-        return Err((HIDDEN, "its name or address is not on the target's list"));
+        return Err((HIDDEN, LoginRefusal::AccessList));
     }
     if !sees_something(&target, initiator, address) {
-        return Err((HIDDEN, "no LUN of the target is for it"));
+        return Err((HIDDEN, LoginRefusal::NoLun));
     }
     if let Some(address) = &target.redirect {
         return Ok(Identified::Redirect { address: address.clone(), permanent: false });
     }
-    let demand = chap_demand(&target, initiator)
-        .map_err(|()| (HIDDEN, "no CHAP credential of the target is for it"))?;
+    let demand =
+        chap_demand(&target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
     let tag = portal_group(shared, Some(&target), path);
     Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
 }

@@ -3,8 +3,10 @@
 use crate::access::{self, Path};
 use crate::join;
 use crate::login::Login;
+use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
 use crate::session::{Mail, Mailbox, Session};
+use crate::statistics::Commands;
 use crate::tasks::Tasks;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
@@ -59,6 +61,7 @@ struct Connection {
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
     tasks: Tasks,
+    commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
     managed: HashSet<TaskId>,
     /// Units whose tasks this connection took with it.
@@ -91,6 +94,7 @@ impl Connection {
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
         let tasks = Tasks::new(limits);
+        let commands = Commands::new(shared.clock);
         Self {
             shared,
             path,
@@ -102,6 +106,7 @@ impl Connection {
             joining: None,
             session: None,
             tasks,
+            commands,
             managed: HashSet::new(),
             bereft: Vec::new(),
             receiving: Receiving::Nowhere,
@@ -128,6 +133,7 @@ impl Connection {
                 }
                 _ => {}
             }
+            self.commands.input(&input);
             self.machine.handle(now, input);
             loop {
                 match self.machine.poll() {
@@ -135,7 +141,11 @@ impl Connection {
                         self.deadline = deadline;
                         break;
                     }
-                    output => self.follow(output, out),
+                    output => {
+                        let session = self.session.as_ref().map(|(session, _)| session);
+                        self.commands.output(now, &output, session);
+                        self.follow(output, out);
+                    }
                 }
             }
         }
@@ -186,8 +196,14 @@ impl Connection {
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::Close(reason) => {
                 // Now: the peer may take its time to close, and try again meanwhile.
-                if let CloseReason::LoginRefused { status, why } = &reason {
-                    self.login.refused(&self.shared, self.path, *status, why);
+                match &reason {
+                    CloseReason::LoginRefused { status, why } => {
+                        self.login.refused(&self.shared, self.path, *status, why);
+                    }
+                    CloseReason::TimedOut(_) if self.session.is_none() => {
+                        self.shared.counters.login_refused(LoginRefusal::TimedOut);
+                    }
+                    _ => {}
                 }
                 self.over = Some(reason);
             }
@@ -267,6 +283,7 @@ impl Connection {
         let cid = *cid;
         self.joining = None;
         self.answers.push_back(Input::Joined(joined.map(|(joined, session)| {
+            self.commands.joined(&self.shared.counters, &session);
             self.session = Some((session, cid));
             joined
         })));

@@ -13,6 +13,7 @@ mod execute;
 mod join;
 mod log_budget;
 mod login;
+mod login_refusal;
 mod long_operation;
 mod manage;
 mod options;
@@ -24,6 +25,7 @@ mod server;
 mod session;
 mod session_info;
 mod state_file;
+mod statistics;
 mod tasks;
 mod unit;
 mod view;
@@ -37,4 +39,8 @@ pub use replace::Replaced;
 pub use room::OutOfSpace;
 pub use server::{Server, ShutdownReport};
 pub use session_info::{ConnectionInfo, SessionInfo};
+pub use statistics::{
+    CommandErrors, LunStatistics, Observer, Operation, OperationStatistics, Statistics,
+    TargetStatistics,
+};
 pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions, buffer_pool};

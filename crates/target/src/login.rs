@@ -2,6 +2,7 @@
 
 use crate::access::{self, Path};
 use crate::backoff::{Failure, PeerNetwork, Turn};
+use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
 use iscsi::login::{Claim, Identified, Join};
 use iscsi::pdu::LoginStatus;
@@ -20,7 +21,7 @@ const LOGGED_NAME_MAX: usize = 223;
 pub(crate) struct Login {
     claim: Option<Claim>,
     /// Why the policy refused it.
-    refusal: Option<&'static str>,
+    refusal: Option<LoginRefusal>,
     waiting: Option<Waiting>,
 }
 
@@ -56,7 +57,7 @@ impl Login {
                 None
             }
             Turn::Never => {
-                self.refusal = Some("too many logins of its network wait because of failures");
+                self.refusal = Some(LoginRefusal::TooManyWait);
                 Some(Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE))
             }
         }
@@ -101,6 +102,8 @@ impl Login {
             LoginStatus::AUTHORIZATION_FAILURE | LoginStatus::NOT_FOUND => Failure::Hidden,
             _ => Failure::Other,
         };
+        let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
+        shared.counters.login_refused(refusal);
         let network = PeerNetwork::of(path.peer.ip());
         let Some(of_network) = shared.backoff.refused(network, failure, now) else { return };
         let Some(of_all) = shared.login_lines.line(now) else { return };
@@ -113,7 +116,7 @@ impl Login {
             ?status,
             untold = (untold > 0).then_some(untold),
             "login refused: {}",
-            self.refusal.unwrap_or(why)
+            refusal.words().unwrap_or(why)
         );
     }
 }

@@ -10,6 +10,7 @@ use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::room;
 use crate::session::{Mail, Mailbox, Session};
+use crate::statistics::{Counters, Observer};
 use crate::unit::LogicalUnit;
 use arc_swap::ArcSwap;
 use net::{Clock, Cores};
@@ -86,6 +87,11 @@ impl Server {
     /// Limits what each initiator may do at `target`, from now on; sessions notice nothing else.
     pub fn set_initiator_limits(&self, target: &str, limits: Vec<InitiatorLimit>) {
         self.shared.quotas.of(target).set(limits);
+    }
+
+    /// What looks at the server's statistics; it may outlive the server, whose end it sees.
+    pub fn observer(&self) -> Observer {
+        Observer { shared: Arc::downgrade(&self.shared) }
     }
 
     /// Stops accepting, asks initiators to log out, lets running commands finish, cuts what is left
@@ -178,6 +184,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) backoff: Backoff,
     pub(crate) quotas: TargetQuotas,
+    pub(crate) counters: Counters,
     /// Lines of the log about logins that failed.
     pub(crate) login_lines: LogBudget,
     /// Lines of the log about connections that ended badly.
@@ -207,6 +214,7 @@ impl Shared {
             clock: Clock::start(),
             backoff,
             quotas,
+            counters: Counters::default(),
             login_lines: LogBudget::default(),
             connection_lines: LogBudget::default(),
             sessions: Mutex::default(),

@@ -171,6 +171,11 @@ impl Session {
         self.view.load().unit(lun).cloned()
     }
 
+    /// Whether there is a unit for this initiator behind a LUN field.
+    pub(crate) fn sees(&self, lun: Lun) -> bool {
+        self.view.load().unit(lun).is_some()
+    }
+
     /// The numbers under which `unit` is seen here.
     pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
         self.view.load().luns_of(unit)

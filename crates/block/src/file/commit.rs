@@ -1,10 +1,12 @@
 //! Group commit: many who wait for durability share one sync.
 
 use super::workers::Workers;
+use crate::{Durations, SyncCounts};
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
@@ -18,6 +20,9 @@ pub(crate) struct GroupCommit {
     sync: Sync,
     state: Mutex<State>,
     poisoned: AtomicBool,
+    durations: Durations,
+    requests: AtomicU64,
+    failures: AtomicU64,
 }
 
 #[derive(Default)]
@@ -44,7 +49,19 @@ impl GroupCommit {
             sync: Box::new(sync),
             state: Mutex::default(),
             poisoned: AtomicBool::new(false),
+            durations: Durations::default(),
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
         })
+    }
+
+    pub(crate) fn counts(&self) -> SyncCounts {
+        SyncCounts {
+            durations: self.durations.read(),
+            requests: self.requests.load(Relaxed),
+            failures: self.failures.load(Relaxed),
+            poisoned: self.is_poisoned(),
+        }
     }
 
     pub(crate) fn is_poisoned(&self) -> bool {
@@ -82,7 +99,7 @@ impl GroupCommit {
                 }
                 std::mem::take(&mut state.waiters)
             };
-            let result = self.sync_once();
+            let result = self.sync_once(waiters.len());
             for waiter in waiters {
                 // Some may be gone.
                 let _ = waiter.send(result.clone());
@@ -90,12 +107,17 @@ impl GroupCommit {
         }
     }
 
-    fn sync_once(&self) -> Result<(), SyncError> {
+    fn sync_once(&self, requests: usize) -> Result<(), SyncError> {
         if self.is_poisoned() {
             return Err(SyncError::Poisoned);
         }
-        (self.sync)().map_err(|error| {
+        self.requests.fetch_add(requests as u64, Relaxed);
+        let begun = Instant::now();
+        let result = (self.sync)();
+        self.durations.count(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        result.map_err(|error| {
             self.poisoned.store(true, SeqCst);
+            self.failures.fetch_add(1, Relaxed);
             SyncError::Failed(Arc::new(error))
         })
     }
@@ -155,6 +177,9 @@ mod tests {
         });
         let syncs = syncs.load(SeqCst);
         assert!(syncs < THREADS * ROUNDS / 2, "{syncs} syncs");
+        let counts = group.counts();
+        assert_eq!(counts.durations.count(), syncs as u64);
+        assert_eq!((counts.requests, counts.failures), ((THREADS * ROUNDS) as u64, 0));
         assert!(group.state().waiters.is_empty());
     }
 
@@ -176,6 +201,9 @@ mod tests {
             assert!(matches!(later, Err(SyncError::Poisoned)));
         }
         assert_eq!(calls.load(SeqCst), 1);
+        let counts = group.counts();
+        assert!(counts.poisoned);
+        assert_eq!((counts.durations.count(), counts.requests, counts.failures), (1, 1, 1));
     }
 
     /// A waiter that gives up does not keep the others waiting.
