@@ -17,6 +17,7 @@ pub mod process;
 pub mod profiles;
 pub mod raw;
 pub mod raw_queue;
+pub mod readme;
 pub mod scratch;
 pub mod suite;
 pub mod tgt;
