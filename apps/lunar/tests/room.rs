@@ -50,7 +50,8 @@ impl Small {
 
     async fn connect(&self, lun: u16) -> RemoteDisk {
         let url: Url = self.server.lun(lun).parse().unwrap();
-        let options = SessionOptions::new("iqn.2026-11.org.lunarsan:room");
+        let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:room");
+        options.recovery_seconds = 2;
         RemoteDisk::connect(&url, &options).await.unwrap()
     }
 }

@@ -1,5 +1,6 @@
 //! The task that owns a connection: it drives the protocol machines and serves the handles.
 
+use crate::attentions::Attentions;
 use crate::{Error, ErrorKind};
 use block::Buffer;
 use bytes::Bytes;
@@ -10,12 +11,13 @@ use iscsi::connection::initiator::{
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::initiator::{Established, LoginFailure};
-use iscsi::pdu::{LoginStatus, LogoutReason};
+use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason};
 use iscsi::session::initiator::{
     InitiatorSession, Input as SessionInput, Output as SessionOutput, ToSession,
 };
 use net::Outbox;
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 use wire::{Lun, Time};
@@ -47,9 +49,25 @@ pub(crate) struct Executed {
     pub(crate) data_in: Option<Buffer>,
 }
 
+impl Executed {
+    /// The data that came.
+    pub(crate) fn data_in(&self) -> &[u8] {
+        let data = self.data_in.as_deref().unwrap_or_default();
+        data.get(..self.result.data_in_bytes as usize).unwrap_or(data)
+    }
+}
+
 enum Pending {
-    Command { data_in: Option<Buffer>, answer: oneshot::Sender<Result<Executed, Error>> },
-    Targets { answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>> },
+    Command {
+        lun: Lun,
+        data_in: Option<Buffer>,
+        answer: oneshot::Sender<Result<Executed, Error>>,
+        /// The machine did not take it, because the connection was about to end.
+        unsent: bool,
+    },
+    Targets {
+        answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>>,
+    },
 }
 
 /// Where the payload in hand goes.
@@ -79,7 +97,11 @@ pub(crate) struct Client {
     requests: mpsc::Receiver<Request>,
     /// All handles are gone, or a logout was asked for.
     closing: bool,
+    /// The target wants to be left; the machine logs out. Nothing more is begun.
+    leaving: bool,
     pending: HashMap<TaskId, Pending>,
+    /// Of these, what the machine did not take, and why.
+    refused: Vec<(TaskId, &'static str)>,
     next_id: u64,
     filling: Filling,
     segment_bytes: usize,
@@ -88,6 +110,18 @@ pub(crate) struct Client {
     login: Option<LoginAnswer>,
     logout: Option<oneshot::Sender<Result<(), Error>>>,
     portal: String,
+    news: News,
+}
+
+/// What a session tells those who hold it, besides answers.
+#[derive(Clone, Debug)]
+pub(crate) struct News {
+    /// The session's number among those of its [`Initiator`](crate::Initiator).
+    pub(crate) number: u64,
+    /// What units said unasked.
+    pub(crate) attentions: Arc<Attentions>,
+    /// Why it ended.
+    pub(crate) ended: Arc<OnceLock<Error>>,
 }
 
 impl Client {
@@ -97,6 +131,7 @@ impl Client {
         requests: mpsc::Receiver<Request>,
         login: LoginAnswer,
         portal: String,
+        news: News,
         now: Time,
     ) -> Self {
         Self {
@@ -105,7 +140,9 @@ impl Client {
             session,
             requests,
             closing: false,
+            leaving: false,
             pending: HashMap::new(),
+            refused: Vec::new(),
             next_id: 0,
             filling: Filling::Nowhere,
             segment_bytes: 0,
@@ -114,6 +151,7 @@ impl Client {
             login: Some(login),
             logout: None,
             portal,
+            news,
         }
     }
 
@@ -128,6 +166,7 @@ impl Client {
             match self.machine.poll() {
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
+                    self.settle_refused();
                     return;
                 }
                 Output::ToSession(said) => self.tell_session(now, said),
@@ -171,6 +210,7 @@ impl Client {
             }
             Output::Event(event) => {
                 tracing::info!(?event, portal = %self.portal, "told by the target");
+                self.leaving |= event.event == AsyncEvent::LOGOUT_REQUESTED;
             }
             Output::Close(reason) => self.over = Some(reason),
             // Never asked for here; pings are the machine's own.
@@ -190,15 +230,38 @@ impl Client {
     }
 
     fn completed(&mut self, id: TaskId, result: Result<CommandResult, Failure>) {
-        if result == Err(Failure::Lost) {
-            return; // `finish` tells why, once that is known
+        match result {
+            // `finish` tells why, once that is known.
+            Err(Failure::Lost | Failure::LoggedOut) => return,
+            Err(Failure::Refused(why)) => return self.refused.push((id, why)),
+            _ => {}
         }
-        let Some(Pending::Command { data_in, answer }) = self.pending.remove(&id) else { return };
+        let Some(Pending::Command { lun, data_in, answer, .. }) = self.pending.remove(&id) else {
+            return;
+        };
         let result = match result {
-            Ok(result) => Ok(Executed { result, data_in }),
+            Ok(result) => {
+                // In the order in which the target spoke, before anyone acts on it.
+                self.news.attentions.see(lun, self.news.number, &result);
+                Ok(Executed { result, data_in })
+            }
             Err(failure) => Err(self.failed(failure)),
         };
         let _ = answer.send(result);
+    }
+
+    /// What the machine did not take is refused, or, if the connection ends, told with its end.
+    fn settle_refused(&mut self) {
+        let ending = self.over.is_some() || self.leaving || self.closing;
+        for (id, why) in std::mem::take(&mut self.refused) {
+            if let (true, Some(Pending::Command { unsent, .. })) =
+                (ending, self.pending.get_mut(&id))
+            {
+                *unsent = true;
+            } else if let Some(Pending::Command { answer, .. }) = self.pending.remove(&id) {
+                let _ = answer.send(Err(self.failed(Failure::Refused(why))));
+            }
+        }
     }
 
     fn failed(&self, failure: Failure) -> Error {
@@ -212,10 +275,7 @@ impl Client {
             Failure::Aborted => {
                 Error::new(ErrorKind::Refused, format!("aborted by the target at {portal}"))
             }
-            Failure::LoggedOut => {
-                Error::new(ErrorKind::SessionLost, format!("logged out from {portal}"))
-            }
-            Failure::Lost => {
+            Failure::LoggedOut | Failure::Lost => {
                 Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
             }
         }
@@ -227,7 +287,7 @@ impl Client {
         match request {
             Request::Execute { lun, cdb, data_out, data_in, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
-                self.pending.insert(id, Pending::Command { data_in, answer });
+                self.pending.insert(id, Pending::Command { lun, data_in, answer, unsent: false });
                 let attribute = iscsi::pdu::TaskAttribute::SIMPLE;
                 let command = Command {
                     id,
@@ -252,6 +312,11 @@ impl Client {
         }
     }
 
+    /// Requests wait meanwhile in the channel; a logout is always taken.
+    fn takes_requests(&self) -> bool {
+        !self.closing && !self.leaving && self.pending.len() < PENDING_MAX
+    }
+
     fn close(&mut self, now: Time, out: &mut Outbox) {
         if !self.closing {
             self.closing = true;
@@ -262,13 +327,19 @@ impl Client {
 
     /// The connection is over: whoever still waits is told why.
     fn finish(&mut self) -> Ended {
+        // First of all: whoever hears of the end finds that nothing is taken any more.
+        self.requests.close();
         let reason = self.over.clone().unwrap_or(CloseReason::PeerClosed);
         let ended = ended(&reason, &self.portal);
+        let _ = self.news.ended.set(ended.error.clone());
         if let Some(answer) = self.login.take() {
             let _ = answer.send(Err(ended.clone()));
         }
         for (_, pending) in self.pending.drain() {
             match pending {
+                Pending::Command { answer, unsent: true, .. } => {
+                    drop(answer.send(Err(ended.error.clone().not_sent())));
+                }
                 Pending::Command { answer, .. } => drop(answer.send(Err(ended.error.clone()))),
                 Pending::Targets { answer } => drop(answer.send(Err(ended.error.clone()))),
             }
@@ -286,10 +357,11 @@ pub(crate) async fn run(tcp: tokio::net::TcpStream, mut client: Client, clock: n
     net::drive(tcp, &mut client, clock).await;
     let ended = client.finish();
     tracing::debug!(portal = %client.portal, "session over: {}", ended.error);
-    client.requests.close();
     while let Some(request) = client.requests.recv().await {
         match request {
-            Request::Execute { answer, .. } => drop(answer.send(Err(ended.error.clone()))),
+            Request::Execute { answer, .. } => {
+                drop(answer.send(Err(ended.error.clone().not_sent())));
+            }
             Request::SendTargets { answer } => drop(answer.send(Err(ended.error.clone()))),
             Request::Logout { answer } => drop(answer.send(Ok(()))),
         }
@@ -305,7 +377,7 @@ fn ended(reason: &CloseReason, portal: &str) -> Ended {
         }
         CloseReason::LoggedOut => lost(format!("logged out from {portal}")),
         CloseReason::Violation(violation) => {
-            Error::new(ErrorKind::Protocol, format!("{portal} broke the protocol: {violation}"))
+            lost(format!("{portal} broke the protocol: {violation}"))
         }
         CloseReason::TimedOut(what) => lost(format!("{portal} did not answer in time: {what}")),
         CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),
@@ -376,7 +448,7 @@ impl net::Role for Client {
             worked = true;
         }
         // Requests made during the login wait in the channel.
-        while self.login.is_none() && !self.closing && self.pending.len() < PENDING_MAX {
+        while self.login.is_none() && self.takes_requests() {
             match self.requests.poll_recv(context) {
                 Poll::Ready(Some(request)) => self.ask(now, request, out),
                 Poll::Ready(None) => self.close(now, out),

@@ -1,5 +1,6 @@
 //! SCSI commands an initiator sends, and what their answers say.
 
+use crate::session::Session;
 use crate::{CommandReply, Error, ErrorKind, Initiator};
 use bytes::Bytes;
 use iscsi::pdu::ServiceResponse;
@@ -29,6 +30,8 @@ const READ_CAPACITY_16_ACTION: u8 = 0x10;
 pub struct Unit {
     initiator: Initiator,
     lun: Lun,
+    /// Commands go to this session or nowhere.
+    session: Option<Session>,
 }
 
 /// What standard INQUIRY data says. SPC-4 §6.6.2.
@@ -62,7 +65,7 @@ pub struct Capacity {
 }
 
 /// One designator of the device identification page. SPC-4 §7.8.6.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Designator {
     /// 0: of the unit; 1: of the target port; 2: of the target device.
     pub association: u8,
@@ -73,7 +76,7 @@ pub struct Designator {
 }
 
 /// What MODE SENSE says about caching and write protection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Mode {
     /// WP: writes are refused.
     pub write_protected: bool,
@@ -86,7 +89,12 @@ pub struct Mode {
 impl Unit {
     /// The unit `lun` of the session's target.
     pub fn new(initiator: Initiator, lun: u16) -> Self {
-        Self { initiator, lun: Lun::new(lun) }
+        Self { initiator, lun: Lun::new(lun), session: None }
+    }
+
+    /// The same unit in one session, whatever becomes of it.
+    pub(crate) fn in_session(&self, session: &Session) -> Self {
+        Self { session: Some(session.clone()), ..self.clone() }
     }
 
     /// The session.
@@ -100,7 +108,7 @@ impl Unit {
     }
 
     /// Executes a command that must end GOOD. Unit attentions are taken note of and the command is
-    /// sent again; a busy target is given time.
+    /// sent again; a busy target is given time. A command whose session is lost is not repeated.
     ///
     /// # Errors
     /// `Sense` · `Status` · as [`Initiator::execute`].
@@ -113,11 +121,14 @@ impl Unit {
         let cdb = cdb.into();
         let mut attempt = Attempt::default();
         loop {
-            let reply = self
-                .initiator
-                .execute(self.lun, cdb.clone(), data_out.clone(), data_in_max)
-                .await?;
-            match attempt.judge(&cdb, &reply.result).await? {
+            let (initiator, lun) = (&self.initiator, self.lun);
+            let reply = match &self.session {
+                Some(session) => {
+                    initiator.execute_on(session, lun, &cdb, &data_out, data_in_max).await?
+                }
+                None => initiator.execute(lun, cdb.clone(), data_out.clone(), data_in_max).await?,
+            };
+            match attempt.judge(initiator, &cdb, &reply.result).await? {
                 Verdict::Good => return Ok(reply),
                 Verdict::Again => {}
             }
@@ -363,6 +374,7 @@ impl Attempt {
     /// Looks at how a command ended; pauses when the target is busy.
     pub(crate) async fn judge(
         &mut self,
+        initiator: &Initiator,
         cdb: &[u8],
         result: &iscsi::connection::initiator::CommandResult,
     ) -> Result<Verdict, Error> {
@@ -383,7 +395,7 @@ impl Attempt {
                 Err(sense_error(opcode, sense))
             }
             Status::BUSY | Status::TASK_SET_FULL if self.tries < TRIES_MAX => {
-                tokio::time::sleep(BUSY_PAUSE * (1 << self.tries)).await;
+                initiator.pause(BUSY_PAUSE * (1 << self.tries)).await;
                 Ok(Verdict::Again)
             }
             Status(status) => {

@@ -14,6 +14,14 @@ pub enum ErrorKind {
     Login,
     /// The session is gone. Whether commands in flight had an effect is not known.
     SessionLost,
+    /// The session is gone, and the command was never sent: it had no effect.
+    NotSent,
+    /// The unit is not the one that was opened, or has shrunk. Nothing was read from it or
+    /// written to it.
+    Changed,
+    /// Writes that were acknowledged before they were made durable may be lost, because the
+    /// target's cache was, for example by a restart.
+    CacheLost,
     /// The target did not take the request, or we did not.
     Refused,
     /// CHECK CONDITION with this sense; `None`: none came, or it cannot be read.
@@ -47,6 +55,17 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// It happened to a command that was never sent.
+    pub(crate) fn not_sent(mut self) -> Self {
+        self.kind = ErrorKind::NotSent;
+        self
+    }
+
+    /// The session is gone; another one may serve.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.kind, ErrorKind::SessionLost | ErrorKind::NotSent)
     }
 
     /// The sense data, if the failure is a CHECK CONDITION.

@@ -2,19 +2,25 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod attentions;
 mod client;
 mod commands;
 mod error;
+mod initiator;
+mod keeper;
 mod options;
+mod recovery;
 mod remote_disk;
+mod same_unit;
 mod session;
+mod unflushed;
 mod url;
 
+pub use self::initiator::{CommandReply, Initiator, discover};
 pub use commands::{Capacity, Designator, Identity, Mode, Reservation, Unit};
 pub use error::{Error, ErrorKind};
 pub use iscsi::connection::initiator::{CommandResult, Residual};
 pub use iscsi::connection::target::TargetRecord;
-pub use options::{Chap, SessionOptions, random_isid};
+pub use options::{Chap, RECOVERY_SECONDS, SessionOptions, random_isid};
 pub use remote_disk::RemoteDisk;
-pub use session::{CommandReply, Initiator, discover};
 pub use url::{NAME_BYTES_MAX, PORT_DEFAULT, UnitPath, Url, UrlError, parse_portal, portal_text};

@@ -4,6 +4,9 @@ use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;
 use std::time::Duration;
 
+/// How long commands wait for a lost session to come back, unless told otherwise.
+pub const RECOVERY_SECONDS: u32 = 60;
+
 /// How sessions are made.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -19,6 +22,9 @@ pub struct SessionOptions {
     pub data_digest: Vec<Digest>,
     /// From the first SYN to full feature phase.
     pub login_time: Duration,
+    /// When a session that was established is lost, how long a command waits for another one;
+    /// 0: not at all. The first login is never tried again.
+    pub recovery_seconds: u32,
 }
 
 /// CHAP credentials.
@@ -42,6 +48,7 @@ impl SessionOptions {
             header_digest: vec![Digest::None],
             data_digest: vec![Digest::None],
             login_time: Duration::from_secs(15),
+            recovery_seconds: RECOVERY_SECONDS,
         }
     }
 }

@@ -1,13 +1,19 @@
 //! A LUN of a remote target as a disk.
 
-use crate::commands::{Attempt, Unit, Verdict};
+mod sending;
+
+use self::sending::Checked;
+use crate::attentions::UnitAttentions;
+use crate::commands::{Mode, Unit};
+use crate::same_unit::Fingerprint;
+use crate::unflushed::Unflushed;
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
 use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
 use scsi::sense::SenseKey;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const READ_16: u8 = 0x88;
 const WRITE_16: u8 = 0x8a;
@@ -28,6 +34,16 @@ const EXTENTS_MAX: usize = 1024;
 
 /// A disk behind a session. Reads and writes are split at what the target takes in one command; a
 /// split write is not atomic if the session is lost half-way.
+///
+/// When the session is lost, what was not answered is sent again in the next one, up to
+/// [`SessionOptions::recovery_seconds`]: the caller sees latency. That is safe, for the tasks of
+/// the lost session have ended when the target answers the new login, and all that a disk is asked
+/// for can be done twice. Before anything is sent, the unit is asked whether it is the one that was
+/// opened, by its designators, block length and capacity; another one is never used.
+///
+/// Where the target has a volatile write cache, a restart may lose what was acknowledged but not
+/// flushed. The next flush then fails once, as do all that ran meanwhile: who gets `CacheLost`
+/// (behind `Medium`) has to write again what it wrote since the last flush that succeeded.
 #[derive(Debug)]
 pub struct RemoteDisk {
     unit: Unit,
@@ -41,9 +57,11 @@ pub struct RemoteDisk {
     unmaps: bool,
     thin: bool,
     granularity_bytes: u32,
-    read_only: bool,
-    fua: bool,
-    write_cache: bool,
+    mode: Mutex<Mode>,
+    fingerprint: Fingerprint,
+    attentions: Arc<UnitAttentions>,
+    checked: Mutex<Option<Checked>>,
+    unflushed: Unflushed,
 }
 
 impl RemoteDisk {
@@ -71,8 +89,10 @@ impl RemoteDisk {
             return Err(Error::new(ErrorKind::Refused, what)
                 .hint("lunar discover lists targets; is the LUN right?"));
         }
+        let attentions = unit.initiator().attentions_of(unit.lun());
         unit.test_ready().await?;
         let capacity = unit.capacity().await?;
+        let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
         let limits = unit.block_limits().await?;
         let mode = unit.mode().await?;
         let provisioning = unit.vital_page(0xb2).await?.unwrap_or_default();
@@ -106,9 +126,12 @@ impl RemoteDisk {
                 .checked_mul(capacity.block_bytes)
                 .filter(|bytes| *bytes > 0)
                 .unwrap_or(physical),
-            read_only: mode.is_some_and(|mode| mode.write_protected),
-            fua: mode.is_some_and(|mode| mode.fua),
-            write_cache: mode.is_some_and(|mode| mode.write_cache),
+            mode: Mutex::new(mode.unwrap_or_default()),
+            fingerprint,
+            unflushed: Unflushed::new(attentions.resets()),
+            attentions,
+            // The first command asks again: the session may have changed under the questions.
+            checked: Mutex::default(),
         })
     }
 
@@ -119,7 +142,12 @@ impl RemoteDisk {
 
     /// WCE: acknowledged writes may still be in a volatile cache.
     pub fn has_write_cache(&self) -> bool {
-        self.write_cache
+        self.mode().write_cache
+    }
+
+    /// What it said of caching and write protection last.
+    fn mode(&self) -> Mode {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// LBPME: blocks can be deallocated.
@@ -161,7 +189,11 @@ impl RemoteDisk {
 
     fn failed(&self, range: Option<BlockRange>, error: Error) -> block::Error {
         let kind = match &error.kind {
-            ErrorKind::SessionLost | ErrorKind::Protocol => block::ErrorKind::Disconnected,
+            ErrorKind::SessionLost
+            | ErrorKind::NotSent
+            | ErrorKind::Changed
+            | ErrorKind::Authentication
+            | ErrorKind::Protocol => block::ErrorKind::Disconnected,
             ErrorKind::Sense(Some(sense)) => match (sense.key, sense.code) {
                 (SenseKey::DATA_PROTECT, 0x2707) => block::ErrorKind::NoSpace,
                 (SenseKey::DATA_PROTECT, _) => block::ErrorKind::ReadOnly,
@@ -212,30 +244,19 @@ impl RemoteDisk {
     }
 
     /// Fills `buffer`, exactly as long as `piece`.
-    async fn read_piece(&self, piece: BlockRange, mut buffer: Buffer) -> Result<Buffer, Error> {
+    async fn read_piece(&self, piece: BlockRange, buffer: Buffer) -> Result<Buffer, Error> {
         if piece.count == 0 {
             return Ok(buffer);
         }
+        let bytes = buffer.len();
         let cdb = transfer(READ_16, 0, piece);
-        let mut attempt = Attempt::default();
-        loop {
-            let (initiator, lun) = (self.unit.initiator(), self.unit.lun());
-            let bytes = buffer.len();
-            let executed =
-                initiator.execute_into(lun, cdb.clone(), Bytes::new(), Some(buffer)).await?;
-            let verdict = attempt.judge(&cdb, &executed.result).await?;
-            // The buffer was handed in, so it comes back.
-            buffer = executed.data_in.unwrap_or_else(|| initiator.pool().take(bytes));
-            match verdict {
-                Verdict::Again => {}
-                Verdict::Good if executed.result.data_in_bytes as usize == bytes => {
-                    return Ok(buffer);
-                }
-                Verdict::Good => {
-                    let came = executed.result.data_in_bytes;
-                    let what = format!("READ was answered GOOD with {came} bytes of {bytes}");
-                    return Err(Error::new(ErrorKind::Protocol, what));
-                }
+        let answered = self.send(cdb, Bytes::new(), Some(buffer)).await?;
+        let came = answered.result.data_in_bytes;
+        match answered.data_in {
+            Some(filled) if came as usize == bytes => Ok(filled),
+            _ => {
+                let what = format!("READ was answered GOOD with {came} bytes of {bytes}");
+                Err(Error::new(ErrorKind::Protocol, what))
             }
         }
     }
@@ -247,14 +268,15 @@ impl RemoteDisk {
         durable: bool,
     ) -> Result<(), block::Error> {
         self.check(range, from.len(), true)?;
-        let flags = if durable && self.fua { FUA } else { 0 };
+        let by_fua = durable && self.mode().fua;
+        let flags = if by_fua { FUA } else { 0 };
         for piece in Self::pieces(range, self.transfer_blocks) {
             let at = self.bytes_of(piece.lba - range.lba);
             let data = from.slice(at..at + self.bytes_of(piece.count));
-            let written = self.unit.command(transfer(WRITE_16, flags, piece), data, 0).await;
+            let written = self.send_write(transfer(WRITE_16, flags, piece), data, by_fua).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        self.settle(durable && !self.fua).await
+        self.settle(durable && !by_fua).await
     }
 
     /// A flush, if one is needed.
@@ -263,12 +285,7 @@ impl RemoteDisk {
     }
 
     async fn flush_all(&self) -> Result<(), block::Error> {
-        match self.unit.synchronize_cache().await {
-            Ok(()) => Ok(()),
-            // A unit without a cache may not know the command; then there is nothing to flush.
-            Err(error) if crate::commands::is_illegal(&error) && !self.write_cache => Ok(()),
-            Err(error) => Err(self.failed(None, error)),
-        }
+        self.send_flush().await.map_err(|error| self.failed(None, error))
     }
 
     async fn zero(
@@ -282,7 +299,7 @@ impl RemoteDisk {
         let block = Bytes::from(vec![0; self.geometry.block_bytes as usize]);
         for piece in Self::pieces(range, self.write_same_blocks) {
             let cdb = transfer(WRITE_SAME_16, flags, piece);
-            let written = self.unit.command(cdb, block.clone(), 0).await;
+            let written = self.send_write(cdb, block.clone(), false).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
         self.settle(durable).await
@@ -307,8 +324,10 @@ impl RemoteDisk {
             flags: 0,
             control: 0,
         };
-        match self.unit.command(cdb.encode().to_vec(), Bytes::new(), bytes).await {
-            Ok(reply) => Ok(parse_extents(range, &reply.data_in)),
+        let cdb = Bytes::copy_from_slice(&cdb.encode());
+        let room = self.unit.initiator().buffer(bytes);
+        match self.send(cdb, Bytes::new(), room).await {
+            Ok(answered) => Ok(parse_extents(range, answered.data_in())),
             Err(error) if crate::commands::is_illegal(&error) => {
                 Ok(vec![Extent { range, state: ExtentState::Mapped }])
             }
@@ -382,7 +401,7 @@ impl BlockDevice for RemoteDisk {
     }
 
     fn is_read_only(&self) -> bool {
-        self.read_only
+        self.mode().write_protected
     }
 
     fn io_tier(&self) -> String {

@@ -1,20 +1,22 @@
-//! Sessions: a handle that any thread may use, and the task behind it that owns the connection.
+//! One session, from its login to its end, over one connection.
 
-use crate::client::{self, CID, Client, Ended, Executed, Request};
+use crate::attentions::Attentions;
+use crate::client::{self, CID, Client, Ended, Executed, News, Request};
 use crate::options::random_isid;
 use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};
-use block::{Buffer, BufferPool};
+use block::Buffer;
 use bytes::Bytes;
-use iscsi::connection::initiator::{CommandResult, ConnectionLimits, ConnectionOptions};
+use iscsi::connection::initiator::{ConnectionLimits, ConnectionOptions};
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::SessionType;
 use iscsi::login::initiator::{ChapAnswer, Established, InitiatorLoginOptions};
 use iscsi::session::initiator::{InitiatorSession, SessionOptions as NumberingOptions};
 use iscsi::text::Offer;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use wire::{Lun, SerialNumber};
 
 /// Requests that wait between handles and the connection.
@@ -22,57 +24,71 @@ const QUEUE_REQUESTS_MAX: usize = 256;
 /// How often a login may be sent elsewhere.
 const REDIRECTS_MAX: usize = 4;
 
-/// A session with one target, over one connection. Handles are cheap to clone and may be used from
-/// any thread. When the last is dropped the session is logged out.
-///
-/// There is no recovery: when the connection is lost, so is the session, and every request fails.
+/// Where sessions lead, and how they are made: the same each time.
 #[derive(Clone, Debug)]
-pub struct Initiator {
+pub(crate) struct Way {
+    pub(crate) url: Url,
+    /// `None`: a discovery session.
+    pub(crate) target_name: Option<String>,
+    /// With an ISID, so that a later session takes the place of an earlier one.
+    pub(crate) options: SessionOptions,
+}
+
+/// A session. When the last handle is dropped it is logged out.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
     requests: mpsc::Sender<Request>,
     facts: Arc<Facts>,
+    news: News,
 }
 
 #[derive(Debug)]
 struct Facts {
-    established: Established,
-    target_name: Option<String>,
+    established: Arc<Established>,
     portal: String,
-    pool: BufferPool,
 }
 
-/// What a command came to: the target's answer, and the data it sent.
-#[derive(Clone, Debug)]
-pub struct CommandReply {
-    /// Status, sense, residuals.
-    pub result: CommandResult,
-    /// The data that came, `result.data_in_bytes` long.
-    pub data_in: Bytes,
-}
+/// Ends the connection's task, unless its login was awaited to the end: a login that somebody has
+/// given up must not take the place of a later one.
+struct Unawaited(Option<AbortHandle>);
 
-impl Initiator {
-    /// Logs in to the target that `url` names, in a task of the current tokio runtime.
-    ///
-    /// A redirect by the target is followed, at most four times.
-    ///
-    /// # Errors
-    /// `Connect` · `Authentication` · `Login`.
-    pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
-        match &url.unit {
-            Some(unit) => Self::open(url, Some(unit.target.clone()), options).await,
-            None => Err(Error::new(ErrorKind::Login, "the URL names no target")
-                .hint("write iscsi://HOST/TARGET/LUN")),
+impl Drop for Unawaited {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.abort();
         }
     }
+}
 
-    async fn open(
+impl Way {
+    /// The way to what `url` names.
+    pub(crate) fn new(
         url: &Url,
         target_name: Option<String>,
         options: &SessionOptions,
     ) -> Result<Self, Error> {
-        let (mut host, mut port) = (url.host.clone(), url.port);
+        let mut options = options.clone();
+        if options.isid.is_none() {
+            options.isid = Some(random_isid().map_err(no_random)?);
+        }
+        Ok(Self { url: url.clone(), target_name, options })
+    }
+
+    /// Logs in, in a task of the current tokio runtime, as the session of this `number`. Redirects
+    /// are followed, at most four times.
+    pub(crate) async fn log_in(
+        &self,
+        number: u64,
+        attentions: &Arc<Attentions>,
+    ) -> Result<Session, Error> {
+        let (mut host, mut port) = (self.url.host.clone(), self.url.port);
         for _ in 0..=REDIRECTS_MAX {
-            let login = login_options(url, target_name.clone(), options)?;
-            match Self::try_open(&host, port, login, options.login_time).await {
+            let news = News {
+                number,
+                attentions: Arc::clone(attentions),
+                ended: Arc::new(OnceLock::new()),
+            };
+            match Session::open(&host, port, self.login_options()?, &self.options, news).await {
                 Ok(session) => return Ok(session),
                 Err(Ended { redirect: Some(address), error }) => {
                     // Behind a comma stands the portal group, which the login tells anyway.
@@ -83,17 +99,57 @@ impl Initiator {
                 Err(Ended { error, .. }) => return Err(error),
             }
         }
-        Err(Error::new(ErrorKind::Login, format!("{} was sent elsewhere too often", url.portal())))
+        let what = format!("{} was sent elsewhere too often", self.url.portal());
+        Err(Error::new(ErrorKind::Login, what))
     }
 
-    async fn try_open(
+    fn login_options(&self) -> Result<InitiatorLoginOptions, Error> {
+        let Self { url, target_name, options } = self;
+        let mut entropy = [0; 33];
+        getrandom::fill(&mut entropy).map_err(no_random)?;
+        let isid = match options.isid {
+            Some(isid) => isid,
+            None => random_isid().map_err(no_random)?,
+        };
+        let mut offer = Offer::initiator();
+        offer.header_digest =
+            url.header_digest.map_or_else(|| options.header_digest.clone(), |digest| vec![digest]);
+        offer.data_digest =
+            url.data_digest.map_or_else(|| options.data_digest.clone(), |digest| vec![digest]);
+        let chap = options.chap.as_ref().map(|chap| ChapAnswer {
+            algorithms: chap.algorithms.clone(),
+            credential: chap.initiator.clone(),
+            expect_target: chap.target.clone(),
+        });
+        let session_type =
+            if target_name.is_some() { SessionType::Normal } else { SessionType::Discovery };
+        Ok(InitiatorLoginOptions {
+            initiator_name: options.initiator_name.clone(),
+            alias: None,
+            target_name: target_name.clone(),
+            session_type,
+            isid,
+            tsih: 0,
+            cid: CID,
+            initiator_task_tag: 0,
+            cmd_sn: SerialNumber(1),
+            offer,
+            chap,
+            entropy,
+        })
+    }
+}
+
+impl Session {
+    async fn open(
         host: &str,
         port: u16,
         mut login: InitiatorLoginOptions,
-        login_time: Duration,
+        options: &SessionOptions,
+        news: News,
     ) -> Result<Self, Ended> {
+        let login_time = options.login_time;
         let portal = portal_text(host, port);
-        let target_name = login.target_name.clone();
         let tcp = connect(host, port, login_time).await.map_err(Ended::from)?;
         let mut numbering = InitiatorSession::new(NumberingOptions {
             isid: login.isid,
@@ -109,69 +165,50 @@ impl Initiator {
         let (requests, inbox) = mpsc::channel(QUEUE_REQUESTS_MAX);
         let (answer, logged_in) = oneshot::channel();
         let clock = net::Clock::start();
-        let client = Client::new(connection, numbering, inbox, answer, portal.clone(), clock.now());
-        tokio::spawn(client::run(tcp, client, clock));
-        match logged_in.await {
+        let (to, told) = (portal.clone(), news.clone());
+        let client = Client::new(connection, numbering, inbox, answer, to, told, clock.now());
+        let task = tokio::spawn(client::run(tcp, client, clock));
+        let mut unawaited = Unawaited(Some(task.abort_handle()));
+        let answer = logged_in.await;
+        unawaited.0 = None;
+        match answer {
             Ok(Ok(established)) => {
-                let pool = BufferPool::default();
-                let facts = Facts { established: *established, target_name, portal, pool };
-                Ok(Self { requests, facts: Arc::new(facts) })
+                let established = Arc::from(established);
+                let facts = Facts { established, portal };
+                Ok(Self { requests, facts: Arc::new(facts), news })
             }
             Ok(Err(ended)) => Err(ended),
             Err(_) => Err(gone(&portal).into()),
         }
     }
 
-    /// What the login brought: negotiated keys, portal group, alias.
-    pub fn established(&self) -> &Established {
+    /// What the login brought.
+    pub(crate) fn established(&self) -> &Arc<Established> {
         &self.facts.established
     }
 
-    /// The target's name; `None` in discovery sessions.
-    pub fn target_name(&self) -> Option<&str> {
-        self.facts.target_name.as_deref()
-    }
-
     /// The portal that was connected to, as `host:port`.
-    pub fn portal(&self) -> &str {
+    pub(crate) fn portal(&self) -> &str {
         &self.facts.portal
     }
 
-    /// Where data-in buffers come from.
-    pub fn pool(&self) -> &BufferPool {
-        &self.facts.pool
+    /// Its number among those of its `Initiator`.
+    pub(crate) fn number(&self) -> u64 {
+        self.news.number
     }
 
-    /// Executes a SCSI command: `cdb` of 1 to 1,020 bytes, `data_out` sent as it is, at most
-    /// `data_in_max` bytes received. Any SCSI status is an answer, not an error.
-    ///
-    /// # Errors
-    /// `SessionLost` (whether it had an effect is then not known) · `Refused`.
-    pub async fn execute(
-        &self,
-        lun: Lun,
-        cdb: impl Into<Bytes>,
-        data_out: Bytes,
-        data_in_max: u32,
-    ) -> Result<CommandReply, Error> {
-        let buffer = match data_in_max {
-            0 => None,
-            bytes => Some(self.facts.pool.take(bytes as usize)),
-        };
-        let executed = self.execute_into(lun, cdb.into(), data_out, buffer).await?;
-        let Executed { result, data_in } = executed;
-        let data_in = match data_in {
-            Some(mut buffer) => {
-                buffer.truncate(result.data_in_bytes as usize);
-                buffer.freeze()
-            }
-            None => Bytes::new(),
-        };
-        Ok(CommandReply { result, data_in })
+    /// It takes no more requests.
+    pub(crate) fn is_over(&self) -> bool {
+        self.requests.is_closed()
     }
 
-    /// The same, with the caller's buffer, which comes back however the command ended.
-    pub(crate) async fn execute_into(
+    /// Why it is over.
+    pub(crate) fn why(&self) -> Error {
+        self.news.ended.get().cloned().unwrap_or_else(|| gone(self.portal()))
+    }
+
+    /// Executes a command. The buffer comes back if the target answered.
+    pub(crate) async fn execute(
         &self,
         lun: Lun,
         cdb: Bytes,
@@ -179,89 +216,43 @@ impl Initiator {
         data_in: Option<Buffer>,
     ) -> Result<Executed, Error> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Request::Execute { lun, cdb, data_out, data_in, answer }).await?;
-        answered.await.map_err(|_| gone(&self.facts.portal))?
+        let request = Request::Execute { lun, cdb, data_out, data_in, answer };
+        if self.requests.send(request).await.is_err() {
+            return Err(self.why().not_sent());
+        }
+        answered.await.map_err(|_| self.why())?
     }
 
-    /// Logs out and ends the session, for all handles.
-    ///
-    /// # Errors
-    /// When the target did not answer the logout.
-    pub async fn log_out(&self) -> Result<(), Error> {
+    /// Asks for the targets. RFC 7143 Appendix C.
+    pub(crate) async fn send_targets(&self) -> Result<Vec<TargetRecord>, Error> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Request::Logout { answer }).await?;
-        answered.await.map_err(|_| gone(&self.facts.portal))?
+        let asked = self.requests.send(Request::SendTargets { answer }).await;
+        asked.map_err(|_| self.why())?;
+        answered.await.map_err(|_| self.why())?
     }
 
-    async fn ask(&self, request: Request) -> Result<(), Error> {
-        self.requests.send(request).await.map_err(|_| gone(&self.facts.portal))
+    /// Logs out, for all handles. A session that is over already is logged out.
+    pub(crate) async fn log_out(&self) -> Result<(), Error> {
+        let (answer, answered) = oneshot::channel();
+        if self.requests.send(Request::Logout { answer }).await.is_err() {
+            return Ok(());
+        }
+        answered.await.map_err(|_| self.why())?
     }
-}
-
-/// Asks the portal of `url` which targets this initiator may see. RFC 7143 Appendix C.
-///
-/// # Errors
-/// As [`Initiator::connect`].
-pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
-    let session = Initiator::open(url, None, options).await?;
-    let (answer, answered) = oneshot::channel();
-    session.ask(Request::SendTargets { answer }).await?;
-    let targets = answered.await.map_err(|_| gone(session.portal()))??;
-    // The answer is here; a logout that fails takes nothing from it.
-    if let Err(error) = session.log_out().await {
-        tracing::debug!(%error, "logout of the discovery session");
-    }
-    Ok(targets)
 }
 
 fn gone(portal: &str) -> Error {
     Error::new(ErrorKind::SessionLost, format!("the session with {portal} is over"))
 }
 
+fn no_random(error: getrandom::Error) -> Error {
+    Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
+}
+
 impl From<Error> for Ended {
     fn from(error: Error) -> Self {
         Self { error, redirect: None }
     }
-}
-
-fn login_options(
-    url: &Url,
-    target_name: Option<String>,
-    options: &SessionOptions,
-) -> Result<InitiatorLoginOptions, Error> {
-    let random = |error| Error::new(ErrorKind::Login, format!("no random numbers: {error}"));
-    let mut entropy = [0; 33];
-    getrandom::fill(&mut entropy).map_err(random)?;
-    let isid = match options.isid {
-        Some(isid) => isid,
-        None => random_isid().map_err(random)?,
-    };
-    let mut offer = Offer::initiator();
-    offer.header_digest =
-        url.header_digest.map_or_else(|| options.header_digest.clone(), |digest| vec![digest]);
-    offer.data_digest =
-        url.data_digest.map_or_else(|| options.data_digest.clone(), |digest| vec![digest]);
-    let chap = options.chap.as_ref().map(|chap| ChapAnswer {
-        algorithms: chap.algorithms.clone(),
-        credential: chap.initiator.clone(),
-        expect_target: chap.target.clone(),
-    });
-    let session_type =
-        if target_name.is_some() { SessionType::Normal } else { SessionType::Discovery };
-    Ok(InitiatorLoginOptions {
-        initiator_name: options.initiator_name.clone(),
-        alias: None,
-        target_name,
-        session_type,
-        isid,
-        tsih: 0,
-        cid: CID,
-        initiator_task_tag: 0,
-        cmd_sn: SerialNumber(1),
-        offer,
-        chap,
-        entropy,
-    })
 }
 
 /// Tries every address of the host in turn, within `time` in all.

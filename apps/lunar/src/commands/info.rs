@@ -198,7 +198,7 @@ fn describe_session(initiator: &Initiator) -> SessionReport {
     SessionReport {
         target: initiator.target_name().map(str::to_owned),
         target_alias: established.target_alias.clone(),
-        portal: initiator.portal().to_owned(),
+        portal: initiator.portal(),
         portal_group: established.portal_group_tag,
         tsih: established.tsih,
         header_digest: digest(connection.digests.header),

@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use control::config::rules;
 use control::secrets::{self, Lengths};
-use initiator::{Chap, SessionOptions, Url};
+use initiator::{Chap, RECOVERY_SECONDS, SessionOptions, Url};
 use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;
 use std::path::PathBuf;
@@ -45,6 +45,9 @@ pub struct SessionArgs {
     /// Digests of data, likewise
     #[arg(long, value_enum, value_name = "DIGEST", value_delimiter = ',', default_value = "none")]
     data_digest: Vec<DigestName>,
+    /// How long to wait when the connection is lost, until the target is back; 0: not at all
+    #[arg(long, value_name = "SECONDS", default_value_t = RECOVERY_SECONDS)]
+    recovery_seconds: u32,
 }
 
 /// `--header-digest`, `--data-digest`.
@@ -72,6 +75,7 @@ impl SessionArgs {
         };
         let mut options = SessionOptions::new(name);
         options.isid = self.isid;
+        options.recovery_seconds = self.recovery_seconds;
         options.chap = self.chap(url.and_then(|url| url.user.as_deref()))?;
         options.header_digest = digests(&self.header_digest);
         options.data_digest = digests(&self.data_digest);

@@ -1,0 +1,142 @@
+//! What units said unasked: unit attentions, noted as they come in, whoever's command they ended.
+
+use iscsi::connection::initiator::CommandResult;
+use scsi::sense::{Sense, SenseKey, Status};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::Lun;
+
+/// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and its special cases up to DEVICE INTERNAL
+/// RESET: after any of them a volatile cache may be empty. SPC-4 annex F.
+const RESETS: std::ops::RangeInclusive<u16> = 0x2900..=0x2904;
+/// I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not.
+const NEXUS_LOSS: u16 = 0x2907;
+
+/// The unit attentions of a target's units, for those that somebody asked to have watched.
+#[derive(Debug, Default)]
+pub(crate) struct Attentions {
+    units: Mutex<HashMap<Lun, Arc<UnitAttentions>>>,
+}
+
+/// Those of one unit.
+#[derive(Debug, Default)]
+pub(crate) struct UnitAttentions {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    count: u64,
+    resets: u64,
+    /// The last session in which the unit told of a reset.
+    reset_in: Option<u64>,
+    /// The last session in which it told that no more than the nexus was lost.
+    nexus_lost_in: Option<u64>,
+}
+
+impl Attentions {
+    /// Those of the unit `lun`, from now on.
+    pub(crate) fn of(&self, lun: Lun) -> Arc<UnitAttentions> {
+        Arc::clone(self.units().entry(lun).or_default())
+    }
+
+    /// Looks at how a command of session `number` ended.
+    pub(crate) fn see(&self, lun: Lun, number: u64, result: &CommandResult) {
+        if Status(result.status) != Status::CHECK_CONDITION {
+            return;
+        }
+        let Some(sense) = Sense::decode(&result.sense) else { return };
+        if sense.key != SenseKey::UNIT_ATTENTION {
+            return;
+        }
+        let [code, qualifier] = sense.code.to_be_bytes();
+        tracing::info!(?lun, code = format!("{code:02x}h/{qualifier:02x}h"), "unit attention");
+        if let Some(unit) = self.units().get(&lun) {
+            unit.note(sense.code, number);
+        }
+    }
+
+    fn units(&self) -> MutexGuard<'_, HashMap<Lun, Arc<UnitAttentions>>> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UnitAttentions {
+    fn note(&self, code: u16, session: u64) {
+        let mut seen = self.seen();
+        seen.count += 1;
+        if RESETS.contains(&code) {
+            seen.resets += 1;
+            seen.reset_in = Some(session);
+        } else if code == NEXUS_LOSS {
+            seen.nexus_lost_in = Some(session);
+        }
+    }
+
+    /// The unit took a command of session `number`, so it has said what it had to say of how the
+    /// session began. A unit that said nothing is not known to have kept its cache.
+    pub(crate) fn begun(&self, session: u64) {
+        let mut seen = self.seen();
+        let told = [seen.reset_in, seen.nexus_lost_in].contains(&Some(session));
+        if !told {
+            seen.resets += 1;
+            seen.reset_in = Some(session);
+        }
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.seen().count
+    }
+
+    /// How often a volatile cache may have been lost.
+    pub(crate) fn resets(&self) -> u64 {
+        self.seen().resets
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use iscsi::connection::initiator::Residual;
+    use iscsi::pdu::ServiceResponse;
+
+    fn ended(sense: Sense) -> CommandResult {
+        CommandResult {
+            response: ServiceResponse::COMMAND_COMPLETED,
+            status: Status::CHECK_CONDITION.0,
+            status_qualifier: 0,
+            sense: Bytes::copy_from_slice(&sense.encode(scsi::sense::SenseFormat::Fixed)),
+            data_in_bytes: 0,
+            residual: Residual::None,
+            read_residual: Residual::None,
+        }
+    }
+
+    /// Goal: a session that begins with a power-on, or with nothing, may have lost the cache; one
+    /// that begins with the loss of the nexus alone has not.
+    #[test]
+    fn only_a_nexus_loss_keeps_the_cache() {
+        let attentions = Attentions::default();
+        let unit = attentions.of(Lun::ZERO);
+        let power_on = ended(Sense::POWER_ON_RESET);
+        attentions.see(Lun::ZERO, 1, &power_on);
+        unit.begun(1);
+        assert_eq!((unit.resets(), unit.count()), (1, 1), "told, and counted once");
+        attentions.see(Lun::ZERO, 2, &ended(Sense::NEXUS_LOSS));
+        unit.begun(2);
+        assert_eq!(unit.resets(), 1);
+        unit.begun(3);
+        unit.begun(3);
+        assert_eq!(unit.resets(), 2, "nothing was told");
+        attentions.see(Lun::ZERO, 3, &ended(Sense::RESET_BY_FUNCTION));
+        assert_eq!(unit.resets(), 3, "in the middle of a session as well");
+        attentions.see(Lun::new(1), 3, &power_on);
+        assert_eq!(unit.resets(), 3, "another unit's");
+    }
+}

@@ -1,0 +1,257 @@
+//! The handle of a session that any thread may use, and that outlives the loss of its connection.
+
+use crate::attentions::{Attentions, UnitAttentions};
+use crate::client::Executed;
+use crate::keeper::{Keeper, Line};
+use crate::recovery::Patience;
+use crate::session::{Session, Way};
+use crate::{Error, ErrorKind, SessionOptions, Url};
+use block::{Buffer, BufferPool};
+use bytes::Bytes;
+use iscsi::connection::initiator::CommandResult;
+use iscsi::connection::target::TargetRecord;
+use iscsi::login::initiator::Established;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+use wire::Lun;
+
+/// A session with one target, over one connection. Handles are cheap to clone and may be used from
+/// any thread. When the last is dropped the session is logged out.
+///
+/// When the connection is lost, so is the session (ErrorRecoveryLevel 0). The next request has
+/// another one made, on the runtime of the first: with the same ISID, so that it takes the place
+/// of the lost one at the target, and tried again with growing pauses. A command that was not sent
+/// waits for it, up to [`SessionOptions::recovery_seconds`]. One that was sent fails: only who
+/// gave it knows whether it may be repeated. [`RemoteDisk`](crate::RemoteDisk) repeats its own.
+///
+/// A unit tells a new session of a power-on or of the loss of the nexus by a unit attention; what
+/// else the session held at the target, such as RESERVE (6), is gone. Persistent reservations
+/// stay, for they belong to the initiator port.
+#[derive(Clone, Debug)]
+pub struct Initiator {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    keeper: Arc<Keeper>,
+    /// The last session there was.
+    last: Mutex<Arc<LastSession>>,
+    recovery: Duration,
+    pool: BufferPool,
+}
+
+#[derive(Debug)]
+struct LastSession {
+    number: u64,
+    established: Arc<Established>,
+    portal: String,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.keeper.close();
+    }
+}
+
+/// What a command came to: the target's answer, and the data it sent.
+#[derive(Clone, Debug)]
+pub struct CommandReply {
+    /// Status, sense, residuals.
+    pub result: CommandResult,
+    /// The data that came, `result.data_in_bytes` long.
+    pub data_in: Bytes,
+}
+
+impl Initiator {
+    /// Logs in to the target that `url` names, in a task of the current tokio runtime.
+    ///
+    /// A redirect by the target is followed, at most four times. A first login that fails is not
+    /// tried again.
+    ///
+    /// # Errors
+    /// `Connect` · `Authentication` · `Login`.
+    pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
+        let Some(unit) = &url.unit else {
+            return Err(Error::new(ErrorKind::Login, "the URL names no target")
+                .hint("write iscsi://HOST/TARGET/LUN"));
+        };
+        let way = Way::new(url, Some(unit.target.clone()), options)?;
+        let recovery = Duration::from_secs(options.recovery_seconds.into());
+        let (keeper, session) = Keeper::connect(way).await?;
+        let last = Mutex::new(Arc::new(LastSession::of(&session)));
+        let pool = BufferPool::default();
+        Ok(Self { shared: Arc::new(Shared { keeper, last, recovery, pool }) })
+    }
+
+    /// What the last login brought: negotiated keys, portal group, alias.
+    pub fn established(&self) -> Arc<Established> {
+        Arc::clone(&self.last().established)
+    }
+
+    /// The target's name.
+    pub fn target_name(&self) -> Option<&str> {
+        self.shared.keeper.way().target_name.as_deref()
+    }
+
+    /// The portal that was connected to last, as `host:port`.
+    pub fn portal(&self) -> String {
+        self.last().portal.clone()
+    }
+
+    /// Where data-in buffers come from.
+    pub fn pool(&self) -> &BufferPool {
+        &self.shared.pool
+    }
+
+    /// Executes a SCSI command: `cdb` of 1 to 1,020 bytes, `data_out` sent as it is, at most
+    /// `data_in_max` bytes received. Any SCSI status is an answer, not an error.
+    ///
+    /// # Errors
+    /// `SessionLost`: whether it had an effect is not known · `NotSent`: it had none · `Refused`.
+    pub async fn execute(
+        &self,
+        lun: Lun,
+        cdb: impl Into<Bytes>,
+        data_out: Bytes,
+        data_in_max: u32,
+    ) -> Result<CommandReply, Error> {
+        let cdb = cdb.into();
+        let mut patience = self.patience();
+        loop {
+            let session = self.session(&mut patience).await?;
+            let reply = self.execute_on(&session, lun, &cdb, &data_out, data_in_max).await;
+            match reply {
+                Err(error) if error.kind == ErrorKind::NotSent => drop(patience.lost(error)?),
+                reply => return reply,
+            }
+        }
+    }
+
+    /// The same, in this session or not at all.
+    pub(crate) async fn execute_on(
+        &self,
+        session: &Session,
+        lun: Lun,
+        cdb: &Bytes,
+        data_out: &Bytes,
+        data_in_max: u32,
+    ) -> Result<CommandReply, Error> {
+        let buffer = self.buffer(data_in_max);
+        let executed = session.execute(lun, cdb.clone(), data_out.clone(), buffer).await?;
+        let Executed { result, data_in } = executed;
+        let data_in = match data_in {
+            Some(mut buffer) => {
+                buffer.truncate(result.data_in_bytes as usize);
+                buffer.freeze()
+            }
+            None => Bytes::new(),
+        };
+        Ok(CommandReply { result, data_in })
+    }
+
+    /// Room for data-in; none for none.
+    pub(crate) fn buffer(&self, bytes: u32) -> Option<Buffer> {
+        (bytes > 0).then(|| self.shared.pool.take(bytes as usize))
+    }
+
+    /// For one command.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(self.shared.recovery)
+    }
+
+    /// Waits, on whatever thread.
+    pub(crate) async fn pause(&self, time: Duration) {
+        self.shared.keeper.timer(Instant::now() + time).await;
+    }
+
+    /// What the unit `lun` says unasked, from now on.
+    pub(crate) fn attentions_of(&self, lun: Lun) -> Arc<UnitAttentions> {
+        self.shared.keeper.attentions().of(lun)
+    }
+
+    /// The session, once there is one.
+    ///
+    /// # Errors
+    /// When `patience` is over, or the target does not let us in any more.
+    pub(crate) async fn session(&self, patience: &mut Patience) -> Result<Session, Error> {
+        let keeper = &self.shared.keeper;
+        let mut line = keeper.line();
+        loop {
+            let now = line.borrow_and_update().clone();
+            let loss = match now {
+                Line::Up(session) if !session.is_over() => {
+                    self.remember(&session);
+                    return Ok(session);
+                }
+                Line::Up(session) => session.why().not_sent(),
+                Line::Refused(error) if patience.until().is_some() => return Err(error),
+                Line::Refused(error) => error.not_sent(),
+                Line::Closed => {
+                    let what = format!("the session with {} was logged out", self.portal());
+                    return Err(Error::new(ErrorKind::NotSent, what));
+                }
+            };
+            let until = match patience.until() {
+                Some(until) => until,
+                None => patience.lost(loss)?,
+            };
+            let timer = keeper.timer(until);
+            if keeper.keep(until) {
+                tokio::select! {
+                    biased;
+                    _ = line.changed() => {}
+                    () = timer => return Err(patience.over(&keeper.tried())),
+                }
+            }
+        }
+    }
+
+    /// Logs out and ends the session, for all handles.
+    ///
+    /// # Errors
+    /// When the target did not answer the logout.
+    pub async fn log_out(&self) -> Result<(), Error> {
+        match self.shared.keeper.close() {
+            Some(session) => session.log_out().await,
+            None => Ok(()),
+        }
+    }
+
+    fn last(&self) -> Arc<LastSession> {
+        Arc::clone(&self.shared.last.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn remember(&self, session: &Session) {
+        let mut last = self.shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.number < session.number() {
+            *last = Arc::new(LastSession::of(session));
+        }
+    }
+}
+
+impl LastSession {
+    fn of(session: &Session) -> Self {
+        Self {
+            number: session.number(),
+            established: Arc::clone(session.established()),
+            portal: session.portal().to_owned(),
+        }
+    }
+}
+
+/// Asks the portal of `url` which targets this initiator may see. RFC 7143 Appendix C. What is
+/// lost half-way is not repeated.
+///
+/// # Errors
+/// As [`Initiator::connect`].
+pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
+    let session = Way::new(url, None, options)?.log_in(0, &Arc::<Attentions>::default()).await?;
+    let targets = session.send_targets().await?;
+    // The answer is here; a logout that fails takes nothing from it.
+    if let Err(error) = session.log_out().await {
+        tracing::debug!(%error, "logout of the discovery session");
+    }
+    Ok(targets)
+}

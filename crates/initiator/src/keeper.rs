@@ -1,0 +1,204 @@
+//! Who makes another session when one is lost, as long as somebody waits for it.
+
+use crate::attentions::Attentions;
+use crate::recovery::Backoff;
+use crate::session::{Session, Way};
+use crate::{Error, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+/// Where the sessions of an initiator stand.
+#[derive(Clone, Debug)]
+pub(crate) enum Line {
+    /// The last session. It may be over.
+    Up(Session),
+    /// The target does not let us in any more.
+    Refused(Error),
+    /// Logged out; no session follows.
+    Closed,
+}
+
+/// The sessions of one initiator, one after the other.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    way: Way,
+    attentions: Arc<Attentions>,
+    /// The runtime that sessions live on: that of the first.
+    runtime: Handle,
+    line: watch::Sender<Line>,
+    work: Mutex<Work>,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    /// Somebody logs in, for those who wait until then.
+    until: Option<Instant>,
+    /// Of the last session.
+    number: u64,
+    /// Logins since the last session was lost, and how the last of them failed.
+    tries: u32,
+    failure: Option<Error>,
+}
+
+/// The task that logs in. Whatever ends it, those who wait are told.
+struct Task {
+    keeper: Weak<Keeper>,
+    ended: bool,
+}
+
+impl Keeper {
+    /// Makes the first session, in a task of the current tokio runtime.
+    pub(crate) async fn connect(way: Way) -> Result<(Arc<Self>, Session), Error> {
+        let attentions = Arc::<Attentions>::default();
+        let session = way.log_in(1, &attentions).await?;
+        let keeper = Self {
+            way,
+            attentions,
+            runtime: Handle::current(),
+            line: watch::Sender::new(Line::Up(session.clone())),
+            work: Mutex::new(Work { number: 1, ..Work::default() }),
+        };
+        Ok((Arc::new(keeper), session))
+    }
+
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    pub(crate) fn attentions(&self) -> &Attentions {
+        &self.attentions
+    }
+
+    /// Where things stand, and when that changes.
+    pub(crate) fn line(&self) -> watch::Receiver<Line> {
+        self.line.subscribe()
+    }
+
+    /// A timer that needs no runtime of whoever waits for it.
+    pub(crate) fn timer(&self, until: Instant) -> Sleep {
+        let _entered = self.runtime.enter();
+        tokio::time::sleep_until(until)
+    }
+
+    /// Has another session made, at least until then; `false`: there is one, or will be none.
+    pub(crate) fn keep(self: &Arc<Self>, until: Instant) -> bool {
+        let mut work = self.work();
+        let wait = match &*self.line.borrow() {
+            Line::Up(session) if !session.is_over() => return false,
+            Line::Closed => return false,
+            // RFC 7143 §13.15: so long before a logout that is implicit in a login.
+            Line::Up(lost) => lost.established().session.time_to_wait_seconds,
+            Line::Refused(_) => 0,
+        };
+        if let Some(kept) = work.until {
+            work.until = Some(kept.max(until));
+            return true;
+        }
+        work.until = Some(until);
+        (work.tries, work.failure) = (0, None);
+        drop(work);
+        let portal = self.way.url.portal();
+        tracing::warn!(portal, "the connection is lost; logging in again");
+        let task = Task { keeper: Arc::downgrade(self), ended: false };
+        self.runtime.spawn(task.run(Duration::from_secs(wait.into())));
+        true
+    }
+
+    /// No session follows. Returns the last, if it was not lost.
+    pub(crate) fn close(&self) -> Option<Session> {
+        let _order = self.work();
+        match self.line.send_replace(Line::Closed) {
+            Line::Up(session) if !session.is_over() => Some(session),
+            _ => None,
+        }
+    }
+
+    /// What was done to get another session.
+    pub(crate) fn tried(&self) -> String {
+        let work = self.work();
+        match (&work.failure, work.tries) {
+            (Some(failure), 1) => format!("a login failed: {failure}"),
+            (Some(failure), tries) => format!("{tries} logins failed, the last: {failure}"),
+            (None, _) => "the first login has not come to its end".to_owned(),
+        }
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Task {
+    async fn run(mut self, wait: Duration) {
+        let mut entropy = [0; 8];
+        // Without chance pauses are all alike, which does no harm.
+        let _ = getrandom::fill(&mut entropy);
+        let mut backoff = Backoff::new(u64::from_be_bytes(entropy));
+        tokio::time::sleep(wait).await;
+        while let Some((way, number, attentions)) = self.next() {
+            match way.log_in(number, &attentions).await {
+                Ok(session) => return self.end(Line::Up(session)),
+                // Asked again it says the same, and may hold it against us.
+                Err(error) if error.kind == ErrorKind::Authentication => {
+                    return self.end(Line::Refused(error));
+                }
+                Err(error) => self.failed(error),
+            }
+            tokio::time::sleep(backoff.next_pause()).await;
+        }
+    }
+
+    /// The next login, if anybody still waits for it.
+    fn next(&mut self) -> Option<(Way, u64, Arc<Attentions>)> {
+        let keeper = self.keeper.upgrade()?;
+        let mut work = keeper.work();
+        let wanted = work.until.is_some_and(|until| Instant::now() < until)
+            && !matches!(*keeper.line.borrow(), Line::Closed);
+        if !wanted {
+            work.until = None;
+            self.ended = true;
+            return None;
+        }
+        work.number += 1;
+        Some((keeper.way.clone(), work.number, Arc::clone(&keeper.attentions)))
+    }
+
+    fn failed(&self, error: Error) {
+        if let Some(keeper) = self.keeper.upgrade() {
+            tracing::debug!(%error, "login again");
+            let mut work = keeper.work();
+            work.tries = work.tries.saturating_add(1);
+            work.failure = Some(error);
+        }
+    }
+
+    fn end(&mut self, line: Line) {
+        self.ended = true;
+        let Some(keeper) = self.keeper.upgrade() else { return };
+        let mut work = keeper.work();
+        work.until = None;
+        // A session that nobody wants any more is dropped, and so logged out.
+        if !matches!(*keeper.line.borrow(), Line::Closed) {
+            match &line {
+                Line::Up(session) => {
+                    tracing::warn!(portal = session.portal(), "logged in again");
+                }
+                Line::Refused(error) => tracing::warn!(%error, "not let in again"),
+                Line::Closed => {}
+            }
+            keeper.line.send_replace(line);
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if !self.ended {
+            let what = "the runtime of the session has ended";
+            self.end(Line::Refused(Error::new(ErrorKind::SessionLost, what)));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! How long a lost session is waited for, and how often it is tried to log in again.
+
+use crate::{Error, ErrorKind};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The first pause between two logins, doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Pauses between logins: they double up to a limit, each spread by chance between a half and the
+/// whole, so that the initiators of a target that comes back do not come all at once.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+    random: u64,
+}
+
+impl Backoff {
+    /// From the shortest pause on. `entropy` is the caller's.
+    pub(crate) fn new(entropy: u64) -> Self {
+        Self { pause: PAUSE_MIN, random: entropy | 1 }
+    }
+
+    pub(crate) fn next_pause(&mut self) -> Duration {
+        // xorshift64: all that is wanted is that two initiators differ.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let half = self.pause / 2;
+        let spread = half.as_micros() as u64;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        half + Duration::from_micros(self.random % (spread + 1))
+    }
+}
+
+/// The patience of one command: from the first loss it meets, it waits so long for sessions.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    recovery: Duration,
+    /// When it ends, once it has begun.
+    until: Option<Instant>,
+    /// The first loss.
+    loss: Option<Error>,
+    losses: u32,
+    /// The command may have had an effect.
+    sent: bool,
+}
+
+impl Patience {
+    pub(crate) fn new(recovery: Duration) -> Self {
+        Self { recovery, until: None, loss: None, losses: 0, sent: false }
+    }
+
+    /// A session was lost, or is found lost. Returns until when to wait for the next.
+    ///
+    /// # Errors
+    /// The loss, when there is no time left.
+    pub(crate) fn lost(&mut self, loss: Error) -> Result<Instant, Error> {
+        let now = Instant::now();
+        self.losses += 1;
+        self.sent |= loss.kind == ErrorKind::SessionLost;
+        self.loss.get_or_insert(loss);
+        let until = *self.until.get_or_insert(now + self.recovery);
+        if now < until { Ok(until) } else { Err(self.over("no login was tried")) }
+    }
+
+    /// Until when to wait, if a wait has begun.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// The time has passed. `tried`: what was done meanwhile.
+    pub(crate) fn over(&self, tried: &str) -> Error {
+        let loss = self.loss.clone();
+        let mut error = loss.unwrap_or_else(|| Error::new(ErrorKind::SessionLost, "lost"));
+        error.kind = if self.sent { ErrorKind::SessionLost } else { ErrorKind::NotSent };
+        if !self.recovery.is_zero() {
+            let again = match self.losses {
+                0 | 1 => String::new(),
+                losses => format!(" (lost {losses} times)"),
+            };
+            let seconds = self.recovery.as_secs();
+            error.what =
+                format!("{}{again}, and was not back after {seconds} s: {tried}", error.what);
+            error.hint = Some(
+                "is the server running? a longer recovery time waits for it longer".to_owned(),
+            );
+        }
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: pauses grow to a limit and no further, and differ between initiators.
+    #[test]
+    fn pauses_double_and_are_spread() {
+        let mut first = Backoff::new(1);
+        let mut second = Backoff::new(2_000_003);
+        let mut most = PAUSE_MIN;
+        let mut differ = 0;
+        for _ in 0..100 {
+            let (a, b) = (first.next_pause(), second.next_pause());
+            for pause in [a, b] {
+                assert!((most / 2..=most).contains(&pause), "{pause:?} of {most:?}");
+            }
+            differ += u32::from(a != b);
+            most = (most * 2).min(PAUSE_MAX);
+        }
+        assert_eq!(most, PAUSE_MAX);
+        assert!(differ > 90);
+        assert!(Backoff::new(0).next_pause() <= PAUSE_MIN);
+    }
+
+    /// Goal: no patience is no wait; the error says whether the command was sent.
+    #[test]
+    fn without_patience_a_loss_is_an_error() {
+        let lost = Error::new(ErrorKind::SessionLost, "it closed the connection");
+        let error = Patience::new(Duration::ZERO).lost(lost.clone()).unwrap_err();
+        assert_eq!((error.kind, error.what.as_str()), (ErrorKind::SessionLost, &*lost.what));
+        let error = Patience::new(Duration::ZERO).lost(lost.clone().not_sent()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotSent);
+        let mut patience = Patience::new(Duration::from_secs(5));
+        let until = patience.lost(lost.clone().not_sent()).unwrap();
+        assert_eq!(patience.lost(lost).unwrap(), until, "the time runs from the first loss");
+        let error = patience.over("3 logins failed");
+        assert_eq!(error.kind, ErrorKind::SessionLost);
+        let wanted =
+            "it closed the connection (lost 2 times), and was not back after 5 s: 3 logins failed";
+        assert_eq!(error.what, wanted);
+    }
+}

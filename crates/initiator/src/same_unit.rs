@@ -1,0 +1,113 @@
+//! Whether a unit is still the one that was opened.
+
+use crate::commands::{Capacity, Designator, Identity, Unit};
+use crate::{Error, ErrorKind};
+
+/// What a unit is known by: what may not differ when it is met again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Fingerprint {
+    /// Of the unit itself, in order. SPC-4 §7.8.6.
+    designators: Vec<Designator>,
+    /// Who has no designators is known by its product and serial number.
+    product: Option<(String, String, Option<String>)>,
+    block_bytes: u32,
+    block_count: u64,
+}
+
+impl Fingerprint {
+    /// Asks for the designators, and where there are none for the serial number.
+    pub(crate) async fn of(
+        unit: &Unit,
+        identity: &Identity,
+        capacity: &Capacity,
+    ) -> Result<Self, Error> {
+        const OF_THE_UNIT: u8 = 0;
+        let mut designators = unit.designators().await?;
+        designators.retain(|designator| designator.association == OF_THE_UNIT);
+        designators.sort();
+        let product = if designators.is_empty() {
+            let serial = unit.serial_number().await?;
+            Some((identity.vendor.clone(), identity.product.clone(), serial))
+        } else {
+            None
+        };
+        let (block_bytes, block_count) = (capacity.block_bytes, capacity.block_count);
+        Ok(Self { designators, product, block_bytes, block_count })
+    }
+
+    /// # Errors
+    /// `Changed` when `now` is another unit, or has become too small for what was told of it.
+    pub(crate) fn check(&self, now: &Self, name: &str) -> Result<(), Error> {
+        let changed = |what: String| {
+            Err(Error::new(ErrorKind::Changed, format!("{name}: {what}"))
+                .hint("nothing was read or written; open the disk again if this is right"))
+        };
+        if (&now.designators, &now.product) != (&self.designators, &self.product) {
+            return changed(format!(
+                "another unit answers under this name: {} instead of {}",
+                now.known_by(),
+                self.known_by()
+            ));
+        }
+        if now.block_bytes != self.block_bytes {
+            let (was, is) = (self.block_bytes, now.block_bytes);
+            return changed(format!("its blocks had {was} bytes and now have {is}"));
+        }
+        if now.block_count < self.block_count {
+            let (was, is) = (self.block_count, now.block_count);
+            return changed(format!("it has shrunk from {was} blocks to {is}"));
+        }
+        if now.block_count > self.block_count {
+            let (was, is) = (self.block_count, now.block_count);
+            tracing::info!(name, was, is, "the disk has grown; it is used as it was opened");
+        }
+        Ok(())
+    }
+
+    fn known_by(&self) -> String {
+        match (&*self.designators, &self.product) {
+            ([first, ..], _) => format!("`{}`", first.text),
+            ([], Some((vendor, product, serial))) => {
+                format!("`{vendor} {product} {}`", serial.as_deref().unwrap_or("without number"))
+            }
+            ([], None) => "nothing".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(text: &str, block_bytes: u32, block_count: u64) -> Fingerprint {
+        let designator = Designator { association: 0, kind: 3, text: text.to_owned() };
+        Fingerprint { designators: vec![designator], product: None, block_bytes, block_count }
+    }
+
+    fn unnamed(serial: Option<&str>) -> Fingerprint {
+        let product = ("a".to_owned(), "b".to_owned(), serial.map(str::to_owned));
+        let known = disk("", 512, 8);
+        Fingerprint { designators: Vec::new(), product: Some(product), ..known }
+    }
+
+    /// Goal: nothing but the same disk, as large as it was or larger, is taken for it.
+    #[test]
+    fn another_disk_is_refused() {
+        let opened = disk("naa1", 512, 1000);
+        assert!(opened.check(&opened, "x").is_ok());
+        assert!(opened.check(&disk("naa1", 512, 1001), "x").is_ok(), "growing is no harm");
+        for (other, part) in [
+            (disk("naa2", 512, 1000), "`naa2` instead of `naa1`"),
+            (disk("naa1", 4096, 1000), "512 bytes and now have 4096"),
+            (disk("naa1", 512, 999), "shrunk from 1000 blocks to 999"),
+            (unnamed(Some("1")), "`a b 1` instead"),
+        ] {
+            let error = opened.check(&other, "x").unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Changed);
+            assert!(error.what.contains(part), "{error}");
+        }
+        assert!(unnamed(Some("1")).check(&unnamed(Some("1")), "x").is_ok());
+        assert!(unnamed(Some("1")).check(&unnamed(Some("2")), "x").is_err());
+        assert!(unnamed(None).check(&unnamed(Some("2")), "x").is_err());
+    }
+}
