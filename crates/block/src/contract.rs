@@ -18,6 +18,7 @@
 mod atomic;
 mod concurrent;
 mod model;
+mod resize;
 
 use crate::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind, Geometry};
 use bytes::Bytes;
@@ -126,6 +127,7 @@ impl<'a> Contract<'a> {
         subject.disjoint().await;
         subject.same_blocks().await;
         subject.atomic_writes().await;
+        subject.another_size().await;
         subject.nothing_left().await;
     }
 }

@@ -1,5 +1,6 @@
 //! The bottom trait: a disk.
 
+use crate::{Buffer, Error, ErrorKind, Resize};
 use crate::{Buffer, Error, ErrorKind, SyncCounts};
 use bytes::Bytes;
 use std::fmt;
@@ -165,7 +166,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// What to call it in messages: a path, a URL.
     fn name(&self) -> &str;
 
-    /// Its shape.
+    /// Its shape; only a [`Resize`] changes it, and only the count of blocks.
     fn geometry(&self) -> Geometry;
 
     /// Reads `range` into the first bytes of `into`, whose length is at least that of the range.
@@ -203,6 +204,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Atomic writes, where the device can.
     fn atomic(&self) -> Option<&dyn AtomicWrite> {
+        None
+    }
+
+    /// Another size, where the device can.
+    fn resize(&self) -> Option<&dyn Resize> {
         None
     }
 

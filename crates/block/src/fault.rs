@@ -2,7 +2,7 @@
 
 use crate::{
     AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
-    Extent, Geometry, Room, Sparse, SyncCounts,
+    Extent, Geometry, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -330,6 +330,10 @@ impl BlockDevice for FaultDevice {
 
     fn atomic(&self) -> Option<&dyn AtomicWrite> {
         self.inner.atomic().is_some().then_some(self)
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
+        self.inner.resize()
     }
 
     fn is_read_only(&self) -> bool {

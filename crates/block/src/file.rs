@@ -6,6 +6,7 @@ mod disk;
 mod lock;
 mod open;
 mod ranges;
+mod resize;
 mod sparse;
 #[cfg(test)]
 mod tests;
@@ -13,8 +14,8 @@ mod unsafe_fcntl;
 mod workers;
 
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Room, Sparse,
-    SyncCounts,
+    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room,
+    Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use commit::{GroupCommit, SyncError};
@@ -173,7 +174,7 @@ impl FileDevice {
 
     /// Deallocates or zeroes.
     async fn clear(&self, range: BlockRange, deallocate: bool, durable: bool) -> Result<(), Error> {
-        let bytes = self.disk.geometry.checked_range(self.name(), range)?;
+        let bytes = self.disk.geometry().checked_range(self.name(), range)?;
         self.check_writable()?;
         if !bytes.is_empty() {
             self.blocking(range, move |disk| {
@@ -192,12 +193,12 @@ impl BlockDevice for FileDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.disk.geometry
+        self.disk.geometry()
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         Box::pin(async move {
-            let bytes = self.disk.geometry.checked(self.name(), range, into.len(), false)?;
+            let bytes = self.disk.geometry().checked(self.name(), range, into.len(), false)?;
             if bytes.is_empty() { Ok(into) } else { self.read_bytes(range, bytes, into).await }
         })
     }
@@ -209,7 +210,7 @@ impl BlockDevice for FileDevice {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let bytes = self.disk.geometry.checked(self.name(), range, from.len(), true)?;
+            let bytes = self.disk.geometry().checked(self.name(), range, from.len(), true)?;
             self.check_writable()?;
             if !bytes.is_empty() {
                 self.write_bytes(range, bytes, from).await?;
@@ -223,7 +224,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn prefetch(&self, range: BlockRange) {
-        let Some(bytes) = self.disk.geometry.byte_range(range) else { return };
+        let Some(bytes) = self.disk.geometry().byte_range(range) else { return };
         if self.disk.direct.is_none() && !bytes.is_empty() {
             let disk = Arc::clone(&self.disk);
             self.workers.try_run(move || disk.prefetch(&bytes));
@@ -231,6 +232,10 @@ impl BlockDevice for FileDevice {
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {
+        Some(self)
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
         Some(self)
     }
 
@@ -272,7 +277,7 @@ impl Sparse for FileDevice {
         extents_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
-            let bytes = self.disk.geometry.checked_range(self.name(), range)?;
+            let bytes = self.disk.geometry().checked_range(self.name(), range)?;
             self.blocking(range, move |disk| disk.extents(range, &bytes, extents_max)).await
         })
     }

@@ -11,6 +11,7 @@ mod fault;
 mod file;
 mod memory;
 mod random;
+mod resize;
 mod statistics;
 
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
@@ -22,4 +23,5 @@ pub use error::{Error, ErrorKind};
 pub use fault::{Effect, Fault, FaultDevice, Operation};
 pub use file::{FileDevice, FileIdentity, FileOptions, file_identity};
 pub use memory::MemoryDevice;
+pub use resize::Resize;
 pub use statistics::{DURATION_BOUNDS, DurationCounts, Durations, SyncCounts};

@@ -3,9 +3,10 @@
 mod atomic;
 
 use crate::extents::Extents;
+use crate::resize::Shape;
 use crate::{
     AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, ExtentState, Geometry,
-    PAGE_BYTES, Sparse,
+    PAGE_BYTES, Resize, Sparse,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ const SHARDS: u64 = 64;
 /// writes of several chunks also hold the fence, which all else that touches several chunks passes.
 pub struct MemoryDevice {
     name: String,
-    geometry: Geometry,
+    shape: Shape,
     fence: tokio::sync::RwLock<()>,
     shards: Vec<RwLock<BTreeMap<u64, Chunk>>>,
 }
@@ -64,7 +65,12 @@ impl MemoryDevice {
         let name = format!("mem:{size_bytes}");
         let geometry = Geometry::new(&name, size_bytes, block_bytes, physical_block_bytes)?;
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        Ok(Self { name, geometry, fence: tokio::sync::RwLock::default(), shards })
+        Ok(Self {
+            name,
+            shape: Shape::new(geometry),
+            fence: tokio::sync::RwLock::default(),
+            shards,
+        })
     }
 
     /// Memory that written pages take now.
@@ -85,7 +91,7 @@ impl MemoryDevice {
     }
 
     fn read_now(&self, range: BlockRange, into: &mut [u8]) -> Result<(), Error> {
-        let bytes = self.geometry.checked(&self.name, range, into.len(), false)?;
+        let bytes = self.shape.get().checked(&self.name, range, into.len(), false)?;
         let start = bytes.start;
         for chunk in chunks(bytes) {
             let shard = self.shard(chunk.start / CHUNK_BYTES);
@@ -102,7 +108,7 @@ impl MemoryDevice {
     }
 
     fn write_now(&self, range: BlockRange, from: &[u8]) -> Result<(), Error> {
-        let bytes = self.geometry.checked(&self.name, range, from.len(), true)?;
+        let bytes = self.shape.get().checked(&self.name, range, from.len(), true)?;
         let start = bytes.start;
         for bytes in chunks(bytes) {
             let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
@@ -115,7 +121,7 @@ impl MemoryDevice {
     /// Whole pages are given back, parts of a page zeroed. Chunks that do not exist cost nothing,
     /// however long the range is.
     async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
-        let bytes = self.geometry.checked_range(&self.name, range)?;
+        let bytes = self.shape.get().checked_range(&self.name, range)?;
         let _passing = self.pass(range).await;
         let mut at = bytes.start;
         while at < bytes.end {
@@ -155,7 +161,7 @@ impl MemoryDevice {
     }
 
     async fn zero(&self, range: BlockRange) -> Result<(), Error> {
-        let bytes = self.geometry.checked_range(&self.name, range)?;
+        let bytes = self.shape.get().checked_range(&self.name, range)?;
         let _passing = self.pass(range).await;
         let end = bytes.end;
         for turn in cut(bytes, TURN_BYTES) {
@@ -179,8 +185,8 @@ impl MemoryDevice {
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
-        let bytes = self.geometry.checked_range(&self.name, range)?;
-        let mut extents = Extents::new(u64::from(self.geometry.block_bytes), extents_max);
+        let bytes = self.shape.get().checked_range(&self.name, range)?;
+        let mut extents = Extents::new(u64::from(self.shape.get().block_bytes), extents_max);
         let mut at = bytes.start;
         let mut looked_at = 0;
         while at < bytes.end && !extents.full {
@@ -281,7 +287,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.geometry
+        self.shape.get()
     }
 
     fn read(&self, range: BlockRange, mut into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
@@ -316,8 +322,31 @@ impl BlockDevice for MemoryDevice {
         Some(self)
     }
 
+    fn resize(&self) -> Option<&dyn Resize> {
+        Some(self)
+    }
+
     fn io_tier(&self) -> String {
         "memory".into()
+    }
+}
+
+impl Resize for MemoryDevice {
+    fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let new = self.shape.with_size(&self.name, size_bytes)?;
+            let _alone = self.fence.write().await;
+            let old = self.shape.get().size_bytes();
+            if size_bytes < old {
+                self.shape.set(new);
+                self.clear(size_bytes..old);
+            } else if size_bytes > old {
+                // A write that was checked before the disk became shorter may have come after.
+                self.clear(old..size_bytes);
+                self.shape.set(new);
+            }
+            Ok(())
+        })
     }
 }
 
@@ -352,7 +381,7 @@ impl Sparse for MemoryDevice {
 
 impl fmt::Debug for MemoryDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryDevice").field("geometry", &self.geometry).finish_non_exhaustive()
+        f.debug_struct("MemoryDevice").field("geometry", &self.shape.get()).finish_non_exhaustive()
     }
 }
 

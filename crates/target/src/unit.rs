@@ -101,6 +101,8 @@ pub struct LogicalUnit {
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
     pub(crate) quota: Arc<UnitQuota>,
+    /// Whoever changes its size does so alone.
+    pub(crate) resizing: tokio::sync::Mutex<()>,
 }
 
 /// The sync that nobody waits for.
@@ -142,6 +144,7 @@ impl LogicalUnit {
             later: Mutex::default(),
             operating: Operating::default(),
             quota: Arc::default(),
+            resizing: tokio::sync::Mutex::default(),
         }))
     }
 

@@ -2,6 +2,7 @@
 
 use super::direct::DirectAlignment;
 use super::ranges::{RangeGuard, RangeLock};
+use crate::resize::Shape;
 use crate::{BlockRange, BufferPool, Error, ErrorKind, Geometry};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -41,7 +42,7 @@ pub(super) enum InlineRead {
 pub(super) struct Disk {
     pub(super) name: Arc<str>,
     pub(super) file: File,
-    pub(super) geometry: Geometry,
+    pub(super) shape: Shape,
     pub(super) read_only: bool,
     pub(super) thin: bool,
     /// Present: the page cache is passed by.
@@ -57,6 +58,11 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// Its shape at this moment.
+    pub(super) fn geometry(&self) -> Geometry {
+        self.shape.get()
+    }
+
     /// Reads what is cached of `bytes` into `into`, without blocking; returns the length of the
     /// part that was, in whole blocks.
     pub(super) fn read_cached(&self, bytes: &Range<u64>, into: &mut [u8]) -> io::Result<usize> {
@@ -72,7 +78,7 @@ impl Disk {
             return Ok(into.len());
         }
         let done = read_nowait(&self.file, into, bytes.start)?;
-        Ok(done - done % self.geometry.block_bytes as usize)
+        Ok(done - done % self.geometry().block_bytes as usize)
     }
 
     /// Reads `bytes` into `into`, which is as long; blocks.
@@ -92,6 +98,7 @@ impl Disk {
             return Ok(false);
         }
         let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
+        self.still_there(bytes)?;
         self.pace.measure(|| write_fully(&self.file, from, bytes.start))?;
         Ok(true)
     }
@@ -102,6 +109,7 @@ impl Disk {
             Some(alignment) => self.write_direct(alignment, bytes, from),
             None => {
                 let _guard = self.ranges.lock(bytes, true);
+                self.still_there(bytes)?;
                 self.pace.measure(|| write_fully(&self.file, from, bytes.start))
             }
         }
@@ -119,7 +127,11 @@ impl Disk {
 
     /// An error of the system, as one of this disk.
     pub(super) fn failed(&self, what: &str, range: BlockRange, error: io::Error) -> Error {
-        Error::new(kind_of(&error), Arc::clone(&self.name), what).at(range).because(error)
+        let kind = match self.geometry().byte_range(range) {
+            Some(_) => kind_of(&error),
+            None => ErrorKind::OutOfRange, // the disk became shorter meanwhile
+        };
+        Error::new(kind, Arc::clone(&self.name), what).at(range).because(error)
     }
 }
 

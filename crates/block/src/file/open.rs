@@ -4,6 +4,7 @@ use super::direct::DirectAlignment;
 use super::disk::{Disk, InlineRead, Pace};
 use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
+use crate::resize::Shape;
 use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -218,7 +219,7 @@ impl Opening<'_> {
         Ok(Disk {
             name: Arc::clone(&self.name),
             inline_read: inline_read(&file),
-            geometry,
+            shape: Shape::new(geometry),
             read_only: self.options.read_only,
             thin: self.options.thin,
             direct,

@@ -90,7 +90,7 @@ impl Disk {
         bytes: &Range<u64>,
         extents_max: usize,
     ) -> Result<Vec<Extent>, Error> {
-        let block = u64::from(self.geometry.block_bytes);
+        let block = u64::from(self.geometry().block_bytes);
         let mut extents = Extents::new(block, extents_max);
         let mut at = bytes.start;
         while at < bytes.end && !extents.full {

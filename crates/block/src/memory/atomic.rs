@@ -16,7 +16,7 @@ impl MemoryDevice {
     /// Held while more than one chunk of `range` is read or changed: no atomic write of several
     /// chunks comes in between. One chunk alone is whole under its own lock.
     pub(super) async fn pass(&self, range: BlockRange) -> Option<RwLockReadGuard<'_, ()>> {
-        let bytes = self.geometry.byte_range(range)?;
+        let bytes = self.shape.get().byte_range(range)?;
         chunks(bytes).nth(1)?;
         Some(self.fence.read().await)
     }
@@ -50,7 +50,7 @@ impl AtomicWrite for MemoryDevice {
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let bytes = self.limits().checked(self.geometry, &self.name, range, from.len())?;
+            let bytes = self.limits().checked(self.shape.get(), &self.name, range, from.len())?;
             let _alone = match chunks(bytes.clone()).nth(1) {
                 Some(_) => Some(self.fence.write().await),
                 None => None,

@@ -1,0 +1,47 @@
+//! Disks that become longer and shorter.
+
+use super::{Subject, expect};
+use crate::{BlockRange, ErrorKind};
+use bytes::Bytes;
+
+impl Subject {
+    /// Longer: what was there stays, what is new is zeroes and can be written, up to the end.
+    /// Shorter: what lies beyond is refused, and is zeroes when it comes back.
+    pub(super) async fn another_size(&self) {
+        let Some(resize) = self.device.resize() else { return };
+        let before = self.read_all().await;
+        let (blocks, block) = (self.blocks(), self.block_bytes() as u64);
+        resize.resize(blocks * block).await.unwrap();
+        assert_eq!(self.blocks(), blocks, "its own size changes nothing");
+        expect(resize.resize(0).await, ErrorKind::Open, BlockRange::new(0, 0));
+        expect(resize.resize(block + 1).await, ErrorKind::Open, BlockRange::new(0, 0));
+        match resize.resize(2 * blocks * block).await {
+            // A block device is as large as it is.
+            Err(error) if error.kind == ErrorKind::Open => return,
+            resized => resized.unwrap(),
+        }
+        assert_eq!(self.blocks(), 2 * blocks);
+        let added = BlockRange::new(blocks, blocks);
+        assert!(self.read(added).await.iter().all(|byte| *byte == 0), "new blocks are zeroes");
+        assert_eq!(self.read(BlockRange::new(0, blocks)).await, before);
+        let data = self.filled((blocks * block) as usize, self.seed);
+        self.device.write(added, data.clone(), true).await.unwrap();
+        assert_eq!(self.read(added).await, data);
+
+        resize.resize(blocks * block).await.unwrap();
+        self.refuses(BlockRange::new(blocks, 1)).await;
+        self.refuses(BlockRange::new(2 * blocks - 1, 1)).await;
+        assert_eq!(self.read_all().await, before);
+        resize.resize(2 * blocks * block).await.unwrap();
+        assert!(self.read(added).await.iter().all(|byte| *byte == 0), "what went does not return");
+        resize.resize(blocks * block).await.unwrap();
+    }
+
+    async fn refuses(&self, range: BlockRange) {
+        let len = range.count as usize * self.block_bytes();
+        let read = self.device.read(range, self.pool.take(len)).await.map(drop);
+        expect(read, ErrorKind::OutOfRange, range);
+        let written = self.device.write(range, Bytes::from(vec![7; len]), true).await;
+        expect(written, ErrorKind::OutOfRange, range);
+    }
+}

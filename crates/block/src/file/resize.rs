@@ -1,0 +1,90 @@
+//! A file made longer or shorter while it is served.
+
+use super::{Disk, FileDevice};
+use crate::{BlockRange, BoxFuture, Error, ErrorKind, Geometry, Resize};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+
+impl Resize for FileDevice {
+    fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.check_writable()?;
+            let new = self.disk.shape.with_size(&self.disk.name, size_bytes)?;
+            let all = BlockRange::new(0, new.block_count);
+            self.blocking(all, move |disk| disk.resize(new)).await?;
+            self.commit().await
+        })
+    }
+}
+
+impl Disk {
+    fn resize(&self, new: Geometry) -> Result<(), Error> {
+        let refuse = |what: String| Error::new(ErrorKind::Open, self.name.clone(), what);
+        if let Some(direct) = self.direct
+            && !new.size_bytes().is_multiple_of(u64::from(direct.offset_bytes))
+        {
+            let unit = direct.offset_bytes;
+            return Err(refuse(format!("with direct I/O its size is a multiple of {unit} bytes")));
+        }
+        let failed = |error: io::Error| {
+            let kind = super::disk::kind_of(&error);
+            Error::new(kind, self.name.clone(), "its size cannot be changed").because(error)
+        };
+        let kind = self.file.metadata().map_err(failed)?.file_type();
+        if kind.is_block_device() {
+            let size = rustix::fs::seek(&self.file, SeekFrom::End(0)).map_err(io::Error::from);
+            let size = size.map_err(failed)?;
+            if size != new.size_bytes() {
+                return Err(refuse(format!(
+                    "a block device is as large as it is, {size} bytes: change it first, then say \
+                     that size"
+                )));
+            }
+            self.shape.set(new);
+            return Ok(());
+        }
+        let old = self.shape.get();
+        if new.block_count > old.block_count {
+            self.grow(old, new).map_err(failed)
+        } else {
+            self.shrink(old, new).map_err(failed)
+        }
+    }
+
+    fn grow(&self, old: Geometry, new: Geometry) -> io::Result<()> {
+        let (from, to) = (old.size_bytes(), new.size_bytes());
+        let grown = self.file.set_len(to).and_then(|()| match self.thin {
+            true => Ok(()),
+            false => {
+                let room =
+                    rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, to - from);
+                Ok(room?)
+            }
+        });
+        match grown {
+            Ok(()) => self.shape.set(new),
+            // Nobody has used what was added.
+            Err(_) => self.file.set_len(from)?,
+        }
+        grown
+    }
+
+    fn shrink(&self, old: Geometry, new: Geometry) -> io::Result<()> {
+        self.shape.set(new);
+        let _guard = self.ranges.lock(&(new.size_bytes()..old.size_bytes()), true);
+        let shrunk = self.file.set_len(new.size_bytes());
+        if shrunk.is_err() {
+            self.shape.set(old);
+        }
+        shrunk
+    }
+
+    /// What was checked before its range was held may have gone meanwhile.
+    pub(super) fn still_there(&self, bytes: &std::ops::Range<u64>) -> io::Result<()> {
+        if bytes.end <= self.shape.get().size_bytes() {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the disk became shorter"))
+    }
+}
