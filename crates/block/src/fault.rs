@@ -1,9 +1,6 @@
 //! A decorator that makes a disk fail, on demand or by chance.
 
-use crate::{
-    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
-    Extent, Geometry, Resize, Room, Sparse, SyncCounts,
-};
+use crate::{AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room, Sparse, SyncCounts, {     AtomicLimits};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -13,10 +13,7 @@ mod tests;
 mod unsafe_fcntl;
 mod workers;
 
-use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room,
-    Sparse, SyncCounts,
-};
+use crate::{BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room, Sparse, SyncCounts, {     BlockDevice};
 use bytes::Bytes;
 use commit::{GroupCommit, SyncError};
 use disk::{Disk, InlineRead};
