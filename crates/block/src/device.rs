@@ -1,7 +1,6 @@
 //! The bottom trait: a disk.
 
-use crate::{Buffer, Error, ErrorKind, Resize};
-use crate::{Buffer, Error, ErrorKind, SyncCounts};
+use crate::{Buffer, Error, ErrorKind, Resize, SyncCounts};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;

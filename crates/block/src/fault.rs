@@ -1,6 +1,9 @@
 //! A decorator that makes a disk fail, on demand or by chance.
 
-use crate::{AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room, Sparse, SyncCounts, {     AtomicLimits};
+use crate::{
+    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
+    Extent, Geometry, Resize, Room, Sparse, SyncCounts,
+};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -13,7 +13,10 @@ mod tests;
 mod unsafe_fcntl;
 mod workers;
 
-use crate::{BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room, Sparse, SyncCounts, {     BlockDevice};
+use crate::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room,
+    Sparse, SyncCounts,
+};
 use bytes::Bytes;
 use commit::{GroupCommit, SyncError};
 use disk::{Disk, InlineRead};
