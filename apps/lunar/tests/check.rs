@@ -165,6 +165,23 @@ const CASES: &[Case] = &[
             (18, 23, "block sizes", "power of two"),
         ],
     },
+    Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               limit = [{ iops = 9 }, { initiator = \"x\", iops = 10 }, { iops = 10 }, 7]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nlimit = {}\n\
+               [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\n\
+               limit = { bandwidth = \"9Mbit\", io = 1 }\ninitiator_limit = []\n",
+        told: &[
+            (3, 19, "`iops` is 9", "10 to"),
+            (3, 38, "the name of an initiator", "iqn."),
+            (3, 55, "a limit for each initiator already", ""),
+            (3, 70, "`limit` is a whole number", "a list like"),
+            (7, 9, "limits nothing", "iops ="),
+            (11, 23, "9Mbit", "at least 10Mbit"),
+            (11, 32, "unknown key `io`", "iops"),
+            (12, 19, "`initiator_limit` is empty", "leave"),
+        ],
+    },
 ];
 
 /// Goal: each mistake is told at its place, all of them at once, and nothing else is told.
@@ -233,6 +250,7 @@ max_connections = 8
 header_digest = ["crc32c", "none"]
 data_digest = ["none"]
 error_recovery_level = 0
+limit = [{ initiator = "iqn.1993-08.org.debian:01:abc", iops = 1000 }, { bandwidth = "1Gbit" }]
   [[target.lun]]
   id = 0
   uuid = "0b0f3c1e-7d55-4f0e-9b1d-2f6c5c1f9a10"
@@ -245,6 +263,8 @@ error_recovery_level = 0
   read_only = false
   removable = false
   thin = true
+  limit = { iops = 1000, bandwidth = "200Mbit" }
+  initiator_limit = [{ iops = 500 }]
   initiators = ["iqn.1993-08.org.debian:01:abc"]
   networks = ["10.1.2.0/24"]
   [[target.lun]]
@@ -258,6 +278,7 @@ chap = [
   { user = "b", secret_file = "short.secret", allow_short_secrets = true },
 ]
 redirect = "192.0.2.8:3260"
+limit = { iops = 10, bandwidth = "10Mbit" }
 "#;
 
 /// Goal: a configuration with every key of this version is valid, and paths are relative to it.

@@ -5,12 +5,13 @@ use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
 use crate::serving;
 use control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use control::config::{self, rules};
 use control::device_url::{DeviceUrl, LocalOptions};
 use control::units::{parse_rate, parse_size};
 use initiator::NAME_BYTES_MAX;
 use std::path::PathBuf;
-use target::{Access, CacheMode, ChapEntry, Limits, Network, OutOfSpace, Portal};
+use target::{Access, CacheMode, ChapEntry, IOPS_MIN, Limit, Limits, Network, OutOfSpace, Portal};
 
 /// Serve disks over iSCSI: one target with one LUN for each device, in the foreground
 #[derive(Debug, clap::Args)]
@@ -68,6 +69,12 @@ pub struct Serve {
     /// leave some of its speed to others
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     maintenance_rate: Option<u64>,
+    /// Of each LUN, so many commands that read or write a second, from 10; what is more waits
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(IOPS_MIN..=IOPS_MAX))]
+    limit_iops: Option<u64>,
+    /// Of each LUN, no more than this a second, like 200Mbit, from 10Mbit; what is more waits
+    #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
+    limit_bandwidth: Option<u64>,
     /// What becomes of a write for which there is no room
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OutOfSpaceChoice::Fail)]
     out_of_space: OutOfSpaceChoice,
@@ -151,9 +158,16 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         None => default_name(&args.devices[0]),
     };
     rules::check_name(&name).map_err(|why| Failure::usage(format!("--name {name}: {why}")))?;
+    let limit = Limit::new(args.limit_iops, args.limit_bandwidth)?;
     let mut luns = Vec::new();
     for (id, device) in (0..=wire::Lun::UNIT_MAX).zip(devices) {
-        luns.push(LunConfig { id, unit: unit(args, device)?, access: Access::default() });
+        luns.push(LunConfig {
+            id,
+            unit: unit(args, device)?,
+            access: Access::default(),
+            limit,
+            initiator_limits: Vec::new(),
+        });
     }
     if luns.len() < args.devices.len() {
         return Err(Failure::usage(format!("a target has at most {} LUNs", luns.len())));
@@ -166,6 +180,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         chap: chap.target.into_iter().map(|demand| ChapEntry { initiator: None, demand }).collect(),
         offer: config::default_offer(),
         redirect: None,
+        initiator_limits: Vec::new(),
         luns,
     };
     Ok(Configuration {

@@ -6,6 +6,7 @@ pub mod open;
 pub mod resolve;
 mod resolve_access;
 mod resolve_chap;
+pub mod resolve_limits;
 pub mod rules;
 
 use crate::{Failure, Parts};

@@ -4,7 +4,7 @@ use crate::device_url::{DeviceUrl, LocalOptions};
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
 use std::path::PathBuf;
-use target::{Access, CacheMode, ChapEntry, Limits, OutOfSpace, Portal};
+use target::{Access, CacheMode, ChapEntry, InitiatorLimit, Limit, Limits, OutOfSpace, Portal};
 use uuid::Uuid;
 
 /// Everything one server process serves.
@@ -41,6 +41,8 @@ pub struct TargetConfig {
     pub offer: Offer,
     /// Send logins elsewhere.
     pub redirect: Option<String>,
+    /// How much each initiator may do, at all LUNs together.
+    pub initiator_limits: Vec<InitiatorLimit>,
     /// Its units.
     pub luns: Vec<LunConfig>,
 }
@@ -54,6 +56,10 @@ pub struct LunConfig {
     pub unit: UnitConfig,
     /// Who of those that may log in sees it.
     pub access: Access,
+    /// How much all initiators together may do.
+    pub limit: Limit,
+    /// How much each initiator may do here.
+    pub initiator_limits: Vec<InitiatorLimit>,
 }
 
 /// A unit: a device and how it is shown. Two LUNs over one file must agree on it.

@@ -28,6 +28,7 @@ pub fn open(configuration: Configuration, opener: &dyn Opener) -> Result<ServerO
         let mut luns = Vec::new();
         for lun in target.luns {
             let unit = units.unit(&lun.unit)?;
+            lun.put_limits(&unit);
             luns.push(LunOptions { id: lun.id, unit, access: lun.access });
         }
         targets.push(TargetOptions {
@@ -38,7 +39,7 @@ pub fn open(configuration: Configuration, opener: &dyn Opener) -> Result<ServerO
             chap: target.chap,
             offer: target.offer,
             redirect: target.redirect,
-            initiator_limits: Vec::new(),
+            initiator_limits: target.initiator_limits,
             luns,
         });
     }

@@ -240,6 +240,7 @@ impl Resolver<'_> {
         if let Some(redirect) = &redirect {
             self.judge("redirect", redirect, rules::check_redirect(&redirect.value));
         }
+        let initiator_limits = self.initiator_limits(table, "limit");
         let mut luns: Vec<LunConfig> = Vec::new();
         for mut lun in table.tables("lun", &mut self.problems) {
             let Some(read) = self.lun(&mut lun, &access) else { continue };
@@ -259,6 +260,7 @@ impl Resolver<'_> {
             chap,
             offer,
             redirect: redirect.map(|redirect| redirect.value),
+            initiator_limits,
             luns,
         }
     }
@@ -348,6 +350,8 @@ impl Resolver<'_> {
             &[("fail", OutOfSpace::Fail), ("hold", OutOfSpace::Hold)],
         );
         let access = self.lun_access(table, target);
+        let limit = self.limit(table);
+        let initiator_limits = self.initiator_limits(table, "initiator_limit");
         table.finish(&[], &mut self.problems);
         let options = LocalOptions {
             size_bytes: size.as_ref().map(|size| size.value),
@@ -369,7 +373,7 @@ impl Resolver<'_> {
             maintenance_bytes_per_second,
             removable,
         };
-        Some(LunConfig { id: id?.value as u16, unit, access })
+        Some(LunConfig { id: id?.value as u16, unit, access, limit, initiator_limits })
     }
 
     fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
@@ -472,28 +476,30 @@ impl Resolver<'_> {
     /// Names stand for one target, and a UUID for one disk.
     fn unique(&mut self, targets: &[(TargetConfig, Span)]) {
         let mut names = BTreeMap::new();
-        let mut devices: Vec<&UnitConfig> = Vec::new();
+        let mut luns: Vec<&LunConfig> = Vec::new();
         for (target, span) in targets {
             if !target.name.is_empty() && names.insert(&target.name, ()).is_some() {
                 let what = format!("there is a target {} already", target.name);
                 self.problems.add(span, what, Some("give it another name".to_owned()));
             }
             for lun in &target.luns {
-                if let Some((what, hint)) = conflict(&devices, &lun.unit) {
+                if let Some((what, hint)) = conflict(&luns, lun) {
                     let what = format!("LUN {}: {what}", lun.id);
                     self.problems.add(span, what, Some(hint.to_owned()));
                 }
-                devices.push(&lun.unit);
+                luns.push(lun);
             }
         }
     }
 }
 
-/// Why `unit` cannot stand beside the `others`.
-fn conflict(others: &[&UnitConfig], unit: &UnitConfig) -> Option<(String, &'static str)> {
-    for other in others {
+/// Why `lun` cannot stand beside the `others`.
+fn conflict(others: &[&LunConfig], lun: &LunConfig) -> Option<(String, &'static str)> {
+    let unit = &lun.unit;
+    for other_lun in others {
+        let other = &other_lun.unit;
         let same_file = unit.device.path().is_some() && unit.device == other.device;
-        if same_file && unit != *other {
+        if same_file && (unit != other || !lun.same_limits(other_lun)) {
             return Some((
                 format!("{} stands here twice with different settings", unit.device),
                 "two LUNs over one file are one disk: give both the same settings",

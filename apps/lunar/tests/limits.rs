@@ -1,0 +1,128 @@
+//! Limits on the real binary, by the clock: a limited LUN gets its limit, another of the same
+//! session what the machine gives. The bounds are wide, for the machine may be busy.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod common;
+
+use block::{BlockDevice, BlockRange};
+use common::{Scratch, Server, assert_exit, lunar, run, said};
+use initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const SECONDS: u64 = 2;
+const DEPTH: usize = 16;
+
+/// Reads so many blocks at a time from two LUNs of one session at once; commands a second of each.
+fn rates(portal: &str, target: &str, blocks: u64) -> [f64; 2] {
+    let url: Url = format!("{portal}/{target}/0").parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = SessionOptions::new("iqn.2026-11.org.lunarsan:limits");
+        let session = Initiator::connect(&url, &options).await.unwrap();
+        let begin = Instant::now();
+        let until = begin + Duration::from_secs(SECONDS);
+        let load = |lun: u16| {
+            let (session, url) = (session.clone(), url.clone());
+            async move {
+                let unit = Unit::new(session.clone(), lun);
+                let disk = Arc::new(RemoteDisk::open(unit, &url).await.unwrap());
+                let mut all = JoinSet::new();
+                for _ in 0..DEPTH {
+                    all.spawn(read(Arc::clone(&disk), session.clone(), blocks, until));
+                }
+                let done: u32 = all.join_all().await.into_iter().sum();
+                f64::from(done) / begin.elapsed().as_secs_f64()
+            }
+        };
+        let (first, second) = tokio::join!(load(0), load(1));
+        session.log_out().await.unwrap();
+        [first, second]
+    })
+}
+
+/// Reads one after the other; how many.
+async fn read(disk: Arc<RemoteDisk>, session: Initiator, blocks: u64, until: Instant) -> u32 {
+    let mut done = 0;
+    while Instant::now() < until {
+        let buffer = session.pool().take(blocks as usize * 512);
+        disk.read(BlockRange::new(0, blocks), buffer).await.unwrap();
+        done += 1;
+    }
+    done
+}
+
+fn assert_limited(rates: [f64; 2], limit: f64) {
+    let [limited, free] = rates;
+    assert!((0.5 * limit..1.3 * limit).contains(&limited), "{limited}/s instead of {limit}/s");
+    assert!(free > 3.0 * limit, "{free}/s without a limit, {limited}/s with {limit}/s");
+}
+
+/// Goal: the keys of a configuration limit what they name, and leave the rest alone.
+#[test]
+fn a_configured_limit_is_kept_and_used() {
+    let scratch = Scratch::new("limits");
+    for limit in [
+        "limit = { iops = 100 }",
+        "initiator_limit = [{ initiator = \"iqn.2026-11.org.lunarsan:LIMITS\", iops = 100 }]",
+        "limit = { iops = 100000, bandwidth = \"13.107Mbit\" }", // 100 times 16 KiB
+    ] {
+        let file = scratch.file(
+            "lunar.toml",
+            format!(
+                "[listen]\nportals = [\"127.0.0.1:0\"]\n[data_path]\ncores = 1\n\
+                 [[target]]\nname = \"iqn.2026-11.org.example:t\"\n\
+                 [[target.lun]]\nid = 0\ndevice = \"mem:16M\"\n{limit}\n\
+                 [[target.lun]]\nid = 1\ndevice = \"mem:16M\"\n"
+            )
+            .as_bytes(),
+        );
+        let server = Server::start_command(lunar(&["target", "--config", &file]));
+        let rates = rates(&server.portal(), "iqn.2026-11.org.example:t", 32);
+        assert_limited(rates, 100.0);
+        assert_exit(&server.stop().0, 0);
+    }
+}
+
+/// Goal: a target's limit is of all LUNs together, for the one it names.
+#[test]
+fn a_limit_of_a_target_is_for_all_its_luns() {
+    let scratch = Scratch::new("target-limits");
+    let file = scratch.file(
+        "lunar.toml",
+        b"[listen]\nportals = [\"127.0.0.1:0\"]\n\
+          [[target]]\nname = \"iqn.2026-11.org.example:t\"\n\
+          limit = [{ initiator = \"iqn.2026-11.org.lunarsan:other\", iops = 10 }, { iops = 200 }]\n\
+          [[target.lun]]\nid = 0\ndevice = \"mem:16M\"\n\
+          [[target.lun]]\nid = 1\ndevice = \"mem:16M\"\n",
+    );
+    let server = Server::start_command(lunar(&["target", "--config", &file]));
+    let [first, second] = rates(&server.portal(), "iqn.2026-11.org.example:t", 8);
+    let both = first + second;
+    assert!((100.0..260.0).contains(&both), "{first}/s and {second}/s instead of 200/s");
+    assert!(first.min(second) > 0.5 * both / 2.0, "{first}/s and {second}/s: uneven shares");
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: `lunar serve` limits each LUN, and says what is too low.
+#[test]
+fn serve_limits() {
+    let server = Server::start(&["mem:16M", "mem:8M", "--limit-iops", "100"]);
+    let target = server.report["targets"][0]["name"].as_str().unwrap().to_owned();
+    let [first, second] = rates(&server.portal(), &target, 8);
+    for rate in [first, second] {
+        assert!((50.0..130.0).contains(&rate), "{rate}/s instead of 100/s");
+    }
+    assert_exit(&server.stop().0, 0);
+    for (arguments, why) in [
+        (["--limit-iops", "9"], "10.."),
+        (["--limit-bandwidth", "9Mbit"], "at least 10Mbit"),
+        (["--limit-bandwidth", "fast"], "like 100Mbit"),
+    ] {
+        let output = run(&[&["serve", "mem:1M"], arguments.as_slice()].concat());
+        assert_exit(&output, 2);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned() + &said(&output);
+        assert!(stderr.contains(why), "{stderr}");
+    }
+}
