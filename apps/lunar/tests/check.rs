@@ -174,8 +174,8 @@ const CASES: &[Case] = &[
         told: &[
             (3, 19, "`iops` is 9", "10 to"),
             (3, 38, "the name of an initiator", "iqn."),
-            (3, 55, "a limit for each initiator already", ""),
-            (3, 70, "`limit` is a whole number", "a list like"),
+            (3, 56, "a limit for each initiator already", ""),
+            (3, 71, "`limit` is a whole number", "a list like"),
             (7, 9, "limits nothing", "iops ="),
             (11, 23, "9Mbit", "at least 10Mbit"),
             (11, 32, "unknown key `io`", "iops"),

@@ -56,6 +56,8 @@ struct Woken {
     work: bool,
     readable: bool,
     timer: bool,
+    /// There was something to do at once: nobody else had a turn since the last one.
+    at_once: bool,
 }
 
 /// Drives `role` over `tcp` until it is over. What went wrong with the socket is told to the role
@@ -75,7 +77,7 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
             connection.receive(&tcp, role, clock.now());
         }
         connection.send(&tcp, role, clock.now());
-        if woken.readable {
+        if woken.readable || woken.at_once {
             // A busy connection must not starve the others of its core.
             tokio::task::yield_now().await;
         }
@@ -100,10 +102,11 @@ impl Connection {
         mut timer: Pin<&mut Sleep>,
         clock: &Clock,
     ) -> Woken {
+        let mut at_once = true;
         poll_fn(|context| {
             let work = role.poll_work(clock.now(), context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
-            let mut woken = Woken { work, timer, readable: false };
+            let mut woken = Woken { work, timer, readable: false, at_once };
             let mut writable = false;
             if self.open {
                 if role.can_receive() && !self.outbox.is_full() {
@@ -115,6 +118,7 @@ impl Connection {
             if woken.work || woken.timer || woken.readable || writable || role.is_over() {
                 Poll::Ready(woken)
             } else {
+                at_once = false;
                 Poll::Pending
             }
         })

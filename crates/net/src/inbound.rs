@@ -2,6 +2,7 @@
 
 use crate::drive::Role;
 use crate::outbox::Outbox;
+use crate::turn::Turn;
 use iscsi::framing::{Deframer, Event};
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
@@ -53,9 +54,12 @@ fn count(counter: &AtomicU64, bytes: usize) {
 pub(crate) struct Inbound {
     deframer: Deframer,
     /// Bytes that came but could not be handled yet: the start of a header, or what followed a PDU
-    /// that the role still thinks about or whose answers are too many to be sent.
+    /// that the role still thinks about, that was the last of its turn, or whose answers are too
+    /// many to be sent.
     leftover: Vec<u8>,
-    /// The leftover waits for the role or the outbox, not for more bytes.
+    /// So many of them were handled since.
+    used: usize,
+    /// The leftover waits for the role, the outbox or the next turn, not for more bytes.
     stalled: bool,
 }
 
@@ -72,7 +76,7 @@ pub(crate) enum Arrived {
 
 impl Inbound {
     pub(crate) fn new() -> Self {
-        Self { deframer: Deframer::new(), leftover: Vec::new(), stalled: false }
+        Self { deframer: Deframer::new(), leftover: Vec::new(), used: 0, stalled: false }
     }
 
     /// Whether bytes wait that the role could not take when they came.
@@ -82,12 +86,16 @@ impl Inbound {
 
     /// Handles bytes that came while the role could not take them.
     pub(crate) fn resume<R: Role>(&mut self, role: &mut R, now: Time, out: &mut Outbox) {
-        let bytes = std::mem::take(&mut self.leftover);
-        let used = self.handle(&bytes, role, now, out);
-        self.keep(&bytes[used..]);
+        let mut bytes = std::mem::take(&mut self.leftover);
+        self.used += self.handle(&bytes[self.used..], role, now, out);
+        if !self.stalled {
+            bytes.drain(..self.used);
+            self.used = 0;
+        }
+        self.leftover = bytes;
     }
 
-    /// Receives once and handles all that came.
+    /// Receives once and handles what came, as much as belongs into one turn.
     pub(crate) fn read<R: Role>(
         &mut self,
         tcp: &TcpStream,
@@ -154,7 +162,8 @@ impl Inbound {
         Ok((received - placed, received == 0))
     }
 
-    /// Handles PDUs until the bytes end or the role wants to think. Returns how many were used.
+    /// Handles PDUs until the bytes end, the turn does, or the role wants to think. Returns how
+    /// many bytes were used.
     fn handle<R: Role>(
         &mut self,
         bytes: &[u8],
@@ -163,11 +172,12 @@ impl Inbound {
         out: &mut Outbox,
     ) -> usize {
         let mut used = 0;
+        let mut turn = Turn::new(out);
         self.stalled = false;
         loop {
             // One chunk may hold thousands of requests whose answers are longer than they are.
             // A payload goes on: that its end has come may need no further byte.
-            let wait = !role.can_receive() || out.is_full();
+            let wait = !role.can_receive() || out.is_full() || turn.is_over(out);
             if wait && !self.deframer.is_in_payload() {
                 self.stalled = used < bytes.len();
                 break;
@@ -180,7 +190,10 @@ impl Inbound {
             let piece = &bytes[used..used + consumed];
             used += consumed;
             match event {
-                Some(Event::Header(header)) => role.header(now, header, out),
+                Some(Event::Header(header)) => {
+                    turn.count();
+                    role.header(now, header, out);
+                }
                 Some(Event::HeaderDigestError) => role.header_digest_error(now, out),
                 Some(Event::Payload { bytes }) => place(&piece[..bytes.min(piece.len())], role),
                 Some(Event::PayloadEnd { digest_ok }) => role.payload_end(now, digest_ok, out),

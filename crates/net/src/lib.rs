@@ -3,7 +3,8 @@
 //!
 //! A connection is a [`Role`] (a machine and what it stands on) driven by [`drive`] on one of the
 //! [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves
-//! with one system call. Large payloads are received straight into the buffer the role names.
+//! with one system call; those of a turn are bounded, so that its neighbours on the core get
+//! theirs. Large payloads are received straight into the buffer the role names.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -13,6 +14,7 @@ mod drive;
 mod inbound;
 mod outbox;
 mod socket;
+mod turn;
 
 pub use clock::Clock;
 pub use cores::Cores;
@@ -20,3 +22,4 @@ pub use drive::{Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
 pub use socket::{connect, listen, prepare};
+pub use turn::{TURN_BYTES, TURN_PDUS};

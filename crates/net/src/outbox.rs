@@ -1,5 +1,6 @@
 //! What is to be sent: PDUs in order, as pieces that leave together.
 
+use crate::turn::TURN_BYTES;
 use bytes::{Buf, Bytes};
 use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
 use std::collections::VecDeque;
@@ -71,10 +72,11 @@ impl Outbox {
         }
     }
 
-    /// Sends what the socket takes now.
+    /// Sends what the socket takes now, as much as belongs into one turn.
     pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
         self.seal();
-        while !self.pieces.is_empty() {
+        let before = self.bytes;
+        while !self.pieces.is_empty() && before - self.bytes < TURN_BYTES {
             let mut slices = [IoSlice::new(&[]); PIECES_MAX];
             let count = self.pieces.len().min(PIECES_MAX);
             for (slice, piece) in slices.iter_mut().zip(&self.pieces) {

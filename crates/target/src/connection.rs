@@ -7,7 +7,7 @@ use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
 use crate::session::{Mail, Mailbox, Session};
 use crate::statistics::Commands;
-use crate::tasks::Tasks;
+use crate::tasks::{Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use iscsi::connection::target::{CloseReason, ConnectionLimits, Input, Output, TargetConnection};
@@ -15,7 +15,7 @@ use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::{Join, Joined};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
-use net::{Outbox, Role};
+use net::{Outbox, Role, TURN_BYTES, TURN_PDUS};
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -277,6 +277,18 @@ impl Connection {
         any
     }
 
+    /// Takes in tasks that have ended, as many as belong into one turn.
+    fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
+        let (mut tasks, mut bytes) = (0, 0);
+        while tasks < TURN_PDUS && bytes < TURN_BYTES {
+            let Some(ended) = self.tasks.poll_finished(context) else { break };
+            bytes += data_in_bytes(&ended);
+            self.answers.push_back(ended);
+            tasks += 1;
+        }
+        tasks > 0
+    }
+
     fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {
         let Some((joining, cid)) = &mut self.joining else { return false };
         let Poll::Ready(joined) = joining.as_mut().poll(context) else { return false };
@@ -359,10 +371,7 @@ impl Role for Connection {
         self.answers.extend(identified.map(Input::Identified));
         any |= self.poll_joining(context);
         any |= self.poll_mail(context);
-        while let Some(ended) = self.tasks.poll_finished(context) {
-            self.answers.push_back(ended);
-            any = true;
-        }
+        any |= self.poll_finished(context);
         if let Some((session, _)) = &self.session {
             let started = self.tasks.start_deferred(&self.shared, session, out.bytes());
             any |= !started.is_empty();

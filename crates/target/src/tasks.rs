@@ -17,6 +17,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use iscsi::connection::target::{Fault, Input, Outcome, Task};
 use iscsi::framing::TaskId;
 use iscsi::pdu::TaskAttribute;
+use net::TURN_BYTES;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
 use std::collections::{HashMap, VecDeque};
@@ -269,7 +270,8 @@ impl Tasks {
         self.launch(shared, session, task, planned, Bytes::new())
     }
 
-    /// Starts reads that had to wait, as far as there is room now.
+    /// Starts reads that had to wait, as far as there is room now and in this turn: where some are
+    /// done at once, the others come next.
     pub(crate) fn start_deferred(
         &mut self,
         shared: &Arc<Shared>,
@@ -277,13 +279,18 @@ impl Tasks {
         outbox_bytes: usize,
     ) -> Vec<Input> {
         let mut done = self.start_passed(shared, session, outbox_bytes);
+        let mut read_bytes_done = done.iter().map(data_in_bytes).sum::<usize>();
         while let Some((_, planned)) = self.deferred.front() {
-            let busy = self.read_bytes + outbox_bytes;
-            if busy > 0 && busy + read_bytes(planned) > self.limits.data_in_bytes {
+            let busy = self.read_bytes + outbox_bytes + read_bytes_done;
+            if busy > 0 && busy + read_bytes(planned) > self.limits.data_in_bytes
+                || read_bytes_done >= TURN_BYTES
+            {
                 break;
             }
             if let Some((task, planned)) = self.deferred.pop_front() {
-                done.extend(self.launch(shared, session, task, planned, Bytes::new()));
+                let ended = self.launch(shared, session, task, planned, Bytes::new());
+                read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
+                done.extend(ended);
             }
         }
         done
@@ -409,6 +416,14 @@ impl Tasks {
             Refusal::Busy => later(Status::BUSY),
         };
         Input::Done { task, outcome }
+    }
+}
+
+/// Data that the answer to an ended task holds.
+pub(crate) fn data_in_bytes(ended: &Input) -> usize {
+    match ended {
+        Input::Done { outcome, .. } => outcome.data_in.len(),
+        _ => 0,
     }
 }
 

@@ -70,7 +70,8 @@ pub struct Serve {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     maintenance_rate: Option<u64>,
     /// Of each LUN, so many commands that read or write a second, from 10; what is more waits
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(IOPS_MIN..=IOPS_MAX))]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(IOPS_MIN..=IOPS_MAX))]
     limit_iops: Option<u64>,
     /// Of each LUN, no more than this a second, like 200Mbit, from 10Mbit; what is more waits
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]

@@ -1,11 +1,13 @@
 //! The loop over real loopback sockets, with a role that answers every PDU with its own data.
 
 use super::*;
-use crate::CopyCount;
+use crate::{CopyCount, TURN_BYTES};
 use bytes::Bytes;
 use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
 use iscsi::pdu::{FirstByte, NopOut, Opcode};
+use std::cell::RefCell;
 use std::io::{Read, Write};
+use std::rc::Rc;
 use wire::{Lun, SerialNumber, U24};
 
 /// Sends each data segment back; ends when the peer does.
@@ -171,4 +173,99 @@ fn a_peer_that_does_not_read_is_not_read_further() {
             assert!(sent < 256 << 20, "the loop read on and on");
         }
     });
+}
+
+/// Answers each PDU with as much as it has, and writes down who did.
+struct Answering {
+    who: usize,
+    answer: Bytes,
+    log: Rc<RefCell<Vec<usize>>>,
+    ended: bool,
+}
+
+impl Role for Answering {
+    fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
+        out.push(&Pdu::with_data(header.bhs, self.answer.clone()));
+        self.log.borrow_mut().push(self.who);
+    }
+    fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
+    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        &mut []
+    }
+    fn payload_filled(&mut self, _bytes: usize) {}
+    fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+    fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+        Poll::Pending
+    }
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+    fn elapsed(&mut self, _now: Time, _out: &mut Outbox) {}
+    fn peer_closed(&mut self, _now: Time, _out: &mut Outbox) {
+        self.ended = true;
+    }
+    fn can_receive(&self) -> bool {
+        true
+    }
+    fn is_over(&self) -> bool {
+        self.ended
+    }
+}
+
+/// Goal: two connections of a core whose queues are always full take turns, at most two running
+/// (the runtime takes those that yield in changing order), and a turn is bounded in bytes and in
+/// PDUs: what one asks for does not matter to the other.
+/// Method: all requests lie in the sockets before the first is handled, so no clock decides.
+#[test]
+fn a_turn_is_bounded() {
+    const LARGE: usize = 0;
+    const SMALL: usize = 1;
+    const LARGE_BYTES: usize = 300_000;
+    let log: Rc<RefCell<Vec<usize>>> = Rc::default();
+    let listener = crate::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut clients = Vec::new();
+    let mut connections = Vec::new();
+    for (requests, bytes) in [(100, LARGE_BYTES), (1000, 0)] {
+        let mut tcp = std::net::TcpStream::connect(address).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        connections.push(listener.accept().unwrap().0);
+        tcp.write_all(&wire_bytes(&ping(0)).repeat(requests)).unwrap();
+        clients.push(std::thread::spawn(move || {
+            let mut answers = vec![0; requests * (48 + bytes)];
+            tcp.read_exact(&mut answers).unwrap();
+        }));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        let mut running = Vec::new();
+        for (who, tcp) in connections.into_iter().enumerate() {
+            tcp.set_nonblocking(true).unwrap();
+            let tcp = TcpStream::from_std(tcp).unwrap();
+            let answer = Bytes::from(vec![0; if who == LARGE { LARGE_BYTES } else { 0 }]);
+            let mut role = Answering { who, answer, log: Rc::clone(&log), ended: false };
+            running.push(tokio::task::spawn_local(async move {
+                drive(tcp, &mut role, Clock::start()).await;
+            }));
+        }
+        for running in running {
+            running.await.unwrap();
+        }
+    });
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let log = log.borrow();
+    assert_eq!(log.len(), 1100);
+    let turns: Vec<_> = log.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
+    // Before, and after all of them, the other is alone.
+    let first = turns.iter().position(|(who, _)| *who == SMALL).unwrap();
+    let last = turns.iter().rposition(|(who, _)| *who == SMALL).unwrap();
+    let large_max = 2 * TURN_BYTES.div_ceil(LARGE_BYTES);
+    for (who, pdus) in &turns[first..last] {
+        assert!(*who == SMALL || *pdus <= large_max, "{pdus} large answers running: {turns:?}");
+    }
+    let before = turns[..first].iter().map(|(_, pdus)| pdus).sum::<usize>();
+    assert!(before <= large_max, "{turns:?}");
+    let small = turns[first..=last].iter().filter(|(who, _)| *who == SMALL);
+    assert!(small.clone().count() > 1, "a thousand PDUs are more than a turn: {turns:?}");
 }

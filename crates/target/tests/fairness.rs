@@ -1,0 +1,111 @@
+//! One session does not starve another one on its core.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod common;
+
+use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
+use bytes::Bytes;
+use common::raw::Raw;
+use common::*;
+use std::sync::{Arc, Mutex};
+use target::{Access, LunOptions};
+
+/// Reads of all devices, in the order they were done: whose, and how many blocks.
+type Log = Arc<Mutex<Vec<(u8, u64)>>>;
+
+/// A disk in memory whose reads are written down; while the log is held, the core stands still.
+#[derive(Debug)]
+struct Watched {
+    memory: MemoryDevice,
+    who: u8,
+    log: Log,
+}
+
+impl BlockDevice for Watched {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        self.log.lock().unwrap().push((self.who, range.count));
+        self.memory.read(range, into)
+    }
+    fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
+        self.memory.write(at, from, fua)
+    }
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.memory.flush()
+    }
+    fn io_tier(&self) -> String {
+        self.memory.io_tier()
+    }
+}
+
+fn reads(raw: &mut Raw, lun: u8, blocks: u16, count: usize) {
+    raw.lun[1] = lun;
+    for _ in 0..count {
+        send_read(raw, 0, blocks);
+    }
+}
+
+/// Goal: of two connections that ask for as much as they may and one that asks for little, all on
+/// one core, each turn of the large ones is bounded: between two turns of the small one at most two
+/// mebibytes (a mebibyte in a turn, two turns running) are read for each.
+/// Method: the core is stopped until all have asked, so that no clock decides.
+#[test]
+fn a_noisy_session_leaves_turns_to_a_quiet_one() {
+    const NOISY: u8 = 0;
+    const QUIET: u8 = 1;
+    const LARGE: u16 = 2048;
+    let log = Log::default();
+    let luns = [NOISY, QUIET].map(|who| {
+        let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
+        let device = Watched { memory, who, log: Arc::clone(&log) };
+        let uuid = uuid::Uuid::from_u128(who.into());
+        let options = target::LogicalUnitOptions::new(uuid, Arc::new(device));
+        let unit = target::LogicalUnit::open(options).unwrap();
+        LunOptions { id: who.into(), unit, access: Access::default() }
+    });
+    let rig = Rig::with(|options| {
+        options.targets[0].luns = luns.into();
+        options.cores = 1;
+    });
+    let mut noisy = [rig.log_in(1), rig.log_in(2)];
+    let mut quiet = rig.log_in(3);
+    for raw in noisy.iter_mut().chain([&mut quiet]) {
+        raw.lun[1] = QUIET;
+        raw.execute(&[0; 6], 0).unwrap(); // the first unit attention there
+    }
+    let held = log.lock().unwrap();
+    reads(&mut quiet, QUIET, 1, 1);
+    noisy.iter_mut().for_each(|raw| reads(raw, NOISY, LARGE, 60));
+    reads(&mut quiet, QUIET, 1, 120);
+    drop(held);
+    for _ in 0..121 {
+        assert_eq!(quiet.outcome().unwrap().0, 0);
+    }
+    for raw in &mut noisy {
+        for _ in 0..60 {
+            assert_eq!(raw.outcome().unwrap().0, 0);
+        }
+    }
+    let log = log.lock().unwrap();
+    assert_eq!(log.len(), 121 + 120);
+    let turns: Vec<_> = log.chunk_by(|a, b| a.0 == b.0).map(|t| (t[0].0, t.len())).collect();
+    let last = turns.iter().rposition(|(who, _)| *who == QUIET).unwrap();
+    for (who, reads) in &turns[..last] {
+        assert!(*who == QUIET || *reads <= 2 * noisy.len(), "{turns:?}");
+    }
+    let before: usize = turns[..last].iter().filter(|(who, _)| *who == NOISY).map(|(_, n)| n).sum();
+    assert!(before <= 12, "{before} large reads before the last small one: {turns:?}");
+    for mut raw in noisy {
+        raw.lun[1] = 0;
+        log_out(raw);
+    }
+    quiet.lun[1] = 0;
+    log_out(quiet);
+    drop(log);
+    rig.ends_well();
+}
