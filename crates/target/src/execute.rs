@@ -2,10 +2,13 @@
 
 mod atomic;
 mod copy;
+mod save;
 
 pub(crate) use copy::copy;
+pub(crate) use save::Reserving;
 
 use crate::abort::{AbortSignal, Aborted};
+use crate::leftovers::Change;
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::RangeGuard;
 use crate::unit::{BUFFERS, LogicalUnit};
@@ -33,7 +36,8 @@ pub(crate) enum Ending {
     Busy,
     /// CHECK CONDITION.
     Check(Sense),
-    /// Nobody waits for an answer. What was begun on the medium was finished.
+    /// Nobody waits for an answer. What was begun on the medium was finished, or shows as if it had
+    /// been.
     Aborted,
 }
 
@@ -60,10 +64,10 @@ impl From<Aborted> for Stop {
 type Step<T> = Result<T, Stop>;
 
 /// Runs `plan`; `data` holds its data-out. Plans that concern the nexus rather than the device
-/// (parameter lists, aborts, copies) are the caller's.
+/// (parameter lists, aborts, copies, reservations) are the caller's.
 ///
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
-/// is finished, and nothing more is begun.
+/// is finished or left behind ([`crate::leftovers`]), and nothing more is begun.
 ///
 /// `generation` is the unit's [`operation_generation`](LogicalUnit::operation_generation) from
 /// before the command was judged.
@@ -113,8 +117,8 @@ impl Run<'_> {
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
             Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
             Plan::WriteAndVerify { range, compare } => {
-                let _guard = self.lock(range, false).await?;
-                self.put(range, data.clone(), true).await?;
+                let guard = self.lock(range, false).await?;
+                let _guard = self.put(guard, range, data.clone(), true).await?;
                 self.compare(range, compare, &data).await?;
             }
             Plan::Verify { range, compare } => {
@@ -144,10 +148,10 @@ impl Run<'_> {
                 self.long_operation(operation, by, immediate).await?;
             }
             Plan::ExitFailureMode => self.exit_failure_mode().await?,
-            Plan::SaveState => self.save_state().await?,
-            Plan::Parameters { .. } | Plan::AbortTasksOf { .. } | Plan::Copy { .. } => {
-                return Err(internal_failure().into());
-            }
+            Plan::Parameters { .. }
+            | Plan::AbortTasksOf { .. }
+            | Plan::Copy { .. }
+            | Plan::SaveState => return Err(internal_failure().into()),
         }
         Ok(Ending::Good(Bytes::new()))
     }
@@ -161,6 +165,7 @@ impl Run<'_> {
     }
 
     async fn get(&self, range: LbaRange) -> Step<Buffer> {
+        self.abort.unless(self.unit.ranges.shown(range)).await?;
         let buffer = BUFFERS.take(self.bytes(range));
         let read = self.device().read(block_range(range), buffer);
         let mut buffer = self.abort.unless(read).await?.map_err(read_failed)?;
@@ -185,9 +190,20 @@ impl Run<'_> {
         LbaRange { count: range.count.min(blocks), ..range }
     }
 
-    async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        self.abort.check()?;
-        self.with_room(|| self.device().write(block_range(range), data.clone(), durable)).await
+    /// Writes under `guard`, which the caller gets back.
+    async fn put(
+        &self,
+        guard: RangeGuard,
+        range: LbaRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Step<RangeGuard> {
+        self.with_room(guard, || self.write_work(range, data.clone(), durable)).await
+    }
+
+    fn write_work(&self, range: LbaRange, data: Bytes, durable: bool) -> Change {
+        let device = Arc::clone(self.unit.device());
+        Box::pin(async move { device.write(block_range(range), data, durable).await })
     }
 
     async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
@@ -213,8 +229,8 @@ impl Run<'_> {
     }
 
     async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        let _guard = self.lock(range, false).await?;
-        self.put(range, data, durable).await
+        let guard = self.lock(range, false).await?;
+        self.put(guard, range, data, durable).await.map(drop)
     }
 
     async fn compare(&self, range: LbaRange, compare: Compare, data: &[u8]) -> Step<()> {
@@ -244,20 +260,20 @@ impl Run<'_> {
     }
 
     async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        let _guard = self.lock(range, true).await?;
+        let guard = self.lock(range, true).await?;
         let half = self.bytes(range);
         let current = self.get(range).await?;
         if let Some(offset) = first_difference(&current, data.get(..half).unwrap_or_default()) {
             return Err(miscompare(offset as u64).into());
         }
-        self.put(range, data.slice(half..), durable).await
+        self.put(guard, range, data.slice(half..), durable).await.map(drop)
     }
 
     async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
-        let _guard = self.lock(range, true).await?;
+        let guard = self.lock(range, true).await?;
         let mut current = self.get(range).await?;
         current.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
-        self.put(range, current.freeze(), durable).await
+        self.put(guard, range, current.freeze(), durable).await.map(drop)
     }
 
     /// `pattern` is one block, or empty for zeroes.
@@ -269,10 +285,10 @@ impl Run<'_> {
         durable: bool,
     ) -> Step<()> {
         let zeroes = pattern.iter().all(|byte| *byte == 0);
-        if zeroes && let Some(sparse) = self.device().sparse() {
-            let _guard = self.lock(range, false).await?;
-            let range = block_range(range);
-            return self.with_room(|| sparse.write_zeroes(range, may_unmap, durable)).await;
+        if zeroes && self.device().sparse().is_some() {
+            let guard = self.lock(range, false).await?;
+            let work = || self.zeroes_work(range, may_unmap, durable);
+            return self.with_room(guard, work).await.map(drop);
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
@@ -282,34 +298,50 @@ impl Run<'_> {
         } else {
             buffer.chunks_mut(block).for_each(|chunk| chunk.copy_from_slice(pattern));
         }
-        let piece = buffer.freeze();
+        let pattern = buffer.freeze();
         let mut done = 0;
         while done < range.count {
             let count = (blocks as u64).min(range.count - done);
-            let data = piece.slice(..count as usize * block);
+            let data = pattern.slice(..count as usize * block);
             let part = LbaRange { lba: range.lba + done, count };
             self.pay(0, part).await?;
-            let _guard = self.lock(part, false).await?;
-            self.put(part, data, false).await?;
+            let guard = self.lock(part, false).await?;
+            self.put(guard, part, data, false).await?;
             done += count;
         }
         if durable { self.flush(false).await } else { Ok(()) }
     }
 
+    fn zeroes_work(&self, range: LbaRange, may_unmap: bool, durable: bool) -> Change {
+        let device = Arc::clone(self.unit.device());
+        Box::pin(async move {
+            let sparse = device.sparse().ok_or_else(|| not_sparse(&*device))?;
+            sparse.write_zeroes(block_range(range), may_unmap, durable).await
+        })
+    }
+
+    fn unmap_work(&self, range: LbaRange, durable: bool) -> Change {
+        let device = Arc::clone(self.unit.device());
+        Box::pin(async move {
+            let sparse = device.sparse().ok_or_else(|| not_sparse(&*device))?;
+            sparse.unmap(block_range(range), durable).await
+        })
+    }
+
     async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
-        let Some(sparse) = self.device().sparse() else {
+        if self.device().sparse().is_none() {
             return Err(internal_failure().into()); // the table refuses UNMAP on such units
-        };
+        }
         let (last, first) = match ranges.split_last() {
             Some((last, first)) => (*last, first),
             None => return Ok(()),
         };
         for range in first {
-            let _guard = self.lock(*range, false).await?;
-            self.with_room(|| sparse.unmap(block_range(*range), false)).await?;
+            let guard = self.lock(*range, false).await?;
+            self.with_room(guard, || self.unmap_work(*range, false)).await?;
         }
-        let _guard = self.lock(last, false).await?;
-        self.with_room(|| sparse.unmap(block_range(last), durable)).await
+        let guard = self.lock(last, false).await?;
+        self.with_room(guard, || self.unmap_work(last, durable)).await.map(drop)
     }
 
     async fn flush(&self, immediate: bool) -> Step<()> {
@@ -326,6 +358,7 @@ impl Run<'_> {
         extents_max: usize,
         allocation_bytes: u32,
     ) -> Step<Ending> {
+        self.abort.unless(self.unit.ranges.shown(range)).await?;
         let extents = match self.device().sparse() {
             Some(sparse) => {
                 let status = sparse.status(block_range(range), extents_max);
@@ -342,19 +375,10 @@ impl Run<'_> {
             .collect();
         Ok(Ending::Good(lba_status_reply(&extents, allocation_bytes).into()))
     }
+}
 
-    async fn save_state(&self) -> Step<()> {
-        let unit = Arc::clone(self.unit);
-        let saved = tokio::task::spawn_blocking(move || unit.save_state()).await;
-        match saved {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "reservations could not be saved");
-                Err(internal_failure().into())
-            }
-            Err(_) => Err(internal_failure().into()),
-        }
-    }
+fn not_sparse(device: &dyn BlockDevice) -> block::Error {
+    block::Error::new(ErrorKind::Medium, device.name(), "it can no longer deallocate")
 }
 
 fn block_range(range: LbaRange) -> BlockRange {

@@ -11,6 +11,7 @@ mod connection;
 mod error;
 mod execute;
 mod join;
+mod leftovers;
 mod log_budget;
 mod login;
 mod login_refusal;

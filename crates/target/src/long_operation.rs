@@ -26,6 +26,9 @@ const SPARSE_PIECE_BYTES: u64 = 64 << 20;
 const MOMENTS_PER_SECOND: u64 = 20;
 const MOMENT: Duration = Duration::from_millis(1_000 / MOMENTS_PER_SECOND);
 
+/// How far in the future the end of a piece is put: no clock ends before.
+const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// How a unit runs its long operations.
 #[derive(Debug, Default)]
 pub(crate) struct Operating {
@@ -209,15 +212,11 @@ impl LogicalUnit {
 
     /// Whether the state could be saved.
     async fn save(self: &Arc<Self>) -> bool {
-        let unit = Arc::clone(self);
-        match tokio::task::spawn_blocking(move || unit.save_state()).await {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the state of a SANITIZE or FORMAT could not be saved");
-                false
-            }
-            Err(_) => false,
+        let saved = self.save_state().await;
+        if let Err(error) = &saved {
+            tracing::error!(%error, "the state of a SANITIZE or FORMAT could not be saved");
         }
+        saved.is_ok()
     }
 }
 
@@ -229,7 +228,9 @@ struct Pace {
 }
 
 impl Pace {
+    /// A rate of 0 is the slowest there is.
     fn new(bytes_per_second: Option<u64>) -> Self {
+        let bytes_per_second = bytes_per_second.map(|rate| rate.max(1));
         Self { bytes_per_second, began: Instant::now(), done_bytes: 0 }
     }
 
@@ -245,7 +246,9 @@ impl Pace {
     async fn keep(&mut self, bytes: u64, stopping: &AtomicBool) {
         let Some(rate) = self.bytes_per_second else { return };
         self.done_bytes = self.done_bytes.saturating_add(bytes);
-        let due = self.began + Duration::from_secs_f64(self.done_bytes as f64 / rate as f64);
+        let seconds = (self.done_bytes / rate).min(LONGEST_WAIT.as_secs());
+        let part = self.done_bytes % rate;
+        let due = self.began + Duration::from_secs(seconds) + part_of_second(part, rate);
         while !stopping.load(SeqCst) {
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -254,6 +257,10 @@ impl Pace {
             tokio::time::sleep(left.min(MOMENT)).await;
         }
     }
+}
+
+fn part_of_second(part: u64, of: u64) -> Duration {
+    Duration::from_secs_f64(part as f64 / of as f64)
 }
 
 /// What is done to so many blocks at a time, the last ones excepted.

@@ -1,6 +1,7 @@
 //! Task management across sessions: what a function does beyond the session that asked.
 //! RFC 7143 §4.2.3, §11.5; SAM-5 §7.
 
+use crate::leftovers::ABORT_GRACE;
 use crate::server::Shared;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
@@ -119,8 +120,11 @@ pub(crate) async fn abort_tasks_of(
         }
     }
     // Their copies may be tasks of other units. They are shut out of this one by now, but for what
-    // is being written.
-    unit.copies.wait().await;
+    // is being written. Where the disk hangs that may take for ever: as with aborted writes, who
+    // wants those blocks waits, and nobody else.
+    if tokio::time::timeout(ABORT_GRACE, unit.copies.wait()).await.is_err() {
+        unit.ranges.seclude_copies();
+    }
 }
 
 async fn abort(shared: &Arc<Shared>, session: &Arc<Session>, unit: &Arc<LogicalUnit>) -> u32 {

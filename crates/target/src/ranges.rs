@@ -2,16 +2,25 @@
 //!
 //! Writes share; the read-modify-write commands exclude every overlapping write. Grants are in
 //! order of arrival among those that overlap, so nobody starves.
+//!
+//! Reads take no lock, but they wait for ranges that are secluded: there somebody changes blocks
+//! for whom nobody waits any more.
 
 use scsi::plan::LbaRange;
 use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// The locks of one unit.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
     state: Mutex<State>,
+    /// Held ranges that are secluded; while there is none, reads need not look.
+    secluded: AtomicUsize,
+    /// One of them was let go.
+    shown: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +37,10 @@ struct Claim {
     id: u64,
     range: LbaRange,
     exclusive: bool,
+    /// Reads wait for it as well.
+    secluded: bool,
+    /// A piece of a third-party copy.
+    of_copy: bool,
 }
 
 /// A held range; dropping it lets the next in.
@@ -66,6 +79,10 @@ impl Fence {
 }
 
 impl Claim {
+    fn new(id: u64, range: LbaRange, exclusive: bool) -> Self {
+        Self { id, range, exclusive, secluded: false, of_copy: false }
+    }
+
     fn excludes(&self, other: &Self) -> bool {
         (self.exclusive || other.exclusive) && overlap(self.range, other.range)
     }
@@ -85,7 +102,7 @@ impl RangeLocks {
     /// Takes a place in the queue now; it may be waited for later.
     pub(crate) fn queue(self: &Arc<Self>, range: LbaRange, exclusive: bool) -> RangeQueued {
         let mut state = self.state();
-        let claim = Claim { id: state.next_id, range, exclusive };
+        let claim = Claim::new(state.next_id, range, exclusive);
         state.next_id += 1;
         let blocked = (exclusive || state.exclusive_claims > 0)
             && (state.held.iter().any(|held| held.excludes(&claim))
@@ -105,15 +122,61 @@ impl RangeLocks {
     /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
     pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
         let mut state = self.state();
-        let claim = Claim { id: state.next_id, range, exclusive: true };
+        let claim = Claim::new(state.next_id, range, true);
         state.next_id += 1;
         state.exclusive_claims += 1;
         state.held.push(claim);
         RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait: None }
     }
 
+    /// Waits until no block of `range` is secluded.
+    pub(crate) async fn shown(&self, range: LbaRange) {
+        while self.secluded.load(SeqCst) > 0 {
+            let mut shown = pin!(self.shown.notified());
+            shown.as_mut().enable();
+            let hides = |held: &Claim| held.secluded && overlap(held.range, range);
+            if !self.state().held.iter().any(hides) {
+                return;
+            }
+            shown.await;
+        }
+    }
+
+    /// Secludes the pieces of copies that are being written now.
+    pub(crate) fn seclude_copies(&self) {
+        self.seclude(|claim| claim.of_copy);
+    }
+
+    fn seclude(&self, which: impl Fn(&Claim) -> bool) {
+        let mut state = self.state();
+        let State { held, exclusive_claims, .. } = &mut *state;
+        for claim in held.iter_mut().filter(|claim| which(claim) && !claim.secluded) {
+            *exclusive_claims += usize::from(!claim.exclusive);
+            (claim.secluded, claim.exclusive) = (true, true);
+            self.secluded.fetch_add(1, SeqCst);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RangeGuard {
+    /// Whoever comes from now on, to read as well, waits until this is let go. Those who share the
+    /// range already go on.
+    pub(crate) fn seclude(&self) {
+        self.locks.seclude(|claim| claim.id == self.id);
+    }
+
+    /// It is a piece of a copy that is locked.
+    pub(crate) fn of_copy(self) -> Self {
+        let mut state = self.locks.state();
+        if let Some(claim) = state.held.iter_mut().find(|claim| claim.id == self.id) {
+            claim.of_copy = true;
+        }
+        drop(state);
+        self
     }
 }
 
@@ -128,7 +191,8 @@ impl RangeQueued {
 }
 
 impl State {
-    fn remove(&mut self, id: u64) {
+    /// Whether it was secluded.
+    fn remove(&mut self, id: u64) -> bool {
         let held = self.held.iter().position(|held| held.id == id);
         let claim = match held {
             Some(at) => Some(self.held.swap_remove(at)),
@@ -138,6 +202,7 @@ impl State {
             }
         };
         self.exclusive_claims -= usize::from(claim.is_some_and(|claim| claim.exclusive));
+        claim.is_some_and(|claim| claim.secluded)
     }
 
     fn grant_next(&mut self) {
@@ -160,9 +225,14 @@ impl State {
 impl Drop for RangeGuard {
     fn drop(&mut self) {
         let mut state = self.locks.state();
-        state.remove(self.id);
+        let secluded = state.remove(self.id);
         if !state.waiting.is_empty() {
             state.grant_next();
+        }
+        drop(state);
+        if secluded {
+            self.locks.secluded.fetch_sub(1, SeqCst);
+            self.locks.shown.notify_waiters();
         }
     }
 }
@@ -221,6 +291,43 @@ mod tests {
         drop(late.now_or_never().unwrap());
         assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
         assert_eq!(locks.state().exclusive_claims, 0);
+    }
+
+    /// Of a secluded range nobody sees or changes anything who comes later; those who shared it
+    /// before go on, and it leaves nothing behind.
+    #[test]
+    fn a_secluded_range_is_waited_for_by_all() {
+        let locks = Arc::new(RangeLocks::default());
+        let left = locks.lock(range(0, 8), false).now_or_never().unwrap();
+        let beside = locks.lock(range(4, 8), false).now_or_never().unwrap();
+        assert!(locks.shown(range(0, 8)).now_or_never().is_some(), "reads take no lock");
+        left.seclude();
+        left.seclude();
+        drop(beside);
+        let mut read = Box::pin(locks.shown(range(7, 100)));
+        let mut write = Box::pin(locks.lock(range(7, 1), false));
+        assert!((&mut read).now_or_never().is_none());
+        assert!((&mut write).now_or_never().is_none());
+        assert!(locks.shown(range(8, 1)).now_or_never().is_some(), "elsewhere is free");
+        assert!(locks.lock(range(8, 1), false).now_or_never().is_some());
+        drop(left);
+        assert!(read.now_or_never().is_some());
+        drop(write.now_or_never().unwrap());
+        assert_eq!((locks.secluded.load(SeqCst), locks.state().exclusive_claims), (0, 0));
+        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
+    }
+
+    /// Pieces of copies are secluded without those who write them, nothing else is.
+    #[test]
+    fn pieces_of_copies_are_secluded() {
+        let locks = Arc::new(RangeLocks::default());
+        let piece = locks.lock(range(0, 8), false).now_or_never().unwrap().of_copy();
+        let _other = locks.lock(range(8, 8), false).now_or_never().unwrap();
+        locks.seclude_copies();
+        assert!(locks.shown(range(0, 1)).now_or_never().is_none());
+        assert!(locks.shown(range(8, 8)).now_or_never().is_some());
+        drop(piece);
+        assert!(locks.shown(range(0, 16)).now_or_never().is_some());
     }
 
     /// A waiter that is dropped before or after its grant leaves nothing behind.

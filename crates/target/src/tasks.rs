@@ -1,7 +1,7 @@
 //! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::execute::{Ending, copy, execute_paying, internal_failure};
+use crate::execute::{Ending, Reserving, copy, execute_paying, internal_failure};
 use crate::manage;
 use crate::options::Limits;
 use crate::quota::Dues;
@@ -20,6 +20,7 @@ use iscsi::pdu::TaskAttribute;
 use net::TURN_BYTES;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
+use scsi::unit::BlockUnit;
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -368,7 +369,7 @@ impl Tasks {
     }
 
     /// Aborts a task: at once if it does not run or only waits or reads, else when it ends by
-    /// itself (a write that the system has begun cannot be called back).
+    /// itself or is left to the system, a moment later ([`crate::leftovers`]).
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
         drop(self.take_buffer(task));
         self.waiting.remove(&task);
@@ -482,15 +483,23 @@ async fn on_unit(
     dues: Dues,
 ) -> Ending {
     let By { shared, session } = by;
-    let mut change = None;
+    let mut reserving = None;
     if let Plan::Parameters { parked, .. } = plan {
-        let resumed = {
-            let mut scsi = unit.scsi();
-            let before = scsi.checkpoint();
+        let reserves = parked.may_reserve();
+        let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
-            let resumed = scsi.resume(session.nexus, &session.context(&view), parked, &data);
-            change = Some((before, scsi.checkpoint()));
-            resumed
+            scsi.resume(session.nexus, &session.context(&view), parked, &data)
+        };
+        let resumed = if reserves {
+            match Reserving::change(unit, &abort, resume).await {
+                Ok((change, resumed)) => {
+                    reserving = Some(change);
+                    resumed
+                }
+                Err(Aborted) => return Ending::Aborted,
+            }
+        } else {
+            resume(&mut unit.scsi())
         };
         plan = match resumed {
             Ok(plan) => plan,
@@ -515,12 +524,10 @@ async fn on_unit(
     if let Plan::Copy { list } = plan {
         return copy(session, unit, list, abort).await;
     }
-    let saves = plan == Plan::SaveState;
-    let ending = execute_paying(Arc::clone(unit), generation, plan, data, abort, dues).await;
-    if let (true, Ending::Check(_), Some((before, after))) = (saves, &ending, change) {
-        unit.scsi().roll_back(before, &after);
+    if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
+        return change.save(unit, &abort).await;
     }
-    ending
+    execute_paying(Arc::clone(unit), generation, plan, data, abort, dues).await
 }
 
 fn outcome(ran: Ran) -> Outcome {

@@ -1,6 +1,7 @@
 //! A logical unit: a device, its SCSI state, and what holds both together.
 
 use crate::Error;
+use crate::leftovers::Leftovers;
 use crate::long_operation::Operating;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
@@ -95,9 +96,13 @@ pub struct LogicalUnit {
     pub(crate) order: Arc<RangeLocks>,
     /// Pieces of third-party copies that are being written here.
     pub(crate) copies: Fence,
+    /// Aborted writes that the system is still at.
+    pub(crate) leftovers: Leftovers,
     /// How many writes wait for room.
     pub(crate) held: AtomicUsize,
-    state: Option<Mutex<StateFile>>,
+    state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
+    /// Held by who changes the reservations until that is saved.
+    pub(crate) reserving: Arc<tokio::sync::Mutex<()>>,
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
     pub(crate) quota: Arc<UnitQuota>,
@@ -139,8 +144,10 @@ impl LogicalUnit {
             ranges: Arc::default(),
             order: Arc::default(),
             copies: Fence::default(),
+            leftovers: Leftovers::default(),
             held: AtomicUsize::new(0),
-            state: state.map(Mutex::new),
+            state: state.map(|file| Arc::new(tokio::sync::Mutex::new(file))),
+            reserving: Arc::default(),
             later: Mutex::default(),
             operating: Operating::default(),
             quota: Arc::default(),
@@ -151,6 +158,11 @@ impl LogicalUnit {
     /// What it is made of.
     pub fn options(&self) -> &LogicalUnitOptions {
         &self.options
+    }
+
+    /// Aborted writes that the system is still at: the disk hangs.
+    pub fn leftover_writes(&self) -> usize {
+        self.leftovers.count()
     }
 
     /// How much all initiators together may do.
@@ -218,18 +230,18 @@ impl LogicalUnit {
         self.later.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Saves the state durably; blocks.
-    pub(crate) fn save_state(&self) -> Result<(), Error> {
-        match &self.state {
-            // The file is locked while saving: two savers must not overtake each other. The SCSI
-            // state is not: no command waits for a save but those that ask for one.
-            Some(file) => {
-                let file = file.lock().unwrap_or_else(PoisonError::into_inner);
-                let state = self.scsi().persistent_state();
-                file.save(&state)
-            }
-            None => Ok(()),
-        }
+    /// Saves the state durably. One save runs at a time, so that two do not overtake each other and
+    /// those that hang take one thread; the SCSI state is not locked: no command waits for a save
+    /// but those that ask for one. Dropped, a save that has begun goes on.
+    pub(crate) async fn save_state(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(file) = &self.state else { return Ok(()) };
+        let file = Arc::clone(file).lock_owned().await;
+        let unit = Arc::clone(self);
+        let saved = tokio::task::spawn_blocking(move || {
+            let state = unit.scsi().persistent_state();
+            file.save(&state)
+        });
+        saved.await.unwrap_or_else(|lost| Err(Error::Thread(std::io::Error::other(lost))))
     }
 }
 
@@ -338,7 +350,8 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("lunar-state-{}", std::process::id()));
         let unit = open(Some(directory.clone()));
         assert!(register(&unit, 0xabcd));
-        unit.save_state().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(unit.save_state()).unwrap();
         drop(unit);
         assert_eq!(keys(&open(Some(directory.clone()))), 0xabcd_u64.to_be_bytes());
         std::fs::write(directory.join("scsi-state"), b"not ours").unwrap();

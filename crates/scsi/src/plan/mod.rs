@@ -230,6 +230,12 @@ impl Parked {
         const FORMAT_UNIT: u8 = 0x04;
         self.cdb.first() == Some(&FORMAT_UNIT)
     }
+
+    /// It may change the reservations: who runs it takes a checkpoint before and after.
+    pub fn may_reserve(&self) -> bool {
+        const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
+        self.cdb.first() == Some(&PERSISTENT_RESERVE_OUT)
+    }
 }
 
 /// One I_T nexus, as the target numbers them; never used twice while the target runs.

@@ -1,8 +1,10 @@
 //! WRITE ATOMIC.
 
 use super::{Run, Step, block_range, internal_failure};
+use block::ErrorKind;
 use bytes::Bytes;
 use scsi::plan::LbaRange;
+use std::sync::Arc;
 
 impl Run<'_> {
     /// The device sees to it that no single read or write of it comes in between; the range is
@@ -13,12 +15,21 @@ impl Run<'_> {
         data: Bytes,
         durable: bool,
     ) -> Step<()> {
-        let _guard = self.lock(range, true).await?;
-        self.abort.check()?;
-        let Some(atomic) = self.device().atomic() else {
+        let guard = self.lock(range, true).await?;
+        if self.device().atomic().is_none() {
             return Err(internal_failure().into()); // the table refuses it on such units
+        }
+        let work = || -> crate::leftovers::Change {
+            let (device, data) = (Arc::clone(self.unit.device()), data.clone());
+            Box::pin(async move {
+                let none = || {
+                    let what = "it writes nothing atomically any more";
+                    block::Error::new(ErrorKind::Medium, device.name(), what)
+                };
+                let atomic = device.atomic().ok_or_else(none)?;
+                atomic.write_atomic(block_range(range), data, durable).await
+            })
         };
-        let range = block_range(range);
-        self.with_room(|| atomic.write_atomic(range, data.clone(), durable)).await
+        self.with_room(guard, work).await.map(drop)
     }
 }

@@ -266,21 +266,20 @@ impl<'a> Copy<'a> {
         let to = &job.destination;
         let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
         let overtaken = |party| move |stop| reported(stop, job.number, party);
-        let _range = to.lock(range, false).await.map_err(overtaken(Party::Destination))?;
+        let guard = to.lock(range, false).await.map_err(overtaken(Party::Destination))?;
         let _writing = self.abort.unless(to.unit.copies.share()).await?;
         self.check(job.number, job.source.unit, Party::Source)?;
         self.check(job.number, to.unit, Party::Destination)?;
         job.source.check_generation().map_err(overtaken(Party::Source))?;
-        self.abort.check()?;
-        let range = block_range(range);
-        match (&piece.data, to.device().sparse()) {
-            (Some(data), _) => Ok(to.device().write(range, data.clone(), false).await),
-            (None, Some(sparse)) => {
+        let work = match &piece.data {
+            Some(data) => to.write_work(range, data.clone(), false),
+            None => {
                 let may_unmap = to.unit.scsi().options().unmap_granularity_blocks.is_some();
-                Ok(sparse.write_zeroes(range, may_unmap, false).await)
+                to.zeroes_work(range, may_unmap, false)
             }
-            (None, None) => Err(internal_failure().into()), // such pieces are read
-        }
+        };
+        let (_guard, done) = to.change(guard.of_copy(), work).await?;
+        Ok(done)
     }
 
     /// GOOD of a unit that writes through means on stable storage.
@@ -369,6 +368,7 @@ impl Reader<'_, '_> {
             return Ok(());
         };
         let range = part(moved.source, from.block_bytes, offset, end - offset);
+        from.abort.unless(from.unit.ranges.shown(range)).await?;
         let found = from.abort.unless(sparse.status(block_range(range), 1)).await?;
         let Some(Extent { range, state }) = found.ok().and_then(|found| found.first().copied())
         else {

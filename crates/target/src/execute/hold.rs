@@ -1,21 +1,26 @@
 //! Changes of the medium, and what becomes of them when there is no room.
 
 use super::{Run, Step, Stop, write_failed};
+use crate::leftovers::Change;
+use crate::ranges::RangeGuard;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
-use block::{BoxFuture, ErrorKind};
+use block::ErrorKind;
 
 impl Run<'_> {
     /// Does `work`; where the unit is to hold writes, again and again until there is room for it,
-    /// or the command is aborted. Ranges that it locked stay locked meanwhile; but a long operation
-    /// that begins overtakes it: that waits for them, and may be what makes room.
-    pub(super) async fn with_room<'w>(
+    /// or the command is aborted. `guard` is held meanwhile and given back; but a long operation
+    /// that begins overtakes it: that waits for it, and may be what makes room.
+    pub(super) async fn with_room(
         &self,
-        work: impl Fn() -> BoxFuture<'w, Result<(), block::Error>>,
-    ) -> Step<()> {
-        let mut held = None;
+        guard: RangeGuard,
+        work: impl Fn() -> Change,
+    ) -> Step<RangeGuard> {
+        let (mut guard, mut held) = (guard, None);
         loop {
-            let error = match work().await {
-                Ok(()) => return Ok(()),
+            let (locked, done) = self.change(guard, work()).await?;
+            guard = locked;
+            let error = match done {
+                Ok(()) => return Ok(guard),
                 Err(error) => error,
             };
             let holds = self.unit.options().out_of_space == OutOfSpace::Hold;
@@ -29,7 +34,24 @@ impl Run<'_> {
             self.check_generation()?;
         }
     }
-}
 
-#[cfg(test)]
-mod tests;
+    /// Begins `work` and waits for it. Aborted meanwhile, it waits a moment longer, and then leaves
+    /// the work to itself, with its range secluded.
+    pub(super) async fn change(
+        &self,
+        guard: RangeGuard,
+        mut work: Change,
+    ) -> Step<(RangeGuard, Result<(), block::Error>)> {
+        self.abort.check()?;
+        if self.unit.leftovers.are_too_many() {
+            return Err(Stop::Busy);
+        }
+        match self.abort.unless(&mut work).await {
+            Ok(done) => Ok((guard, done)),
+            Err(aborted) => {
+                let finished = self.unit.finish_or_leave(guard, work).await;
+                finished.ok_or(Stop::from(aborted))
+            }
+        }
+    }
+}

@@ -1,8 +1,9 @@
 //! SANITIZE and FORMAT UNIT: the command waits for the operation it has begun, or does not.
 
-use super::{Run, Step, Stop};
+use super::{Run, Step, Stop, internal_failure};
 use scsi::long_operation::LongOperation;
 use scsi::plan::NexusId;
+use std::sync::Arc;
 
 impl Run<'_> {
     pub(super) async fn long_operation(
@@ -21,14 +22,22 @@ impl Run<'_> {
         }
     }
 
-    /// What is answered with an error does not hold.
+    /// What is answered with an error does not hold. Aborted, the command ends; the saving goes on.
     pub(super) async fn exit_failure_mode(&self) -> Step<()> {
         let failure = self.unit.scsi().exit_failure_mode()?;
-        let saved = self.save_state().await;
-        if saved.is_err() {
-            self.unit.scsi().fail_again(failure);
-            let _ = self.save_state().await; // should the other state be on the medium after all
+        let unit = Arc::clone(self.unit);
+        let saving = tokio::spawn(async move {
+            let saved = unit.save_state().await;
+            if let Err(error) = &saved {
+                tracing::error!(%error, "that EXIT FAILURE MODE was done could not be saved");
+                unit.scsi().fail_again(failure);
+                let _ = unit.save_state().await; // should the other state be on the medium after all
+            }
+            saved
+        });
+        match self.abort.unless(saving).await? {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Stop::Check(internal_failure())),
         }
-        saved
     }
 }

@@ -326,3 +326,16 @@ fn a_rate_is_kept() {
     });
     assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
 }
+
+/// Goal: a rate that no configuration allows, 0, is the slowest one, and no rate makes a time that
+/// no clock has.
+#[test]
+fn the_slowest_pace_is_one() {
+    for rate in [0, 1, u64::MAX] {
+        let mut pace = Pace::new(Some(rate));
+        assert!(pace.piece_bytes() >= u64::from(PHYSICAL_BLOCK_BYTES_MAX));
+        let stopping = AtomicBool::new(true);
+        run(pace.keep(u64::MAX, &stopping));
+        run(pace.keep(u64::MAX, &stopping));
+    }
+}

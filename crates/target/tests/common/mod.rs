@@ -21,8 +21,10 @@ pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:life";
 pub const PATIENCE: Duration = Duration::from_secs(8);
 
 pub const ABORT_TASK: u8 = 1;
+pub const ABORT_TASK_SET: u8 = 2;
 pub const CLEAR_TASK_SET: u8 = 4;
 pub const LOGICAL_UNIT_RESET: u8 = 5;
+pub const TARGET_WARM_RESET: u8 = 6;
 pub const TARGET_COLD_RESET: u8 = 7;
 
 /// A server of one target with one LUN of 64 MiB.
