@@ -190,7 +190,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// All writes that returned before are on stable storage after.
     ///
     /// # Errors
-    /// `Medium`; from then on every write and flush gives `Poisoned`.
+    /// `Medium`; from then on every write and flush gives `Poisoned`, until
+    /// [`recover`](Self::recover).
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Asks for `range` to be brought near, without waiting for it. A hint.
@@ -218,6 +219,17 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// How I/O is done, for status lines: `inline + pool`, `direct, pool`, `memory`.
     fn io_tier(&self) -> String;
+
+    /// Takes writes again after a failed sync, since an operator has decided so; nothing else may.
+    /// What the system has cached is dropped, so that what is read from now on is what the medium
+    /// has: some of what was written since the last good sync may be missing. On a disk that is
+    /// not poisoned it is a sync.
+    ///
+    /// # Errors
+    /// `Medium`: a sync fails still, the disk stays as it was.
+    fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.flush()
+    }
 
     /// How its syncs went since it was opened; `None`: it does not count them.
     fn sync_counts(&self) -> Option<SyncCounts> {

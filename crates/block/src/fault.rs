@@ -344,6 +344,20 @@ impl BlockDevice for FaultDevice {
         format!("{}, with faults", self.inner.io_tier())
     }
 
+    fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let effect = self.state().draw(Operation::Flush, None);
+            match effect {
+                Some(Effect::Fail(kind)) => return Err(self.error(kind, None)),
+                Some(Effect::Hang) => self.hang().await,
+                _ => {}
+            }
+            self.inner.recover().await?;
+            self.poisoned.store(false, SeqCst);
+            Ok(())
+        })
+    }
+
     fn sync_counts(&self) -> Option<SyncCounts> {
         let mut counts = self.inner.sync_counts().unwrap_or_default();
         counts.poisoned |= self.poisoned.load(SeqCst);

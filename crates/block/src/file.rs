@@ -34,10 +34,12 @@ const THREADS_MAX: usize = 16;
 /// A file or block device of this machine.
 ///
 /// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by a bounded pool of
-///   threads. Writes go into the page cache inline, and by way of the pool for a while after one
-///   was slow. With `direct`, all goes by way of the pool, past the page cache.
+///   threads. Writes go into the page cache inline, but by way of the pool for a while after one
+///   was slow, while a sync takes long, and always where a file system may wait for another
+///   machine or process. With `direct`, all goes by way of the pool, past the page cache.
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
-///   poisoned until it is opened again: writes and flushes give `Poisoned`, reads go on.
+///   poisoned until it is recovered or opened again: writes and flushes give `Poisoned`, reads go
+///   on.
 /// * It is locked exclusively, in a way QEMU respects. The lock lasts until the device and the
 ///   transfers begun on it are gone; dropping the device waits for those, for a second at most.
 ///   Read-only, it is shared with other readers.
@@ -60,6 +62,7 @@ impl FileDevice {
         let disk = Arc::new(open::open(&options)?);
         let synced = Arc::clone(&disk);
         Ok(Self::with_sync(disk, move || {
+            let _syncing = synced.pace.syncing();
             rustix::fs::fdatasync(&synced.file).map_err(|errno| {
                 let device = &synced.name;
                 tracing::error!(%device, error = %errno, "a sync failed: no writes any more");
@@ -119,7 +122,7 @@ impl FileDevice {
 
     fn poisoned(&self) -> Error {
         let what = "a sync has failed: what was written since the last good one may be lost; \
-                    check the device and open it again";
+                    check the device, then recover it or open it again";
         Error::new(ErrorKind::Poisoned, self.name(), what)
     }
 
@@ -244,12 +247,32 @@ impl BlockDevice for FileDevice {
     }
 
     fn io_tier(&self) -> String {
-        match (self.disk.direct, self.disk.inline_read) {
-            (Some(_), _) => "direct, pool",
-            (None, InlineRead::Never) => "inline writes, pool",
-            (None, _) => "inline + pool",
+        match (self.disk.direct, self.disk.inline_read, self.disk.inline_write) {
+            (Some(_), ..) => "direct, pool",
+            (None, InlineRead::Never, true) => "inline writes, pool",
+            (None, InlineRead::Never, false) => "pool",
+            (None, _, true) => "inline + pool",
+            (None, _, false) => "inline reads, pool",
         }
         .into()
+    }
+
+    fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let (disk, commit) = (Arc::clone(&self.disk), Arc::clone(&self.commit));
+            let tried = self.workers.run(move || {
+                commit.try_again()?;
+                disk.drop_cache()?;
+                commit.forget();
+                Ok::<_, io::Error>(())
+            });
+            let tried = tried.await.unwrap_or_else(|lost| Err(io::Error::other(lost)));
+            tried.map_err(|error| {
+                let failed =
+                    Error::new(ErrorKind::Medium, self.name(), "it cannot be synced still");
+                failed.because(error)
+            })
+        })
     }
 
     fn sync_counts(&self) -> Option<SyncCounts> {

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod copy;
+mod first_bad;
 mod save;
 
 pub(crate) use copy::copy;
@@ -168,7 +169,10 @@ impl Run<'_> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
         let buffer = BUFFERS.take(self.bytes(range));
         let read = self.device().read(block_range(range), buffer);
-        let mut buffer = self.abort.unless(read).await?.map_err(read_failed)?;
+        let mut buffer = match self.abort.unless(read).await? {
+            Ok(buffer) => buffer,
+            Err(error) => return Err(self.read_failed_at(range, error).await),
+        };
         buffer.truncate(self.bytes(range));
         // What a long operation has half done is not shown.
         self.check_generation()?;
@@ -198,7 +202,12 @@ impl Run<'_> {
         data: Bytes,
         durable: bool,
     ) -> Step<RangeGuard> {
-        self.with_room(guard, || self.write_work(range, data.clone(), durable)).await
+        let work = || self.write_work(range, data.clone(), durable);
+        let (guard, done) = self.try_with_room(guard, work).await?;
+        match done {
+            Ok(()) => Ok(guard),
+            Err(error) => Err(self.write_failed_at(guard, range, &data, error).await),
+        }
     }
 
     fn write_work(&self, range: LbaRange, data: Bytes, durable: bool) -> Change {
@@ -421,6 +430,8 @@ fn write_failed(error: block::Error) -> Sense {
 fn device_failed(error: &block::Error, medium_code: u16) -> Sense {
     complain(error);
     let lba = error.range.map(|range| range.lba);
+    // SBC-3 has it name the block that failed: of several it is not known which.
+    let bad = error.range.filter(|range| range.count == 1).map(|range| range.lba);
     match error.kind {
         // LOGICAL BLOCK ADDRESS OUT OF RANGE
         ErrorKind::OutOfRange => sense(SenseKey::ILLEGAL_REQUEST, 0x2100, lba),
@@ -430,7 +441,7 @@ fn device_failed(error: &block::Error, medium_code: u16) -> Sense {
         ErrorKind::NoSpace => sense(SenseKey::DATA_PROTECT, 0x2707, lba),
         // LOGICAL UNIT COMMUNICATION FAILURE
         ErrorKind::Disconnected => sense(SenseKey::HARDWARE_ERROR, 0x0800, None),
-        _ => sense(SenseKey::MEDIUM_ERROR, medium_code, lba),
+        _ => sense(SenseKey::MEDIUM_ERROR, medium_code, bad),
     }
 }
 

@@ -10,6 +10,7 @@ mod catalogue;
 mod connection;
 mod error;
 mod execute;
+mod final_sync;
 mod join;
 mod leftovers;
 mod log_budget;

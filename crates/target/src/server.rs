@@ -5,6 +5,7 @@ use crate::access::Path;
 use crate::backoff::Backoff;
 use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
+use crate::final_sync;
 use crate::log_budget::LogBudget;
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::quota::{InitiatorLimit, TargetQuotas};
@@ -94,6 +95,13 @@ impl Server {
         Observer { shared: Arc::downgrade(&self.shared) }
     }
 
+    /// The unit that `target` shows as `lun`, to whomever.
+    pub fn unit(&self, target: &str, lun: u16) -> Option<Arc<LogicalUnit>> {
+        let target = self.shared.target(target)?;
+        let lun = target.luns.iter().find(|shown| shown.id == lun)?;
+        Some(Arc::clone(&lun.unit))
+    }
+
     /// Stops accepting, asks initiators to log out, lets running commands finish, cuts what is left
     /// after `grace`, then syncs every unit. `progress` is told what is being done.
     pub fn shutdown(mut self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
@@ -105,7 +113,8 @@ impl Server {
         }
         let connections_cut = self.end_connections(grace, progress);
         let operating = self.wait_for_operations(CUT_GRACE);
-        let failed_syncs = self.sync_units(progress);
+        self.tell_hanging(progress);
+        let failed_syncs = final_sync::sync_all(self.shared.units(), progress);
         if operating || !self.shared.connections().is_empty() {
             // A device hangs: its thread cannot be waited for.
             std::mem::forget(Arc::clone(&self.cores));
@@ -154,23 +163,14 @@ impl Server {
         false
     }
 
-    fn sync_units(&self, progress: &mut dyn FnMut(&str)) -> Vec<(String, String)> {
-        let mut failed = Vec::new();
+    /// Says which disks hang.
+    fn tell_hanging(&self, progress: &mut dyn FnMut(&str)) {
         for unit in self.shared.units() {
-            if unit.is_read_only() {
-                continue;
-            }
-            let device = unit.device();
-            progress(&format!("syncing {}", device.name()));
-            let flushed = match tokio::runtime::Builder::new_current_thread().build() {
-                Ok(runtime) => runtime.block_on(device.flush()).map_err(|e| e.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            if let Err(why) = flushed {
-                failed.push((device.name().to_owned(), why));
+            let (device, writes) = (unit.device().name(), unit.leftover_writes());
+            if writes > 0 {
+                progress(&format!("{device} HANGS: {writes} aborted write(s) have not returned"));
             }
         }
-        failed
     }
 }
 

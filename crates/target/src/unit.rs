@@ -8,6 +8,7 @@ use crate::ranges::{Fence, RangeLocks};
 use crate::room::{self, OutOfSpace};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
+use scsi::attention::Attention;
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
@@ -158,6 +159,27 @@ impl LogicalUnit {
     /// What it is made of.
     pub fn options(&self) -> &LogicalUnitOptions {
         &self.options
+    }
+
+    /// Whether a sync of its disk has failed, so that it takes no writes.
+    pub fn is_poisoned(&self) -> bool {
+        self.device().sync_counts().is_some_and(|counts| counts.poisoned)
+    }
+
+    /// Takes writes again after a failed sync: an operator says so, who knows that what was
+    /// written since the last good one may be lost. Initiators are told that the medium may have
+    /// changed (NOT READY TO READY CHANGE), so that they trust nothing that they have cached.
+    ///
+    /// # Errors
+    /// The disk cannot be synced still; nothing has changed.
+    pub async fn recover(&self) -> Result<(), block::Error> {
+        let device = self.device().name();
+        self.device().recover().await.inspect_err(|error| {
+            tracing::error!(device, %error, "a recovery has failed: it still takes no writes");
+        })?;
+        self.scsi().raise(Attention::MEDIUM_MAY_HAVE_CHANGED.0, None);
+        tracing::warn!(device, "recovered by an operator: what was not synced may be lost");
+        Ok(())
     }
 
     /// Aborted writes that the system is still at: the disk hangs.

@@ -15,7 +15,8 @@ type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
 /// who come while one sync runs are served together by the next.
 ///
 /// After a sync has failed, nothing is durable any more: the kernel may have dropped the pages it
-/// could not write and report success next time. So the failure is remembered for good.
+/// could not write and report success next time. So the failure is remembered until an operator
+/// has it forgotten.
 pub(crate) struct GroupCommit {
     sync: Sync,
     state: Mutex<State>,
@@ -86,6 +87,16 @@ impl GroupCommit {
             workers.run_first(move || this.serve());
         }
         result.await.unwrap_or(Err(SyncError::Poisoned))
+    }
+
+    /// Syncs once more, whatever became of the syncs before; blocks.
+    pub(crate) fn try_again(&self) -> io::Result<()> {
+        (self.sync)()
+    }
+
+    /// Forgets that a sync has failed.
+    pub(crate) fn forget(&self) {
+        self.poisoned.store(false, SeqCst);
     }
 
     /// Syncs until nobody waits.

@@ -23,6 +23,10 @@ const INLINE_TRIES_MAX: u32 = 64;
 /// An inline write that takes longer is slow: the kernel throttles, or waits for its journal.
 const SLOW_WRITE: Duration = Duration::from_millis(2);
 
+/// While a sync takes longer than this, writes go to workers: where the disk hangs they would as
+/// well, and take the core and all its other disks along.
+const SLOW_SYNC: Duration = Duration::from_millis(200);
+
 /// For this long after a slow write, writes go to workers.
 const SLOW_WRITE_ESCAPE: Duration = Duration::from_millis(200);
 
@@ -48,6 +52,8 @@ pub(super) struct Disk {
     /// Present: the page cache is passed by.
     pub(super) direct: Option<DirectAlignment>,
     pub(super) inline_read: InlineRead,
+    /// Writes into the page cache need nothing but this machine.
+    pub(super) inline_write: bool,
     pub(super) granularity_bytes: u32,
     /// What a block device clears is a multiple of this; 1: any range.
     pub(super) sector_bytes: u32,
@@ -94,7 +100,11 @@ impl Disk {
 
     /// Writes into the page cache if that is quick of late; `false`: nothing was written.
     pub(super) fn write_inline(&self, bytes: &Range<u64>, from: &[u8]) -> io::Result<bool> {
-        if self.direct.is_some() || from.len() > INLINE_BYTES_MAX || self.pace.is_slow() {
+        if !self.inline_write
+            || self.direct.is_some()
+            || from.len() > INLINE_BYTES_MAX
+            || self.pace.is_slow()
+        {
             return Ok(false);
         }
         let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
@@ -146,18 +156,43 @@ impl Drop for Disk {
 pub(super) struct Pace {
     start: Instant,
     slow_until_nanos: AtomicU64,
+    /// When the sync began that runs now, 0 if none does.
+    syncing_since_nanos: AtomicU64,
+}
+
+/// A sync runs while this lives.
+pub(super) struct Syncing<'a>(&'a Pace);
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.0.syncing_since_nanos.store(0, Relaxed);
+    }
 }
 
 impl Pace {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), slow_until_nanos: AtomicU64::new(0) }
+        Self {
+            start: Instant::now(),
+            slow_until_nanos: AtomicU64::new(0),
+            syncing_since_nanos: AtomicU64::new(0),
+        }
+    }
+
+    /// To be held during a sync. One runs at a time.
+    pub(super) fn syncing(&self) -> Syncing<'_> {
+        self.syncing_since_nanos.store(self.nanos().max(1), Relaxed);
+        Syncing(self)
     }
 
     fn is_slow(&self) -> bool {
-        match self.slow_until_nanos.load(Relaxed) {
-            0 => false,
-            until => self.nanos() < until,
+        let slow_until = self.slow_until_nanos.load(Relaxed);
+        let syncing_since = self.syncing_since_nanos.load(Relaxed);
+        if slow_until == 0 && syncing_since == 0 {
+            return false;
         }
+        let now = self.nanos();
+        let long = syncing_since.saturating_add(SLOW_SYNC.as_nanos() as u64);
+        now < slow_until || (syncing_since > 0 && now > long)
     }
 
     pub(super) fn measure<T>(&self, write: impl FnOnce() -> T) -> T {

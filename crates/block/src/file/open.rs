@@ -31,6 +31,21 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(20);
 /// `f_type` of a file system in memory; statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
+/// `f_type` of file systems that may wait for another machine or another process: 9p, AFS, Ceph,
+/// CIFS, FUSE, GFS2, Lustre, NFS, OCFS2, SMB 2; statfs(2) and their own headers.
+const FAR_MAGICS: [i64; 10] = [
+    0x0102_1997,
+    0x6b41_4653,
+    0x00c3_6400,
+    0xff53_4d42,
+    0x6573_5546,
+    0x0116_1970,
+    0x0bd0_0bd0,
+    0x6969,
+    0x7461_636f,
+    0xfe53_4d42,
+];
+
 /// Which file or block device, and how.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileOptions {
@@ -219,6 +234,7 @@ impl Opening<'_> {
         Ok(Disk {
             name: Arc::clone(&self.name),
             inline_read: inline_read(&file),
+            inline_write: !magic(&file).is_some_and(|magic| FAR_MAGICS.contains(&magic)),
             shape: Shape::new(geometry),
             read_only: self.options.read_only,
             thin: self.options.thin,
@@ -270,11 +286,16 @@ impl Opening<'_> {
     }
 }
 
+/// Of what kind its file system is.
+fn magic(file: &File) -> Option<i64> {
+    // The width of this field is not the same on all processors, nor is its sign.
+    #[allow(clippy::unnecessary_cast)]
+    rustix::fs::fstatfs(file).ok().map(|fs| fs.f_type as i64 & 0xffff_ffff)
+}
+
 /// How cached data of this file can be read without blocking: tried, not guessed.
 fn inline_read(file: &File) -> InlineRead {
-    // The width of this field is not the same on all processors.
-    #[allow(clippy::unnecessary_cast)]
-    if rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type as i64 == TMPFS_MAGIC) {
+    if magic(file) == Some(TMPFS_MAGIC) {
         return InlineRead::Always;
     }
     let mut byte = [0];

@@ -145,6 +145,12 @@ impl Disk {
         }))
     }
 
+    /// Has the kernel forget what it has cached and written back: what is read next comes from the
+    /// medium.
+    pub(super) fn drop_cache(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?)
+    }
+
     /// Has the kernel read the first of `bytes` into its cache.
     pub(super) fn prefetch(&self, bytes: &Range<u64>) {
         let len = (bytes.end - bytes.start).min(PREFETCH_BYTES_MAX);

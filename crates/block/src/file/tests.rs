@@ -273,6 +273,45 @@ fn poisoned() {
     block_on(device.read(one, pool.take(512))).unwrap();
 }
 
+/// A poisoned disk takes writes again when it is recovered, and only if a sync goes well then.
+#[test]
+fn recovered() {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    let scratch = Scratch::new();
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let broken = Arc::new(AtomicBool::new(true));
+    let fails = Arc::clone(&broken);
+    let device = FileDevice::with_sync(disk, move || match fails.load(SeqCst) {
+        true => Err(io::Error::from_raw_os_error(5)),
+        false => Ok(()),
+    });
+    let write = || block_on(device.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), true));
+    let poisoned = || device.sync_counts().unwrap().poisoned;
+    assert_eq!(write().unwrap_err().kind, ErrorKind::Medium);
+    assert_eq!(block_on(device.recover()).unwrap_err().kind, ErrorKind::Medium);
+    assert!(poisoned());
+    broken.store(false, SeqCst);
+    assert_eq!(write().unwrap_err().kind, ErrorKind::Poisoned, "never by itself");
+    block_on(device.recover()).unwrap();
+    assert!(!poisoned());
+    write().unwrap();
+    block_on(device.flush()).unwrap();
+}
+
+/// While a sync takes long, writes do not go inline: they might wait with it.
+#[test]
+fn no_inline_write_beside_a_long_sync() {
+    let scratch = Scratch::new();
+    let disk = open::open(&scratch.options(1 << 20)).unwrap();
+    let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
+    assert!(inline());
+    let syncing = disk.pace.syncing();
+    std::thread::sleep(std::time::Duration::from_millis(250));
+    assert!(!inline());
+    drop(syncing);
+    assert!(inline());
+}
+
 /// A file that shrank under the device gives `Medium` with the blocks, not zeroes.
 #[test]
 fn shrunk() {

@@ -278,8 +278,14 @@ impl<'a> Copy<'a> {
                 to.zeroes_work(range, may_unmap, false)
             }
         };
-        let (_guard, done) = to.change(guard.of_copy(), work).await?;
-        Ok(done)
+        let (guard, done) = to.change(guard.of_copy(), work).await?;
+        match (done, &piece.data) {
+            (Err(error), Some(data)) if error.kind != ErrorKind::NoSpace => {
+                let stop = to.write_failed_at(guard, range, data, error).await;
+                Err(reported(stop, job.number, Party::Destination))
+            }
+            (done, _) => Ok(done),
+        }
     }
 
     /// GOOD of a unit that writes through means on stable storage.

@@ -15,17 +15,24 @@ impl Run<'_> {
         guard: RangeGuard,
         work: impl Fn() -> Change,
     ) -> Step<RangeGuard> {
+        let (guard, done) = self.try_with_room(guard, work).await?;
+        done.map_err(write_failed)?;
+        Ok(guard)
+    }
+
+    /// The same, with what the disk said.
+    pub(super) async fn try_with_room(
+        &self,
+        guard: RangeGuard,
+        work: impl Fn() -> Change,
+    ) -> Step<(RangeGuard, Result<(), block::Error>)> {
         let (mut guard, mut held) = (guard, None);
         loop {
             let (locked, done) = self.change(guard, work()).await?;
             guard = locked;
-            let error = match done {
-                Ok(()) => return Ok(guard),
-                Err(error) => error,
-            };
-            let holds = self.unit.options().out_of_space == OutOfSpace::Hold;
-            if error.kind != ErrorKind::NoSpace || !holds {
-                return Err(write_failed(error).into());
+            let no_space = done.as_ref().is_err_and(|error| error.kind == ErrorKind::NoSpace);
+            if !no_space || self.unit.options().out_of_space != OutOfSpace::Hold {
+                return Ok((guard, done));
             }
             if held.is_none() {
                 held = Some(self.unit.hold().ok_or(Stop::Busy)?);

@@ -31,7 +31,8 @@ impl Run<'_> {
             if let Err(error) = &saved {
                 tracing::error!(%error, "that EXIT FAILURE MODE was done could not be saved");
                 unit.scsi().fail_again(failure);
-                let _ = unit.save_state().await; // should the other state be on the medium after all
+                // Should the other state be on the medium after all.
+                let _ = unit.save_state().await;
             }
             saved
         });

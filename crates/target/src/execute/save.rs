@@ -1,5 +1,5 @@
-//! Changes of the reservations, and their saving. Aborted, the command ends; the saving goes on, for
-//! a disk that hangs under the state hangs as long as it will.
+//! Changes of the reservations, and their saving. Aborted, the command ends; the saving goes on: a
+//! disk that hangs under the state hangs as long as it will.
 
 use super::{Ending, internal_failure};
 use crate::abort::{AbortSignal, Aborted};

@@ -153,6 +153,37 @@ fn the_self_test_finds_a_bad_block() {
     assert!(good(&unit, elsewhere, &[]).is_empty());
 }
 
+/// Goal: of a long transfer the first block that cannot be read, or written, is named; blocks that
+/// can be written are. Where none fails any more, none is named.
+#[test]
+fn the_first_bad_block_is_named() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let read = |lba, count| Plan::Read { range: range(lba, count), from_medium: false };
+    let write = |lba, count| Plan::Write { range: range(lba, count), durable: true };
+    for (at, bad) in [(0, 0), (0, 1), (3, 40), (0, 62), (0, 63), (17, 17), (63, 63)] {
+        device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).at(BlockRange::new(bad, 1)));
+        let count = BLOCKS - at;
+        let told = sense_of(&unit, read(at, count), &[]);
+        assert_eq!((told.key, told.code), (SenseKey::MEDIUM_ERROR, 0x1100));
+        assert_eq!(told.information, Some(bad), "read from {at}");
+        let told = sense_of(&unit, write(at, count), &vec![9; count as usize * 512]);
+        assert_eq!((told.key, told.code), (SenseKey::MEDIUM_ERROR, 0x0c00));
+        assert_eq!(told.information, Some(bad), "written from {at}");
+        let compare = Plan::Verify { range: range(at, count), compare: Compare::Medium };
+        assert_eq!(sense_of(&unit, compare, &[]).information, Some(bad));
+        device.heal();
+        if bad > at {
+            assert_eq!(content(&unit, at, bad - at), vec![9; (bad - at) as usize * 512]);
+        }
+        good(&unit, write(0, BLOCKS), &[0; BLOCKS as usize * 512]);
+    }
+    device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).times(1));
+    assert_eq!(sense_of(&unit, read(0, BLOCKS), &[]).information, None, "it fails no more");
+}
+
 /// Goal: increments by COMPARE AND WRITE from many tasks at once are never lost.
 /// Method: each task reads, tries to put its successor, and begins again on MISCOMPARE.
 #[test]

@@ -95,6 +95,17 @@ impl Rig {
         }
     }
 
+    /// The unit it shows as LUN 0.
+    pub fn unit(&self) -> Arc<LogicalUnit> {
+        self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()
+    }
+
+    /// Stops the server; how many disks it could not sync in the end.
+    pub fn failed_syncs(mut self) -> usize {
+        let grace = Duration::from_secs(3);
+        self.server.take().unwrap().shutdown(grace, &mut |_| {}).failed_syncs.len()
+    }
+
     /// Stops the server as it is; returns how many connections had to be cut.
     pub fn stop(mut self, grace: Duration) -> usize {
         let report = self.server.take().unwrap().shutdown(grace, &mut |_| {});

@@ -1,0 +1,82 @@
+//! The final sync: of all disks at once, so that one that hangs keeps no other from being safe. It
+//! is told about while it lasts, and never cut short.
+
+use crate::unit::LogicalUnit;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often it is told what is still being synced.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Disks named in one line; of the others only the number is told.
+const NAMED_MAX: usize = 4;
+
+/// Syncs all units that can be written; returns the names of those whose sync failed, and why.
+pub(crate) fn sync_all(
+    units: Vec<Arc<LogicalUnit>>,
+    progress: &mut dyn FnMut(&str),
+) -> Vec<(String, String)> {
+    let units: Vec<_> = units.into_iter().filter(|unit| !unit.is_read_only()).collect();
+    let names: Vec<_> = units.iter().map(|unit| unit.device().name().to_owned()).collect();
+    if units.is_empty() {
+        return Vec::new();
+    }
+    progress(&format!("syncing {}", listed(&names)));
+    match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+        Ok(runtime) => runtime.block_on(sync(units, names, progress)),
+        Err(error) => names.into_iter().map(|name| (name, error.to_string())).collect(),
+    }
+}
+
+async fn sync(
+    units: Vec<Arc<LogicalUnit>>,
+    mut open: Vec<String>,
+    progress: &mut dyn FnMut(&str),
+) -> Vec<(String, String)> {
+    let (all, began) = (units.len(), Instant::now());
+    let mut failed = Vec::new();
+    let mut flushes: FuturesUnordered<_> = units
+        .into_iter()
+        .map(|unit| async move {
+            let flushed = unit.device().flush().await;
+            (unit.device().name().to_owned(), flushed)
+        })
+        .collect();
+    let mut tell = tokio::time::interval(TELL_EVERY);
+    tell.tick().await; // the first is now
+    loop {
+        tokio::select! {
+            ended = flushes.next() => {
+                let Some((name, flushed)) = ended else { return failed };
+                open.retain(|other| *other != name);
+                if let Err(error) = flushed {
+                    failed.push((name, error.to_string()));
+                }
+            }
+            _ = tell.tick() => {
+                let (done, seconds) = (all - open.len(), began.elapsed().as_secs());
+                let open = listed(&open);
+                let dirty = dirty().unwrap_or_default();
+                progress(&format!(
+                    "syncing: {done} of {all} done after {seconds} s, waiting for {open}{dirty}"
+                ));
+            }
+        }
+    }
+}
+
+/// What the system has yet to write, of all its disks.
+fn dirty() -> Option<String> {
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = memory.lines().find_map(|line| line.strip_prefix("Dirty:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(format!(" ({} MiB of the whole machine are not written yet)", kib >> 10))
+}
+
+fn listed(names: &[String]) -> String {
+    let named = names.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
