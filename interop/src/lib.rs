@@ -19,5 +19,6 @@ pub mod raw;
 pub mod raw_queue;
 pub mod readme;
 pub mod scratch;
+pub mod state;
 pub mod suite;
 pub mod tgt;

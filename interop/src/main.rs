@@ -1,4 +1,4 @@
-//! `cargo run -p interop -- conformance | conformance-tables | suite URL [URL]`.
+//! `cargo run -p interop -- conformance | conformance-tables | state-fixture | suite URL [URL]`.
 use anyhow::{Result, bail};
 use interop::conformance::{report, totals, unclean};
 use interop::document::{PATH, SUITE, committed, render, section};
@@ -20,9 +20,11 @@ fn main() -> Result<()> {
         ["conformance-tables"] => {
             Ok(std::fs::write(PATH, render(section(&committed()?, SUITE)?)?)?)
         }
+        ["state-fixture"] => interop::state::write_fixtures(),
         ["suite", _] | ["suite", _, _] => foreign(&arguments[1..]),
         _ => bail!(
-            "usage: cargo run -p interop -- conformance | conformance-tables | suite URL [URL]"
+            "usage: cargo run -p interop -- conformance | conformance-tables | state-fixture | \
+             suite URL [URL]"
         ),
     }
 }

@@ -1,0 +1,65 @@
+//! The release build of `lunar serve` on a free port, gone with its owner.
+
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A server.
+pub struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// `lunar serve ARGUMENTS`, once it listens.
+    ///
+    /// # Errors
+    /// It cannot be built or does not listen.
+    pub fn start(arguments: &[&str]) -> Result<Self> {
+        let mut child = Command::new(binary()?)
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting lunar serve")?;
+        let stdout = child.stdout.take().context("a piped output")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let address = lines.find_map(|line| {
+            let line = line.ok()?;
+            line.strip_prefix("listening on ").map(|address| address.trim().to_owned())
+        });
+        // It may say more; the pipe must not fill.
+        std::thread::spawn(move || lines.for_each(drop));
+        let mut server = Self { child, address: String::new() };
+        server.address = address.context("lunar serve does not listen")?;
+        Ok(server)
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Beside this program, as one build makes both; built anew, so that it is what the source says.
+fn binary() -> Result<PathBuf> {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--locked", "--quiet", "-p", "lunar"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .status()
+        .context("running cargo build")?;
+    ensure!(status.success(), "lunar cannot be built");
+    let own = std::env::current_exe()?;
+    let folder = own.parent().and_then(Path::parent).context("a folder for builds")?;
+    let path = folder.join("release/lunar");
+    ensure!(path.is_file(), "{} is not there", path.display());
+    Ok(path)
+}
