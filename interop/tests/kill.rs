@@ -65,14 +65,14 @@ impl Qemu {
 
     /// Writes at depth 8.
     fn bench(url: &str) -> Result<Duration> {
-        let arguments = ["bench", "-f", "raw", "-t", "none", "-w", "-c", "4000", "-d", "8"];
+        let arguments = ["bench", "-f", "raw", "-t", "none", "-w", "-c", "1500", "-d", "8"];
         Self::run("qemu-img", &[&arguments[..], &["-s", "4096", url]].concat())
     }
 
     /// Writes, flushes and reads back.
     fn patterns(url: &str, turn: u64) -> Result<Duration> {
         let mut commands = Vec::new();
-        for step in 0..200 {
+        for step in 0..60 {
             let (byte, at) = (1 + (turn + step) % 255, (step % 16) * 256);
             commands.push(format!("write -P {byte} {at}k 64k"));
             if step % 8 == 0 {
