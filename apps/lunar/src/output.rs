@@ -41,8 +41,8 @@ pub fn report(format: Format, failure: &Failure) -> ExitCode {
         }
     }
     ExitCode::from(match failure.kind {
-        FailureKind::Failed => EXIT_FAILED,
         FailureKind::Usage => EXIT_USAGE,
+        FailureKind::Failed | FailureKind::NotFound | FailureKind::Conflict => EXIT_FAILED,
     })
 }
 

@@ -5,13 +5,14 @@ use crate::commands::runtime;
 use crate::device_url::LocalOpener;
 use crate::notify;
 use crate::output::{self, Failure, Format};
-use crate::shutdown::{self, Signals};
+use crate::shutdown::{self, Hangup, Signals};
 use control::config::model::Configuration;
-use control::config::open;
+use control::daemon::{Opened, Origin};
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use target::{Access, CacheMode, LunOptions, Server, ServerOptions};
+use std::sync::Arc;
+use target::{Access, CacheMode, Catalogue, LunOptions, Portal};
 
 /// What is served, as told on stdout.
 #[derive(Debug, Serialize)]
@@ -81,14 +82,20 @@ struct PortalReport {
 /// What cannot be opened or listened on; a failed final sync.
 pub fn serve(
     configuration: Configuration,
+    origin: Origin,
     clients: &Clients,
     format: Format,
 ) -> Result<(), Failure> {
     let runtime = runtime()?;
-    let options = open::open(configuration, &LocalOpener)?;
-    let signals = runtime.block_on(async { Signals::catch() })?;
-    let mut report = describe(&options);
-    let server = Server::start(options)?;
+    let hangup = match origin {
+        Origin::File(_) => Hangup::Applies,
+        Origin::Arguments => Hangup::Ends,
+    };
+    let opened = Opened::open(configuration, origin, Arc::new(LocalOpener))?;
+    let signals = runtime.block_on(async { Signals::catch(hangup) })?;
+    let daemon = Arc::new(opened.serve()?);
+    let server = daemon.server();
+    let mut report = describe(&server.catalogue(), &daemon.running().portals);
     for (portal, address) in report.portals.iter_mut().zip(server.addresses()) {
         portal.listen = *address;
         let reached =
@@ -108,20 +115,20 @@ pub fn serve(
         tracing::warn!("{failure}");
     }
     notify::ready(&summary(&report));
-    runtime.block_on(shutdown::serve_until_signal(server, signals))
+    runtime.block_on(shutdown::serve_until_signal(daemon, signals))
 }
 
-fn describe(options: &ServerOptions) -> Report {
-    let targets = options.targets.iter().map(|target| TargetReport {
+fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
+    let targets = catalogue.targets.iter().map(|target| TargetReport {
         name: target.name.clone(),
         portal_group: target.portal_group,
-        portal_groups: options.portals.iter().map(|p| target.portal_group_at(p)).collect(),
+        portal_groups: portals.iter().map(|p| target.portal_group_at(p)).collect(),
         access: describe_access(&target.access),
         chap: !target.chap.is_empty(),
         redirect: target.redirect.clone(),
         luns: target.luns.iter().map(describe_lun).collect(),
     });
-    let portals = options.portals.iter().map(|portal| PortalReport {
+    let portals = portals.iter().map(|portal| PortalReport {
         listen: portal.listen,
         advertise: portal.advertise.clone(),
         portal_group: portal.portal_group,
@@ -130,7 +137,7 @@ fn describe(options: &ServerOptions) -> Report {
     Report {
         targets: targets.collect(),
         portals: portals.collect(),
-        discovery_chap: options.discovery_chap.is_some(),
+        discovery_chap: catalogue.discovery_chap.is_some(),
         clients: Vec::new(),
     }
 }

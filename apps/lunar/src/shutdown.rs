@@ -2,10 +2,13 @@
 
 use crate::notify;
 use crate::output::Failure;
+use control::Caller;
+use control::daemon::{ApplyOptions, Daemon, Origin, Source};
 use std::convert::Infallible;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
-use target::{Server, ShutdownReport};
+use target::ShutdownReport;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long initiators have to log out.
@@ -15,13 +18,30 @@ const GRACE: Duration = Duration::from_secs(5);
 /// processes, `make` and `timeout` send to their child once more.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// SIGINT, SIGTERM, and SIGHUP as a terminal sends it that is closed, caught from now on.
+/// SIGINT, SIGTERM and SIGHUP, caught from now on.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     /// None where whoever started us has us ignore it (`nohup`).
     hangup: Option<Signal>,
+    means: Hangup,
+}
+
+/// What SIGHUP means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hangup {
+    /// The terminal is closed: the end.
+    Ends,
+    /// Apply the configuration again.
+    Applies,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Asked {
+    End,
+    Apply,
 }
 
 impl Signals {
@@ -29,21 +49,21 @@ impl Signals {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn catch() -> Result<Self, Failure> {
+    pub fn catch(means: Hangup) -> Result<Self, Failure> {
         let catch = |kind| {
             signal(kind).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
         };
         let interrupt = catch(SignalKind::interrupt())?;
         let terminate = catch(SignalKind::terminate())?;
-        let hangup = match ignores_hangup() {
+        let hangup = match means == Hangup::Ends && ignores_hangup() {
             true => None,
             false => Some(catch(SignalKind::hangup())?),
         };
-        Ok(Self { interrupt, terminate, hangup })
+        Ok(Self { interrupt, terminate, hangup, means })
     }
 
     /// The next one.
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Asked {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -51,17 +71,25 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = hangup => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = hangup => match self.means {
+                Hangup::Ends => Asked::End,
+                Hangup::Applies => Asked::Apply,
+            },
+            _ = self.interrupt.recv() => Asked::End,
+            _ = self.terminate.recv() => Asked::End,
         }
+    }
+
+    /// The next one that asks for the end.
+    async fn end(&mut self) {
+        while self.next().await != Asked::End {}
     }
 
     /// The next one that somebody meant as a further one.
     async fn second(&mut self) {
         let first = tokio::time::Instant::now();
         while first.elapsed() < ONE_SIGNAL {
-            self.next().await;
+            self.end().await;
         }
     }
 }
@@ -74,12 +102,14 @@ fn ignores_hangup() -> bool {
         .is_some_and(|mask| mask & 1 != 0)
 }
 
-/// Serves until a signal comes, then ends in good order.
+/// Serves until a signal comes that means the end, then ends in good order.
 ///
 /// # Errors
 /// When a disk could not be synced, or a second signal cut the end short: data may be lost.
-pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<(), Failure> {
-    signals.next().await;
+pub async fn serve_until_signal(daemon: Arc<Daemon>, mut signals: Signals) -> Result<(), Failure> {
+    while signals.next().await == Asked::Apply {
+        apply(&daemon);
+    }
     notify::stopping();
     say("stopping: initiators have 5 seconds to log out; a second signal gives up");
     let (done, report) = tokio::sync::oneshot::channel();
@@ -88,7 +118,7 @@ pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<
         .name("shutdown".to_owned())
         .spawn(move || {
             // When a second signal came, nobody waits for the report any more.
-            let _ = done.send(server.shutdown(GRACE, &mut |progress| told(progress)));
+            let _ = done.send(daemon.server().shutdown(GRACE, &mut |progress| told(progress)));
         })
         .map_err(|error| Failure::new(format!("cannot stop the server: {error}")))?;
     tokio::select! {
@@ -103,6 +133,34 @@ pub async fn serve_until_signal(server: Server, mut signals: Signals) -> Result<
                 .hint("send one signal, and wait for the final sync"))
         }
     }
+}
+
+/// Applies the daemon's own file, on a thread of its own: signals must still be heard meanwhile.
+fn apply(daemon: &Arc<Daemon>) {
+    let daemon = Arc::clone(daemon);
+    let thread = std::thread::Builder::new().name("apply".to_owned()).spawn(move || {
+        let applied = daemon.apply(&Source::OwnFile, ApplyOptions::default(), &Caller::Signal);
+        match (applied, daemon.origin()) {
+            (Ok(applied), Origin::File(file)) => {
+                let changes = applied.difference.changes.len();
+                say(&format!("{} applied, changes: {changes}", file.display()));
+                say_lines(applied.difference.changes.iter().map(|change| change.line.as_str()));
+            }
+            (Ok(_), Origin::Arguments) => {}
+            (Err(failure), _) => {
+                say(&format!("nothing was changed: {failure}"));
+                let parts = failure.parts.iter();
+                say_lines(parts.flat_map(|parts| &parts.lines).map(String::as_str));
+            }
+        }
+    });
+    if let Err(error) = thread {
+        say(&format!("nothing was changed: no thread to apply the configuration: {error}"));
+    }
+}
+
+fn say_lines<'l>(lines: impl Iterator<Item = &'l str>) {
+    lines.for_each(|line| say(&format!("  {line}")));
 }
 
 /// Asks the service manager for patience, without end.

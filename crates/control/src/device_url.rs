@@ -1,7 +1,7 @@
 //! Device URLs: what names a disk. Which of them opens what, an [`Opener`] knows.
 
 use crate::Failure;
-use crate::units::parse_size;
+use crate::units::{parse_size, size_text};
 use block::BlockDevice;
 use initiator::Url;
 use std::fmt;
@@ -101,6 +101,11 @@ impl DeviceUrl {
         }
     }
 
+    /// Whether `text` names it, as a URL or as a path.
+    pub fn is_named(&self, text: &str) -> bool {
+        Self::parse(text).is_ok_and(|url| url == *self)
+    }
+
     /// Its portal and LUN, if it is behind a session.
     pub fn portal(&self) -> Option<&Url> {
         match self {
@@ -129,7 +134,10 @@ impl fmt::Display for DeviceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "file:{}", path.display()),
-            Self::Memory { size_bytes } => write!(f, "mem:{size_bytes}"),
+            Self::Memory { size_bytes } => match size_text(*size_bytes) {
+                Some(size) => write!(f, "mem:{size}"),
+                None => write!(f, "mem:{size_bytes}"),
+            },
             Self::Iscsi(url) => url.fmt(f),
         }
     }

@@ -10,6 +10,10 @@ pub enum FailureKind {
     Failed,
     /// What was asked for makes no sense.
     Usage,
+    /// There is no such thing.
+    NotFound,
+    /// It cannot be done as things are.
+    Conflict,
 }
 
 /// What went wrong and what to do about it.
@@ -43,6 +47,16 @@ impl Failure {
     /// What was asked for makes no sense.
     pub fn usage(what: impl Into<String>) -> Self {
         Self { kind: FailureKind::Usage, ..Self::new(what) }
+    }
+
+    /// There is no such thing.
+    pub fn not_found(what: impl Into<String>) -> Self {
+        Self { kind: FailureKind::NotFound, ..Self::new(what) }
+    }
+
+    /// It cannot be done as things are.
+    pub fn conflict(what: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Conflict, ..Self::new(what) }
     }
 
     /// With advice.

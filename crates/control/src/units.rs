@@ -27,6 +27,25 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is too large"))
 }
 
+/// A size as [`parse_size`] reads it, if it is a whole number of KiB or more.
+pub fn size_text(bytes: u64) -> Option<String> {
+    let unit = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let (shift, unit) =
+        unit.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift)?;
+    Some(format!("{}{unit}", bytes >> shift))
+}
+
+/// A rate in bytes a second as [`parse_rate`] reads it.
+pub fn rate_text(bytes_per_second: u64) -> String {
+    let bits = u128::from(bytes_per_second) * 8;
+    for (factor, unit) in [(1_000_000_000, "Gbit"), (1_000_000, "Mbit"), (1_000, "kbit")] {
+        if bits >= factor && bits.is_multiple_of(factor) {
+            return format!("{}{unit}", bits / factor);
+        }
+    }
+    format!("{bits}bit")
+}
+
 /// The slowest rate: one at which a piece of work still ends in a time that somebody waits for.
 const RATE_BITS_MIN: u64 = 8_000;
 

@@ -38,7 +38,7 @@ pub struct Server {
     /// Whoever replaces the catalogue does so alone.
     pub(crate) replacing: tokio::sync::Mutex<()>,
     stop_accepting: watch::Sender<bool>,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// How a shutdown went.
@@ -72,7 +72,7 @@ impl Server {
         cores.spawn(move || room::watch(watched, stopped));
         let acceptor = accept(listeners, Arc::clone(&shared), Arc::clone(&cores), stop)?;
         let replacing = tokio::sync::Mutex::default();
-        Ok(Self { shared, cores, replacing, stop_accepting, acceptor: Some(acceptor) })
+        Ok(Self { shared, cores, replacing, stop_accepting, acceptor: Mutex::new(Some(acceptor)) })
     }
 
     /// The addresses it listens on, in the order of the portals, with the ports it got.
@@ -104,11 +104,12 @@ impl Server {
 
     /// Stops accepting, asks initiators to log out, lets running commands finish, cuts what is left
     /// after `grace`, then syncs every unit. `progress` is told what is being done.
-    pub fn shutdown(mut self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
+    pub fn shutdown(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
         self.shared.stopping.store(true, Ordering::Release);
         self.stop_accepting.send_replace(true);
         self.shared.units().iter().for_each(|unit| unit.stop_operation(true));
-        if let Some(acceptor) = self.acceptor.take() {
+        let acceptor = lock(&self.acceptor).take();
+        if let Some(acceptor) = acceptor {
             let _ = acceptor.join(); // a panic there was printed already
         }
         let connections_cut = self.end_connections(grace, progress);

@@ -7,11 +7,12 @@ use crate::serving;
 use control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use control::config::{self, rules};
+use control::daemon::Origin;
 use control::device_url::{DeviceUrl, LocalOptions};
 use control::units::{parse_rate, parse_size};
 use initiator::NAME_BYTES_MAX;
 use std::path::PathBuf;
-use target::{Access, CacheMode, ChapEntry, IOPS_MIN, Limit, Limits, Network, OutOfSpace, Portal};
+use target::{Access, CacheMode, IOPS_MIN, Limit, Limits, Network, OutOfSpace, Portal};
 
 /// Serve disks over iSCSI: one target with one LUN for each device, in the foreground
 #[derive(Debug, clap::Args)]
@@ -134,7 +135,7 @@ pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
             .map(|user| (user.clone(), args.chap.discovery_chap_secret_file.clone())),
         initiator: args.initiator.first().cloned(),
     };
-    serving::serve(configuration, &clients, format)
+    serving::serve(configuration, Origin::Arguments, &clients, format)
 }
 
 fn configuration(args: &Serve) -> Result<Configuration, Failure> {
@@ -178,7 +179,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         alias: None,
         portal_group: 1,
         access,
-        chap: chap.target.into_iter().map(|demand| ChapEntry { initiator: None, demand }).collect(),
+        chap: chap.target.into_iter().collect(),
         offer: config::default_offer(),
         redirect: None,
         initiator_limits: Vec::new(),

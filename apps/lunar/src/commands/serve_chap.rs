@@ -2,9 +2,10 @@
 
 use crate::output::Failure;
 use control::config;
+use control::config::model::ChapConfig;
 use control::secrets::{self, Lengths};
 use iscsi::login::{ChapDemand, Credential};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options about CHAP.
 #[derive(Debug, clap::Args)]
@@ -41,9 +42,9 @@ pub struct ChapArgs {
 #[derive(Debug)]
 pub struct Demands {
     /// At the target.
-    pub target: Option<ChapDemand>,
+    pub target: Option<ChapConfig>,
     /// In a discovery session.
-    pub discovery: Option<ChapDemand>,
+    pub discovery: Option<ChapConfig>,
 }
 
 impl ChapArgs {
@@ -56,20 +57,21 @@ impl ChapArgs {
         let discovery = match (&self.discovery_chap_user, &self.discovery_chap_secret_file) {
             (Some(user), Some(file)) => {
                 let secret = secrets::read_file(file)?;
-                Some(secrets::demand(self.credential(user, secret)?, None))
+                let demand = secrets::demand(self.credential(user, secret)?, None);
+                Some(self.config(demand, Some(file), None))
             }
             _ if self.no_discovery_chap => None,
             _ => target.clone(),
         };
         if let (Some(discovery), Some(own)) =
-            (&discovery, target.as_ref().and_then(|demand| demand.target.as_ref()))
+            (&discovery, target.as_ref().and_then(|chap| chap.demand.target.as_ref()))
         {
-            secrets::check_mutual(&discovery.initiator.secret, &own.secret)?;
+            secrets::check_mutual(&discovery.demand.initiator.secret, &own.secret)?;
         }
         Ok(Demands { target, discovery })
     }
 
-    fn target(&self) -> Result<Option<ChapDemand>, Failure> {
+    fn target(&self) -> Result<Option<ChapConfig>, Failure> {
         let Some(user) = &self.chap_user else { return Ok(None) };
         let secret = secrets::from_file_or_environment(self.chap_secret_file.as_deref())?;
         let initiator = self.credential(user, secret)?;
@@ -80,7 +82,19 @@ impl ChapArgs {
         if let Some(own) = &own {
             secrets::check_mutual(&initiator.secret, &own.secret)?;
         }
-        Ok(Some(secrets::demand(initiator, own)))
+        let (file, own_file) = (&self.chap_secret_file, &self.mutual_chap_secret_file);
+        let demand = secrets::demand(initiator, own);
+        Ok(Some(self.config(demand, file.as_deref(), own_file.as_deref())))
+    }
+
+    fn config(&self, demand: ChapDemand, file: Option<&Path>, own: Option<&Path>) -> ChapConfig {
+        ChapConfig {
+            initiator: None,
+            demand,
+            secret_file: file.map(Path::to_owned),
+            mutual_secret_file: own.map(Path::to_owned),
+            allow_short_secrets: self.allow_short_secrets,
+        }
     }
 
     fn credential(&self, user: &str, secret: iscsi::login::Secret) -> Result<Credential, Failure> {

@@ -4,6 +4,7 @@ use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
 use crate::serving;
 use control::config;
+use control::daemon::Origin;
 use std::path::PathBuf;
 
 /// Serve the targets of a configuration, in the foreground
@@ -21,5 +22,6 @@ pub struct Target {
 /// A wrong configuration, what cannot be opened, a failed final sync.
 pub fn run(args: &Target, format: Format) -> Result<(), Failure> {
     let configuration = config::load(&args.config)?;
-    serving::serve(configuration, &Clients::default(), format)
+    let origin = Origin::File(args.config.clone());
+    serving::serve(configuration, origin, &Clients::default(), format)
 }

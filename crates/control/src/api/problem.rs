@@ -48,7 +48,8 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         let status = match failure.kind {
             FailureKind::Usage => StatusCode::UNPROCESSABLE_ENTITY,
-            FailureKind::Failed => StatusCode::CONFLICT,
+            FailureKind::NotFound => StatusCode::NOT_FOUND,
+            FailureKind::Conflict | FailureKind::Failed => StatusCode::CONFLICT,
         };
         let problems = failure.parts.and_then(|parts| match parts.list {
             ("problems", serde_json::Value::Array(list)) => Some(list),

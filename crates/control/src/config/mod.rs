@@ -1,13 +1,15 @@
 //! What is to be served: read from a file or a command line, checked, then opened.
 
+mod conflict;
 pub mod file;
+pub mod lun;
 pub mod model;
-pub mod open;
 pub mod resolve;
 mod resolve_access;
 mod resolve_chap;
 pub mod resolve_limits;
 pub mod rules;
+pub mod settings;
 
 use crate::{Failure, Parts};
 use file::Problem;
@@ -39,7 +41,18 @@ pub fn load(path: &Path) -> Result<Configuration, Failure> {
         return Err(cannot("it is too long for a configuration".to_owned()));
     }
     let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8".to_owned()))?;
-    resolve::resolve(&text, path).map_err(|problems| failure(path, &problems))
+    parse(&text, path)
+}
+
+/// Checks the configuration `text`, which came from `path`: relative paths in it begin there.
+///
+/// # Errors
+/// One failure that lists all problems.
+pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
+    if text.len() as u64 > file::FILE_BYTES_MAX {
+        return Err(Failure::new(format!("{} is too long for a configuration", path.display())));
+    }
+    resolve::resolve(text, path).map_err(|problems| failure(path, &problems))
 }
 
 /// All problems as one failure: a line each for people, a list for programs.

@@ -15,13 +15,35 @@ pub struct Configuration {
     /// Where to listen.
     pub portals: Vec<Portal>,
     /// What a discovery session must prove.
-    pub discovery_chap: Option<ChapDemand>,
+    pub discovery_chap: Option<ChapConfig>,
     /// Data-plane threads; 0: one a core.
     pub cores: usize,
     /// Named limits.
     pub limits: Limits,
     /// The targets.
     pub targets: Vec<TargetConfig>,
+}
+
+/// What an initiator must prove, and where its secret came from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ChapConfig {
+    /// Only for this initiator name.
+    pub initiator: Option<String>,
+    /// What it must prove.
+    pub demand: ChapDemand,
+    /// The file of its secret; `None`: the environment.
+    pub secret_file: Option<PathBuf>,
+    /// The file of the target's own secret.
+    pub mutual_secret_file: Option<PathBuf>,
+    /// Whether secrets may be shorter than 96 bits.
+    pub allow_short_secrets: bool,
+}
+
+impl ChapConfig {
+    /// For the server.
+    pub fn entry(&self) -> ChapEntry {
+        ChapEntry { initiator: self.initiator.clone(), demand: self.demand.clone() }
+    }
 }
 
 /// One target.
@@ -36,7 +58,7 @@ pub struct TargetConfig {
     /// Who may log in.
     pub access: Access,
     /// What initiators must prove.
-    pub chap: Vec<ChapEntry>,
+    pub chap: Vec<ChapConfig>,
     /// What is negotiated.
     pub offer: Offer,
     /// Send logins elsewhere.
@@ -45,6 +67,17 @@ pub struct TargetConfig {
     pub initiator_limits: Vec<InitiatorLimit>,
     /// Its units.
     pub luns: Vec<LunConfig>,
+}
+
+impl TargetConfig {
+    /// Whether it asks something of initiators that each of them has to prove, or at least to be
+    /// in the right network for.
+    pub fn is_locked(&self) -> bool {
+        let by_lun = self.luns.iter().all(|lun| !lun.access.networks.is_empty());
+        let by_network = !self.access.networks.is_empty()
+            || (by_lun && self.redirect.is_none() && !self.luns.is_empty());
+        !self.chap.is_empty() || by_network
+    }
 }
 
 /// One LUN.

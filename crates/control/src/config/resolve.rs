@@ -1,5 +1,6 @@
 //! From a TOML text to a [`Configuration`]: keys, types, and the rules no type can express.
 
+use super::conflict::Disks;
 use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
@@ -33,11 +34,12 @@ pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
         return Err(problems.into_sorted());
     }
     let base = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     };
-    let (own_secrets, initiator_secrets) = (Vec::new(), Vec::new());
-    let mut resolver = Resolver { base, problems, own_secrets, initiator_secrets };
+    // Whoever is told a path from it may be in another directory.
+    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
+    let mut resolver = Resolver::new(base, problems);
     let mut top = TableReader::new(document.get_ref(), 0..0, TOP);
     let configuration = resolver.top(&mut top);
     let problems = resolver.problems.into_sorted();
@@ -47,6 +49,7 @@ pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
 /// What reading goes by: where relative paths begin, and what was found wrong.
 #[derive(Debug)]
 pub struct Resolver<'t> {
+    /// Where relative paths begin.
     base: PathBuf,
     /// What is wrong so far.
     pub problems: Problems<'t>,
@@ -54,6 +57,13 @@ pub struct Resolver<'t> {
     pub own_secrets: Vec<Located<Secret>>,
     /// What initiators have to prove.
     pub initiator_secrets: Vec<Secret>,
+}
+
+impl<'t> Resolver<'t> {
+    /// Nothing is read yet.
+    pub(super) fn new(base: PathBuf, problems: Problems<'t>) -> Self {
+        Self { base, problems, own_secrets: Vec::new(), initiator_secrets: Vec::new() }
+    }
 }
 
 impl Resolver<'_> {
@@ -318,7 +328,12 @@ impl Resolver<'_> {
         Some(digests)
     }
 
-    fn lun(&mut self, table: &mut TableReader<'_, '_>, target: &Access) -> Option<LunConfig> {
+    /// A LUN of a target with this access.
+    pub(super) fn lun(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        target: &Access,
+    ) -> Option<LunConfig> {
         let id = table.integer("id", 0..=u64::from(wire::Lun::UNIT_MAX), &mut self.problems);
         if !table.has("id") {
             let hint = "add a line id = 0".to_owned();
@@ -476,41 +491,18 @@ impl Resolver<'_> {
     /// Names stand for one target, and a UUID for one disk.
     fn unique(&mut self, targets: &[(TargetConfig, Span)]) {
         let mut names = BTreeMap::new();
-        let mut luns: Vec<&LunConfig> = Vec::new();
+        let mut disks = Disks::default();
         for (target, span) in targets {
             if !target.name.is_empty() && names.insert(&target.name, ()).is_some() {
                 let what = format!("there is a target {} already", target.name);
                 self.problems.add(span, what, Some("give it another name".to_owned()));
             }
             for lun in &target.luns {
-                if let Some((what, hint)) = conflict(&luns, lun) {
+                if let Some((what, hint)) = disks.add(lun) {
                     let what = format!("LUN {}: {what}", lun.id);
                     self.problems.add(span, what, Some(hint.to_owned()));
                 }
-                luns.push(lun);
             }
         }
     }
-}
-
-/// Why `lun` cannot stand beside the `others`.
-fn conflict(others: &[&LunConfig], lun: &LunConfig) -> Option<(String, &'static str)> {
-    let unit = &lun.unit;
-    for other_lun in others {
-        let other = &other_lun.unit;
-        let same_file = unit.device.path().is_some() && unit.device == other.device;
-        if same_file && (unit != other || !lun.same_limits(other_lun)) {
-            return Some((
-                format!("{} stands here twice with different settings", unit.device),
-                "two LUNs over one file are one disk: give both the same settings",
-            ));
-        }
-        if !same_file && unit.uuid.is_some() && unit.uuid == other.uuid {
-            return Some((
-                format!("its uuid is also that of {}", other.device),
-                "two disks need two UUIDs",
-            ));
-        }
-    }
-    None
 }

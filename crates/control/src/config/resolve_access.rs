@@ -80,10 +80,7 @@ impl Resolver<'_> {
     /// A portal that others reach unlocks no target that asks nothing of them.
     pub fn locked(&mut self, targets: &[(TargetConfig, Span)], portal: &Located<Portal>) {
         for (target, span) in targets {
-            let by_lun = target.luns.iter().all(|lun| !lun.access.networks.is_empty());
-            let by_network = !target.access.networks.is_empty()
-                || (by_lun && target.redirect.is_none() && !target.luns.is_empty());
-            if target.chap.is_empty() && !by_network {
+            if !target.is_locked() {
                 let what =
                     format!("the target is open to everybody who reaches {}", portal.value.listen);
                 let hint = "add chap or networks (initiators alone are a claim, not a proof), or \

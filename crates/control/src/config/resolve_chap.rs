@@ -1,16 +1,16 @@
 //! The CHAP tables of a configuration.
 
 use super::file::{Located, TableReader, mismatch};
+use super::model::ChapConfig;
 use super::resolve::Resolver;
 use crate::Failure;
 use crate::secrets::{self, Lengths};
 use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
-use target::ChapEntry;
 use toml::de::DeValue;
 
 /// `chap` of a target: one table for all initiators, or a list with one for each.
-pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapEntry> {
-    let mut entries: Vec<ChapEntry> = Vec::new();
+pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapConfig> {
+    let mut entries: Vec<ChapConfig> = Vec::new();
     table.not_empty("chap", &mut resolver.problems);
     for item in table.items("chap") {
         let DeValue::Table(inner) = item.get_ref() else {
@@ -21,16 +21,14 @@ pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -
         let mut reader = TableReader::new(inner, item.span(), "chap");
         let initiator = reader.string("initiator", &mut resolver.problems);
         let initiator = initiator.map(|name| resolver.initiator(name).value);
-        let demand = demand(&mut reader, resolver);
+        let read = demand(&mut reader, resolver);
         reader.finish(&[], &mut resolver.problems);
         if entries.iter().any(|entry| entry.initiator == initiator) {
             let hint = "name a different initiator in each: the first that fits counts".to_owned();
             let what = "a second credential for the same initiator";
             resolver.problems.add(&item.span(), what, Some(hint));
         }
-        if let Some(demand) = demand {
-            entries.push(ChapEntry { initiator, demand });
-        }
+        entries.extend(read.map(|chap| ChapConfig { initiator, ..chap }));
     }
     entries
 }
@@ -39,14 +37,14 @@ pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -
 pub fn discovery_chap(
     table: &mut TableReader<'_, '_>,
     resolver: &mut Resolver<'_>,
-) -> Option<ChapDemand> {
+) -> Option<ChapConfig> {
     let mut reader = table.table("chap", &mut resolver.problems)?;
     let demand = demand(&mut reader, resolver);
     reader.finish(&[], &mut resolver.problems);
     demand
 }
 
-fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<ChapDemand> {
+fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<ChapConfig> {
     let user = reader.required("user", &mut resolver.problems);
     let secret_file = reader.required("secret_file", &mut resolver.problems);
     let mutual_user = reader.string("mutual_user", &mut resolver.problems);
@@ -67,14 +65,20 @@ fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Opti
     }
     let of_initiator = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
     let mutual = mutual_file.as_ref().and_then(|file| secret(file, short, resolver));
-    if let (Some(file), Some(secret)) = (mutual_file, &mutual) {
-        resolver.own_secrets.push(Located { value: secret.clone(), span: file.span });
+    if let (Some(file), Some(secret)) = (&mutual_file, &mutual) {
+        resolver.own_secrets.push(Located { value: secret.clone(), span: file.span.clone() });
     }
     resolver.initiator_secrets.extend(of_initiator.clone());
     let target =
         mutual_user.zip(mutual).map(|(user, secret)| Credential { user: user.value, secret });
     let initiator = Credential { user: user?.value, secret: of_initiator? };
-    Some(ChapDemand { algorithms, initiator, target })
+    Some(ChapConfig {
+        initiator: None,
+        demand: ChapDemand { algorithms, initiator, target },
+        secret_file: secret_file.map(|file| resolver.path(&file.value)),
+        mutual_secret_file: mutual_file.map(|file| resolver.path(&file.value)),
+        allow_short_secrets: short,
+    })
 }
 
 /// CHAP_N is a text value: no zero bytes, and not endless.

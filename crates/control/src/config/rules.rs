@@ -153,6 +153,17 @@ pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), St
     }
 }
 
+/// A disk has whole blocks.
+///
+/// # Errors
+/// What is meant.
+pub fn check_size(bytes: u64, block_bytes: u32) -> Result<(), String> {
+    if bytes == 0 || !bytes.is_multiple_of(block_bytes.into()) || i64::try_from(bytes).is_err() {
+        return Err(format!("it is a multiple of the block size, {block_bytes}, and not 0"));
+    }
+    Ok(())
+}
+
 /// A share of the room, `90%`.
 ///
 /// # Errors

@@ -1,0 +1,100 @@
+//! What is served, as lines of a configuration.
+
+use crate::config::model::{Configuration, LunConfig, TargetConfig};
+use crate::config::settings::{self, Setting};
+use crate::difference::pair_luns;
+
+/// The whole configuration.
+pub(super) fn of(configuration: &Configuration) -> String {
+    let mut text = String::new();
+    for (section, keys) in settings::of_server(configuration) {
+        let lines = lines(&keys, "");
+        if !lines.is_empty() && !section.is_empty() {
+            text.push_str(&format!("[{section}]\n"));
+        }
+        text.push_str(&lines);
+    }
+    for target in &configuration.targets {
+        push_target(&mut text, target);
+    }
+    text
+}
+
+/// What differs; comments say where it belongs, and what has to go.
+pub(super) fn of_drift(applied: &Configuration, running: &Configuration) -> String {
+    let mut text = String::new();
+    let find = |list: &[TargetConfig], name: &str| {
+        list.iter().position(|target| target.name.eq_ignore_ascii_case(name))
+    };
+    for target in &running.targets {
+        match find(&applied.targets, &target.name) {
+            Some(old) => push_drift(&mut text, &applied.targets[old], target),
+            None => push_target(&mut text, target),
+        }
+    }
+    for target in &applied.targets {
+        if find(&running.targets, &target.name).is_none() {
+            text.push_str(&format!("# remove the target {}\n", target.name));
+        }
+    }
+    text
+}
+
+fn push_target(text: &mut String, target: &TargetConfig) {
+    text.push_str("[[target]]\n");
+    text.push_str(&lines(&settings::of_target(target), ""));
+    for lun in &target.luns {
+        push_lun(text, lun);
+    }
+}
+
+fn push_lun(text: &mut String, lun: &LunConfig) {
+    text.push_str("  [[target.lun]]\n");
+    text.push_str(&lines(&settings::of_lun(lun), "  "));
+}
+
+fn push_drift(text: &mut String, old: &TargetConfig, new: &TargetConfig) {
+    let place = format!("target {}", new.name);
+    push_keys(text, &place, &settings::of_target(old), &settings::of_target(new), "");
+    for (was, is) in pair_luns(&old.luns, &new.luns) {
+        match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
+            (Some(was), Some(is)) => {
+                let place = format!("{place}, LUN {} of {}", was.id, was.unit.device);
+                push_keys(text, &place, &settings::of_lun(was), &settings::of_lun(is), "  ");
+            }
+            (None, Some(is)) => {
+                text.push_str(&format!("# {place}: add\n"));
+                push_lun(text, is);
+            }
+            (Some(was), None) => {
+                let device = &was.unit.device;
+                text.push_str(&format!("# {place}: remove LUN {} of {device}\n", was.id));
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+fn push_keys(text: &mut String, place: &str, old: &[Setting], new: &[Setting], indent: &str) {
+    let changed = old.iter().zip(new).filter(|(old, new)| !old.same(new));
+    for (old, new) in changed {
+        match (&old.value, &new.value) {
+            (_, Some(value)) => {
+                let line = format!("{indent}{} = {}", new.key, value.toml());
+                text.push_str(&format!("# {place}: set\n{line}\n"));
+            }
+            (Some(value), None) => {
+                let line = format!("{} = {}", old.key, value.toml());
+                text.push_str(&format!("# {place}: remove {line}\n"));
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+/// The keys that have another value than their default.
+fn lines(keys: &[Setting], indent: &str) -> String {
+    let told = keys.iter().filter(|setting| !setting.default);
+    let line = |s: &Setting| Some(format!("{indent}{} = {}\n", s.key, s.value.as_ref()?.toml()));
+    told.filter_map(line).collect()
+}

@@ -1,0 +1,188 @@
+//! The units that are open, and opening more of them.
+
+use crate::config::model::{Configuration, UnitConfig};
+use crate::device_url::{DeviceUrl, Opener};
+use crate::{Failure, identity};
+use block::{BlockDevice, FileIdentity, file_identity};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use target::{LogicalUnit, LogicalUnitOptions};
+use uuid::Uuid;
+
+/// A unit and what it was opened as.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// As it was opened; its size is the one it has now, if one was wanted.
+    pub(super) config: UnitConfig,
+    /// The file behind it; `None`: memory.
+    pub(super) file: Option<FileIdentity>,
+    pub(super) unit: Arc<LogicalUnit>,
+}
+
+impl Entry {
+    pub(super) fn is(&self, unit: &Arc<LogicalUnit>) -> bool {
+        Arc::ptr_eq(&self.unit, unit)
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.unit.options().device.geometry().size_bytes()
+    }
+
+    pub(super) fn resize(&mut self, bytes: u64) -> Result<(), Failure> {
+        set_size(&mut self.config, bytes);
+        Err(Failure::new(format!("{} keeps its size in this version", self.config.device)))
+    }
+}
+
+/// How units are opened.
+#[derive(Debug)]
+pub(super) struct Opening {
+    opener: Arc<dyn Opener>,
+    state: Option<PathBuf>,
+    transfer_bytes: u32,
+}
+
+/// What opening a unit made that was not there before.
+#[derive(Debug, Default)]
+pub(super) struct Created {
+    file: Option<PathBuf>,
+    directory: Option<PathBuf>,
+}
+
+impl Created {
+    /// Takes it away again: nothing has been written to it.
+    pub(super) fn undo(self) {
+        let removed =
+            [self.file.map(std::fs::remove_file), self.directory.map(std::fs::remove_dir_all)];
+        for error in removed.into_iter().flatten().filter_map(Result::err) {
+            tracing::warn!("what a change that failed had made is still there: {error}");
+        }
+    }
+}
+
+impl Opening {
+    pub(super) fn new(configuration: &Configuration, opener: Arc<dyn Opener>) -> Self {
+        Self {
+            opener,
+            state: configuration.state.clone(),
+            transfer_bytes: configuration.limits.transfer_bytes,
+        }
+    }
+
+    /// Opens a unit beside the `others`, which have other files.
+    pub(super) fn open<'e>(
+        &self,
+        config: &UnitConfig,
+        others: impl Iterator<Item = &'e Entry>,
+    ) -> Result<(Entry, Created), Failure> {
+        let mut created = Created::default();
+        let others: Vec<_> = others.map(|other| other.unit.options().uuid).collect();
+        match self.open_noting(config, &others, &mut created) {
+            Ok(entry) => Ok((entry, created)),
+            Err(failure) => {
+                created.undo();
+                Err(failure)
+            }
+        }
+    }
+
+    fn open_noting(
+        &self,
+        config: &UnitConfig,
+        others: &[Uuid],
+        created: &mut Created,
+    ) -> Result<Entry, Failure> {
+        let Some(path) = config.device.path() else {
+            let device = self.opener.open(&config.device, &config.options)?;
+            let uuid = config.uuid.unwrap_or_else(Uuid::new_v4);
+            return self.make(config, device, uuid, None, others);
+        };
+        let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
+        let new = |path: &Path| (!path.exists()).then(|| path.to_owned());
+        let (new_file, new_directory) = (new(path), new(&directory));
+        // The lock comes first: whoever holds it owns the state as well.
+        let device = self.opener.open(&config.device, &config.options)?;
+        created.file = new_file;
+        let uuid = match config.uuid {
+            Some(uuid) => identity::create_directory(&directory).map(|()| uuid),
+            None => identity::load_or_create(&directory),
+        };
+        created.directory = new_directory.filter(|directory| directory.exists());
+        self.make(config, device, uuid?, Some(directory), others)
+    }
+
+    fn make(
+        &self,
+        config: &UnitConfig,
+        device: Arc<dyn BlockDevice>,
+        uuid: Uuid,
+        state: Option<PathBuf>,
+        others: &[Uuid],
+    ) -> Result<Entry, Failure> {
+        if others.contains(&uuid) {
+            // A copied disk whose state was copied with it: initiators would take both for one.
+            return Err(Failure::new(format!(
+                "{} has the identity of another disk",
+                config.device
+            ))
+            .hint("remove the `uuid` file of the copy's state, so that it gets its own"));
+        }
+        let size_bytes = device.geometry().size_bytes();
+        let unit = LogicalUnit::open(LogicalUnitOptions {
+            uuid,
+            device,
+            cache: config.cache,
+            thin: config.options.thin,
+            thin_threshold_percent: config.thin_threshold_percent,
+            out_of_space: config.out_of_space,
+            maintenance_bytes_per_second: config.maintenance_bytes_per_second,
+            read_only: config.options.read_only,
+            removable: config.removable,
+            transfer_bytes: self.transfer_bytes,
+            state,
+        })?;
+        let file = config.device.path().map(file_identity).transpose()?;
+        let mut config = config.clone();
+        set_size(&mut config, size_bytes);
+        Ok(Entry { config, file, unit })
+    }
+}
+
+/// Says the size that a unit has, where one is said.
+pub(super) fn set_size(config: &mut UnitConfig, bytes: u64) {
+    match &mut config.device {
+        DeviceUrl::Memory { size_bytes } => *size_bytes = bytes,
+        _ => {
+            if let Some(size_bytes) = &mut config.options.size_bytes {
+                *size_bytes = bytes;
+            }
+        }
+    }
+}
+
+/// The size that is wanted, if one is.
+pub(super) fn wanted_size(config: &UnitConfig) -> Option<u64> {
+    match config.device {
+        DeviceUrl::Memory { size_bytes } => Some(size_bytes),
+        _ => config.options.size_bytes,
+    }
+}
+
+/// Whether two are alike but for their size and for how their device is named.
+pub(super) fn same_settings(one: &UnitConfig, other: &UnitConfig) -> bool {
+    let mut renamed = UnitConfig { device: other.device.clone(), ..one.clone() };
+    renamed.options.size_bytes = other.options.size_bytes;
+    renamed == *other
+}
+
+/// Two LUNs over one file are one disk: they agree on everything but its name.
+pub(super) fn agree(one: &UnitConfig, other: &UnitConfig) -> Result<(), Failure> {
+    if same_settings(one, other) && wanted_size(one) == wanted_size(other) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} and {} are one disk with different settings",
+        one.device, other.device
+    ))
+    .hint("give both LUNs the same settings"))
+}

@@ -1,0 +1,502 @@
+//! What differs between two configurations, and what it takes to get from one to the other.
+
+use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use crate::config::settings::{self, Setting, Value};
+use crate::device_url::DeviceUrl;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use utoipa::ToSchema;
+
+/// Everything that differs, in the order of the configuration.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Difference {
+    /// Each thing that differs.
+    pub changes: Vec<Change>,
+}
+
+/// One thing that differs.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Change {
+    /// Of which kind.
+    pub change: ChangeKind,
+    /// The target it is of; none: the server.
+    pub target: Option<String>,
+    /// The LUN it is of; none: the target as such.
+    pub lun: Option<u16>,
+    /// The key of the configuration that differs; none: all of it comes or goes.
+    pub key: Option<String>,
+    /// What it was. Sizes are bytes, rates bits a second; secrets are named by their files.
+    #[schema(value_type = Object)]
+    pub from: Option<serde_json::Value>,
+    /// What it is to be.
+    #[schema(value_type = Object)]
+    pub to: Option<serde_json::Value>,
+    /// What it takes.
+    pub effect: Effect,
+    /// All of that as a line for people.
+    pub line: String,
+}
+
+/// How something differs.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It was not there.
+    Add,
+    /// It is no more.
+    Remove,
+    /// It has another value.
+    Change,
+}
+
+/// What a change takes, and whom it concerns.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It holds at once; sessions that see it are told.
+    AtOnce,
+    /// It holds from the next login on.
+    NextLogin,
+    /// Sessions of the target, or those that lose their right, end.
+    SessionsEnd,
+    /// The unit gets larger.
+    Grows,
+    /// The unit gets smaller: what lies beyond its new end is lost.
+    Shrinks,
+    /// The unit is closed and opened again; sessions that see it lose it for that moment.
+    Reopens,
+    /// It holds after the daemon's next start.
+    Restart,
+}
+
+impl Effect {
+    /// For people; nothing where there is nothing to be said.
+    fn note(self) -> &'static str {
+        match self {
+            Self::AtOnce => "",
+            Self::NextLogin => "from the next login on",
+            Self::SessionsEnd => "sessions concerned end",
+            Self::Grows => "initiators are told",
+            Self::Shrinks => "what lies beyond is lost",
+            Self::Reopens => {
+                "the unit is closed and opened again: sessions that see it lose it for that moment"
+            }
+            Self::Restart => "needs a restart",
+        }
+    }
+}
+
+impl Difference {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// What leads from `old` to `new`. `same_disk` knows whether two LUNs show one disk, however
+    /// it is named.
+    pub fn between(
+        old: &Configuration,
+        new: &Configuration,
+        same_disk: &dyn Fn(&LunConfig, &LunConfig) -> bool,
+    ) -> Self {
+        let mut difference = Self::default();
+        difference.server(old, new);
+        let find = |list: &[TargetConfig], name: &str| {
+            list.iter().position(|target| target.name.eq_ignore_ascii_case(name))
+        };
+        for target in &new.targets {
+            match find(&old.targets, &target.name) {
+                Some(index) => difference.target(&old.targets[index], target, same_disk),
+                None => difference.whole_target(ChangeKind::Add, target),
+            }
+        }
+        for target in &old.targets {
+            if find(&new.targets, &target.name).is_none() {
+                difference.whole_target(ChangeKind::Remove, target);
+            }
+        }
+        difference
+    }
+
+    fn server(&mut self, old: &Configuration, new: &Configuration) {
+        for ((section, old), (_, new)) in
+            settings::of_server(old).into_iter().zip(settings::of_server(new))
+        {
+            for (old, new) in old.iter().zip(&new) {
+                let key = match section {
+                    "" => new.key.to_owned(),
+                    _ => format!("{section}.{}", new.key),
+                };
+                let effect =
+                    if section == "discovery" { Effect::NextLogin } else { Effect::Restart };
+                self.setting(&Place::default(), &key, old, new, effect);
+            }
+        }
+    }
+
+    fn target(
+        &mut self,
+        old: &TargetConfig,
+        new: &TargetConfig,
+        same_disk: &dyn Fn(&LunConfig, &LunConfig) -> bool,
+    ) {
+        let place = Place::of(new);
+        for (old, new) in settings::of_target(old).iter().zip(&settings::of_target(new)) {
+            let effect = match new.key {
+                "initiators" | "networks" | "portal_group" => Effect::SessionsEnd,
+                "redirect" if new.value.is_some() => Effect::SessionsEnd,
+                _ => Effect::NextLogin,
+            };
+            self.setting(&place, new.key, old, new, effect);
+        }
+        for (was, is) in pair_luns(&old.luns, &new.luns) {
+            match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
+                (Some(was), Some(is)) => {
+                    let place = place.lun(is, &new.luns);
+                    self.lun(&place, was, is, same_disk(was, is));
+                }
+                (None, Some(is)) => {
+                    self.whole_lun(ChangeKind::Add, &place.lun(is, &new.luns), is);
+                }
+                (Some(was), None) => {
+                    self.whole_lun(ChangeKind::Remove, &place.lun(was, &old.luns), was);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn lun(&mut self, place: &Place, old: &LunConfig, new: &LunConfig, same_disk: bool) {
+        let (was, is) = (size_of(&old.unit), size_of(&new.unit));
+        let resize = if is < was { Effect::Shrinks } else { Effect::Grows };
+        let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
+        if !same_disk && old.unit.device == new.unit.device && !memory {
+            self.replaced_file(place, new);
+        }
+        for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
+            let effect = match new.key {
+                "initiators" | "networks" => Effect::AtOnce,
+                // Without a size it has the one it has.
+                "size" if new.value.is_none() => continue,
+                "size" => resize,
+                "device" if same_disk && memory => resize,
+                "device" if same_disk => Effect::AtOnce,
+                _ => Effect::Reopens,
+            };
+            self.setting(place, new.key, old, new, effect);
+        }
+    }
+
+    /// Another file of the same name is there now.
+    fn replaced_file(&mut self, place: &Place, lun: &LunConfig) {
+        let device = lun.unit.device.to_string();
+        let note = Effect::Reopens.note();
+        self.changes.push(Change {
+            change: ChangeKind::Change,
+            target: place.target.clone(),
+            lun: place.lun,
+            key: Some("device".to_owned()),
+            from: Some(device.as_str().into()),
+            to: Some(device.as_str().into()),
+            effect: Effect::Reopens,
+            line: format!("~ {place}device: {device:?} is another file now ({note})"),
+        });
+    }
+
+    fn setting(&mut self, place: &Place, key: &str, old: &Setting, new: &Setting, effect: Effect) {
+        if old.same(new) {
+            return;
+        }
+        let text = |value: &Option<Value>| value.as_ref().map_or("none".to_owned(), Value::toml);
+        let mut line = match old.differs_unseen(new) {
+            true => format!("~ {place}{key}: a secret in {}", text(&new.value)),
+            false => format!("~ {place}{key}: {} -> {}", text(&old.value), text(&new.value)),
+        };
+        if !effect.note().is_empty() {
+            line.push_str(&format!(" ({})", effect.note()));
+        }
+        self.changes.push(Change {
+            change: ChangeKind::Change,
+            target: place.target.clone(),
+            lun: place.lun,
+            key: Some(key.to_owned()),
+            from: old.value.as_ref().map(Value::json),
+            to: new.value.as_ref().map(Value::json),
+            effect,
+            line,
+        });
+    }
+
+    fn whole_target(&mut self, change: ChangeKind, target: &TargetConfig) {
+        let place = Place::of(target);
+        self.whole(change, &place, &settings::of_target(target), "name", Effect::SessionsEnd);
+        for lun in &target.luns {
+            self.whole_lun(change, &place.lun(lun, &target.luns), lun);
+        }
+    }
+
+    fn whole_lun(&mut self, change: ChangeKind, place: &Place, lun: &LunConfig) {
+        self.whole(change, place, &settings::of_lun(lun), "id", Effect::AtOnce);
+    }
+
+    /// `unsaid` is the key that the place tells already.
+    fn whole(
+        &mut self,
+        change: ChangeKind,
+        place: &Place,
+        all: &[Setting],
+        unsaid: &str,
+        removed: Effect,
+    ) {
+        let told = || all.iter().filter(|setting| !setting.default && setting.key != unsaid);
+        let value = |(key, value): (&str, &Value)| (key.to_owned(), value.json());
+        let values = all.iter().filter_map(|s| s.value.as_ref().map(|v| value((s.key, v))));
+        let object = serde_json::Value::Object(values.collect());
+        let keys = told().filter_map(|s| Some(format!("{} = {}", s.key, s.value.as_ref()?.toml())));
+        let keys = keys.collect::<Vec<_>>().join(", ");
+        let colon = if keys.is_empty() { "" } else { ": " };
+        let (mark, from, to, effect) = match change {
+            ChangeKind::Remove => ('-', Some(object), None, removed),
+            _ => ('+', None, Some(object), Effect::AtOnce),
+        };
+        let note = match effect.note() {
+            "" => String::new(),
+            note => format!(" ({note})"),
+        };
+        let line = format!("{mark} {}{colon}{keys}{note}", place.to_string().trim_end());
+        let (target, lun) = (place.target.clone(), place.lun);
+        self.changes.push(Change { change, target, lun, key: None, from, to, effect, line });
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.changes.iter().try_for_each(|change| writeln!(f, "{}", change.line))
+    }
+}
+
+/// The size that the configuration sets.
+fn size_of(unit: &UnitConfig) -> Option<u64> {
+    match unit.device {
+        DeviceUrl::Memory { size_bytes } => Some(size_bytes),
+        _ => unit.options.size_bytes,
+    }
+}
+
+/// What something is of, as the beginning of a line.
+#[derive(Default)]
+struct Place {
+    target: Option<String>,
+    lun: Option<u16>,
+    /// Which of several LUNs of one number.
+    which: Option<String>,
+}
+
+impl Place {
+    fn of(target: &TargetConfig) -> Self {
+        Self { target: Some(target.name.clone()), ..Self::default() }
+    }
+
+    fn lun(&self, lun: &LunConfig, all: &[LunConfig]) -> Self {
+        let several = all.iter().filter(|other| other.id == lun.id).count() > 1;
+        Self {
+            target: self.target.clone(),
+            lun: Some(lun.id),
+            which: several.then(|| lun.unit.device.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(target) = &self.target else { return Ok(()) };
+        write!(f, "{target} ")?;
+        let Some(lun) = self.lun else { return Ok(()) };
+        match &self.which {
+            Some(device) => write!(f, "LUN {lun} of {device} "),
+            None => write!(f, "LUN {lun} "),
+        }
+    }
+}
+
+/// Which LUN of `old` became which of `new`: those of one number belong together, of several first
+/// those over the same device, then in their order. New ones come in their order, then those that
+/// are gone.
+pub fn pair_luns(old: &[LunConfig], new: &[LunConfig]) -> Vec<(Option<usize>, Option<usize>)> {
+    let mut partner: Vec<Option<usize>> = vec![None; new.len()];
+    let mut free: Vec<bool> = vec![true; old.len()];
+    for same_device in [true, false] {
+        for (is, lun) in new.iter().enumerate() {
+            if partner[is].is_some() {
+                continue;
+            }
+            let fits = |other: &LunConfig| {
+                other.id == lun.id && (!same_device || other.unit.device == lun.unit.device)
+            };
+            let found = old.iter().enumerate().find(|(was, other)| free[*was] && fits(other));
+            if let Some((was, _)) = found {
+                free[was] = false;
+                partner[is] = Some(was);
+            }
+        }
+    }
+    let kept = partner.into_iter().enumerate().map(|(is, was)| (was, Some(is)));
+    let gone = free.iter().enumerate().filter(|(_, free)| **free).map(|(was, _)| (Some(was), None));
+    kept.chain(gone).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::resolve::resolve;
+    use std::path::Path;
+
+    /// A configuration of these lines after a portal.
+    fn read(text: &str) -> Configuration {
+        resolve(text, Path::new("/lunar.toml")).unwrap()
+    }
+
+    fn target(rest: &str) -> String {
+        format!("[[target]]\nname = \"iqn.2026-11.org.example:a\"\n{rest}")
+    }
+
+    fn lines(old: &str, new: &str) -> Vec<(String, Effect)> {
+        let same = |was: &LunConfig, is: &LunConfig| {
+            let memory = |lun: &LunConfig| matches!(lun.unit.device, DeviceUrl::Memory { .. });
+            memory(was) && memory(is) || was.unit.device == is.unit.device
+        };
+        let difference = Difference::between(&read(old), &read(new), &same);
+        let text = serde_json::to_string(&difference).unwrap();
+        assert_eq!(serde_json::from_str::<Difference>(&text).unwrap(), difference);
+        difference.changes.into_iter().map(|change| (change.line, change.effect)).collect()
+    }
+
+    const LUN: &str = "[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
+
+    /// Goal: each kind of difference has its line and its effect; what is the same has none.
+    #[test]
+    fn what_differs_is_told() {
+        let base = target(LUN);
+        assert_eq!(lines(&base, &base), []);
+        let a = "~ iqn.2026-11.org.example:a";
+        for (new, line, effect) in [
+            (
+                target(&format!("alias = \"x\\\"y\"\n{LUN}")),
+                format!("{a} alias: none -> \"x\\\"y\" (from the next login on)"),
+                Effect::NextLogin,
+            ),
+            (
+                target(&format!("redirect = \"h:1\"\n{LUN}")),
+                format!("{a} redirect: none -> \"h:1\" (sessions concerned end)"),
+                Effect::SessionsEnd,
+            ),
+            (
+                target(&format!("networks = [\"10.0.0.0/8\"]\n{LUN}")),
+                format!("{a} networks: none -> [\"10.0.0.0/8\"] (sessions concerned end)"),
+                Effect::SessionsEnd,
+            ),
+            (
+                target(&LUN.replace("1M", "2M")),
+                format!("{a} LUN 0 device: \"mem:1MiB\" -> \"mem:2MiB\" (initiators are told)"),
+                Effect::Grows,
+            ),
+            (
+                target(&LUN.replace("1M", "512K")),
+                format!(
+                    "{a} LUN 0 device: \"mem:1MiB\" -> \"mem:512KiB\" (what lies beyond is lost)"
+                ),
+                Effect::Shrinks,
+            ),
+            (
+                target(&format!("{LUN}cache = \"write-back\"\n")),
+                format!(
+                    "{a} LUN 0 cache: \"write-through\" -> \"write-back\" (the unit is closed \
+                     and opened again: sessions that see it lose it for that moment)"
+                ),
+                Effect::Reopens,
+            ),
+            (
+                format!("[limits]\nconnections = 5\n{base}"),
+                "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned(),
+                Effect::Restart,
+            ),
+            (
+                format!(
+                    "[listen]\nportals = [{{ listen = \"[::1]:1\", portal_group = 3 }}]\n{base}"
+                ),
+                "~ listen.portals: [\"127.0.0.1:3260\"] -> [{ listen = \"[::1]:1\", \
+                 portal_group = 3 }] (needs a restart)"
+                    .to_owned(),
+                Effect::Restart,
+            ),
+        ] {
+            assert_eq!(lines(&base, &new), [(line, effect)], "{new}");
+        }
+    }
+
+    /// Goal: what comes and goes is told whole, and LUNs of one number are told apart.
+    #[test]
+    fn what_comes_and_goes_is_told() {
+        let base = target(LUN);
+        let second = format!("{base}[[target.lun]]\nid = 1\ndevice = \"mem:2M\"\nthin = false\n");
+        let added = "iqn.2026-11.org.example:a LUN 1: device = \"mem:2MiB\", thin = false";
+        assert_eq!(lines(&base, &second), [(format!("+ {added}"), Effect::AtOnce)]);
+        assert_eq!(lines(&second, &base), [(format!("- {added}"), Effect::AtOnce)]);
+        let other = base.replace(":a", ":b");
+        assert_eq!(
+            lines(&base, &other),
+            [
+                ("+ iqn.2026-11.org.example:b".to_owned(), Effect::AtOnce),
+                (
+                    "+ iqn.2026-11.org.example:b LUN 0: device = \"mem:1MiB\"".to_owned(),
+                    Effect::AtOnce
+                ),
+                (
+                    "- iqn.2026-11.org.example:a (sessions concerned end)".to_owned(),
+                    Effect::SessionsEnd
+                ),
+                (
+                    "- iqn.2026-11.org.example:a LUN 0: device = \"mem:1MiB\"".to_owned(),
+                    Effect::AtOnce
+                ),
+            ]
+        );
+        let apart = |first: &str, second: &str| {
+            let lun = |device: &str, network: &str| {
+                format!(
+                    "[[target.lun]]\nid = 7\ndevice = \"{device}\"\nnetworks = [\"{network}\"]\n"
+                )
+            };
+            target(&(lun(first, "10.0.0.0/8") + &lun(second, "127.0.0.0/8")))
+        };
+        let gone = lines(&apart("mem:1M", "mem:2M"), &apart("mem:2M", "mem:3M"));
+        let told: Vec<_> = gone.iter().map(|(line, _)| line.as_str()).collect();
+        let a = "~ iqn.2026-11.org.example:a LUN 7 of";
+        assert_eq!(
+            told,
+            [
+                format!("{a} mem:2MiB networks: [\"127.0.0.0/8\"] -> [\"10.0.0.0/8\"]"),
+                format!("{a} mem:3MiB device: \"mem:1MiB\" -> \"mem:3MiB\" (initiators are told)"),
+                format!("{a} mem:3MiB networks: [\"10.0.0.0/8\"] -> [\"127.0.0.0/8\"]"),
+            ]
+        );
+    }
+
+    /// Goal: another secret in the same file is a difference, and is not shown.
+    #[test]
+    fn secrets_differ_unseen() {
+        let file = std::env::temp_dir().join(format!("lunar-secret-{}", std::process::id()));
+        let text = target(&format!(
+            "chap = {{ user = \"u\", secret_file = {:?} }}\n{LUN}",
+            file.display().to_string()
+        ));
+        std::fs::write(&file, "hunter2hunter2").unwrap();
+        let old = read(&text);
+        std::fs::write(&file, "hunter3hunter3").unwrap();
+        let difference = Difference::between(&old, &read(&text), &|_, _| true);
+        let [change] = &difference.changes[..] else { panic!("{difference}") };
+        assert!(change.line.contains("chap: a secret in { user = \"u\""), "{difference}");
+        assert!(!format!("{difference:?}").contains("hunter"));
+        std::fs::remove_file(file).unwrap();
+    }
+}
