@@ -118,6 +118,12 @@ impl Lunar {
         format!("iscsi://{}/{target}/{lun}", self.address)
     }
 
+    /// Where its API is, as it told.
+    pub fn api(&self) -> Option<String> {
+        let log = self.server.log();
+        log.lines().find_map(|line| Some(line.strip_prefix("api ")?.trim().to_owned()))
+    }
+
     /// The process.
     pub fn server(&mut self) -> &mut Server {
         &mut self.server

@@ -6,8 +6,10 @@ use crate::device_url::LocalOpener;
 use crate::notify;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, Hangup, Signals};
+use control::api_options::BoundApi;
 use control::config::model::Configuration;
 use control::daemon::{Opened, Origin};
+use control::identity;
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,6 +23,8 @@ struct Report {
     portals: Vec<PortalReport>,
     /// Whether discovery sessions have to prove who they are.
     discovery_chap: bool,
+    /// Where the API is; none: nowhere.
+    api: Option<String>,
     /// Lines to paste.
     clients: Vec<String>,
 }
@@ -91,8 +95,9 @@ pub fn serve(
         Origin::File(_) => Hangup::Applies,
         Origin::Arguments => Hangup::Ends,
     };
-    let opened = Opened::open(configuration, origin, Arc::new(LocalOpener))?;
+    let opened = Opened::open(configuration.clone(), origin, Arc::new(LocalOpener))?;
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
+    let api = bind_api(&configuration, hangup == Hangup::Applies)?;
     let daemon = Arc::new(opened.serve()?);
     let server = daemon.server();
     let mut report = describe(&server.catalogue(), &daemon.running().portals);
@@ -102,6 +107,8 @@ pub fn serve(
             portal.advertise.clone().unwrap_or_else(|| client_address(*address).to_string());
         portal.url = format!("iscsi://{reached}");
     }
+    report.api = api.as_ref().map(|api| api.address().to_string());
+    let api = api.map(|api| api.serve(Arc::clone(&daemon))).transpose()?;
     if let (Some(portal), Some(target)) = (report.portals.first(), report.targets.first()) {
         let lun = target.luns.first().map(|lun| lun.id);
         report.clients = clients.lines(&portal.url, &target.name, lun);
@@ -115,7 +122,19 @@ pub fn serve(
         tracing::warn!("{failure}");
     }
     notify::ready(&summary(&report));
-    runtime.block_on(shutdown::serve_until_signal(daemon, signals))
+    runtime.block_on(shutdown::serve_until_signal(daemon, api, signals))
+}
+
+/// Listens for the API where the configuration says, else in a runtime directory, else where the
+/// state is.
+fn bind_api(configuration: &Configuration, is_daemon: bool) -> Result<Option<BoundApi>, Failure> {
+    let units = configuration.targets.iter().flat_map(|target| &target.luns);
+    let beside = units.filter_map(|lun| {
+        let directory = identity::directory(lun.unit.device.path()?, None, lun.unit.uuid);
+        directory.ok().filter(|directory| directory.is_dir())
+    });
+    let state = configuration.state.clone().or_else(|| beside.into_iter().next());
+    configuration.api.bind(is_daemon, state.as_deref())
 }
 
 fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
@@ -138,6 +157,7 @@ fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
         targets: targets.collect(),
         portals: portals.collect(),
         discovery_chap: catalogue.discovery_chap.is_some(),
+        api: None,
         clients: Vec::new(),
     }
 }
@@ -224,6 +244,9 @@ fn human(report: &Report) -> String {
         let group = portal.portal_group;
         let group = group.map_or_else(String::new, |tag| format!(", portal group {tag}"));
         line("portal", &format!("{}{advertised}{group}", portal.listen));
+    }
+    if let Some(api) = &report.api {
+        line("api", api);
     }
     for (index, client) in report.clients.iter().enumerate() {
         line(if index == 0 { "clients" } else { "" }, client);

@@ -4,6 +4,7 @@ use crate::notify;
 use crate::output::Failure;
 use control::Caller;
 use control::daemon::{ApplyOptions, Daemon, Origin, Source};
+use control::http::HttpServer;
 use std::convert::Infallible;
 use std::io::Write;
 use std::sync::Arc;
@@ -106,7 +107,11 @@ fn ignores_hangup() -> bool {
 ///
 /// # Errors
 /// When a disk could not be synced, or a second signal cut the end short: data may be lost.
-pub async fn serve_until_signal(daemon: Arc<Daemon>, mut signals: Signals) -> Result<(), Failure> {
+pub async fn serve_until_signal(
+    daemon: Arc<Daemon>,
+    api: Option<HttpServer>,
+    mut signals: Signals,
+) -> Result<(), Failure> {
     while signals.next().await == Asked::Apply {
         apply(&daemon);
     }
@@ -117,6 +122,8 @@ pub async fn serve_until_signal(daemon: Arc<Daemon>, mut signals: Signals) -> Re
     std::thread::Builder::new()
         .name("shutdown".to_owned())
         .spawn(move || {
+            // Nothing changes any more.
+            drop(api);
             // When a second signal came, nobody waits for the report any more.
             let _ = done.send(daemon.server().shutdown(GRACE, &mut |progress| told(progress)));
         })

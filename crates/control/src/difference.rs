@@ -26,10 +26,10 @@ pub struct Change {
     /// The key of the configuration that differs; none: all of it comes or goes.
     pub key: Option<String>,
     /// What it was. Sizes are bytes, rates bits a second; secrets are named by their files.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     pub from: Option<serde_json::Value>,
     /// What it is to be.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     pub to: Option<serde_json::Value>,
     /// What it takes.
     pub effect: Effect,

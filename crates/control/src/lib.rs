@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod api;
+pub mod api_options;
 mod auth;
 pub mod client;
 pub mod config;

@@ -45,7 +45,7 @@ fn the_document_is_true() {
             if documented {
                 contract.check(method, &filled, status, &body);
             }
-            if documented && method == "get" {
+            if documented && method == "get" && !path.contains("{tsih}") {
                 assert_eq!(status, 200, "{path}: {body}");
             }
         }
@@ -66,22 +66,27 @@ fn the_document_is_true() {
     assert_eq!((status, body["error"].is_string()), (404, true));
 }
 
-/// Goal: whatever the document leaves out is not in the answers either: the schemas name every key.
+/// Goal: a change is made, told as drift, and can be taken back.
 #[test]
-fn schemas_name_every_key() {
-    let scratch = Scratch::new("keys");
+fn changes_are_made() {
+    let scratch = Scratch::new("changes");
     let socket = format!("unix:{}", scratch.path("api.sock").display());
     let server = serve(&socket, None, None, HttpLimits::default());
-    let schemas = &contract().0["components"]["schemas"];
-    let (_, session) = ask(server.address(), "GET", "/api/v1/sessions/65535", "");
-    for (name, value) in [("Session", &session), ("Negotiated", &session["negotiated"])] {
-        for key in value.as_object().unwrap().keys() {
-            assert!(schemas[name]["properties"].get(key).is_some(), "{name}.{key}");
-        }
-    }
-    let (_, luns) = ask(server.address(), "GET", "/api/v1/luns", "");
-    assert_eq!(luns["luns"][0]["target"], TARGET);
-    assert_eq!(luns["luns"][0]["size_bytes"], 1 << 20);
+    let json = "Content-Type: application/json\r\n\r\n";
+    let body = format!("{json}{{\"device\": \"mem:4M\"}}");
+    let luns = format!("/api/v1/targets/{TARGET}/luns");
+    let (status, changed) = ask(server.address(), "POST", &luns, &body);
+    assert_eq!(status, 200, "{changed}");
+    assert_eq!((&changed["made"], &changed["changes"][0]["lun"]), (&true.into(), &1.into()));
+    assert!(changed["toml"].as_str().unwrap().contains("mem:4M"), "{changed}");
+    let (_, known) = ask(server.address(), "GET", "/api/v1/luns", "");
+    assert_eq!(known["luns"][1]["size_bytes"], 4 << 20);
+    let (_, told) = ask(server.address(), "GET", "/api/v1/status", "");
+    assert_eq!((&told["luns"], told["drift"].as_array().unwrap().len()), (&2.into(), 1));
+    let (status, _) = ask(server.address(), "DELETE", &format!("{luns}/1"), "");
+    assert_eq!(status, 200);
+    let (_, told) = ask(server.address(), "GET", "/api/v1/status", "");
+    assert_eq!((&told["luns"], &told["drift"]), (&1.into(), &serde_json::json!([])));
 }
 
 /// Goal: the token opens TCP; without one only reading is open, and only to who is no web page.
@@ -140,7 +145,7 @@ fn tls_and_token_prove_both_sides() {
     let token = || Some(Token::read(&path).unwrap());
     let trusted = Some(files.certificate.clone());
     let status = get(server.address(), trusted.clone(), token()).unwrap();
-    assert_eq!(status["version"], "0.0.0");
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert!(get(server.address(), trusted, None).unwrap_err().contains("token"));
     let other = Scratch::new("tls-other");
     let stranger = certificate(&other);

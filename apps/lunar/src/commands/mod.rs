@@ -1,13 +1,16 @@
 //! The commands, one file each.
 
+mod api_args;
 pub mod check;
 pub mod completions;
+pub mod ctl;
 pub mod discover;
 pub mod info;
 pub mod man;
 mod pipes;
 pub mod read;
 pub mod serve;
+mod serve_api;
 mod serve_chap;
 mod session;
 pub mod target;

@@ -1,5 +1,6 @@
 //! `lunar serve`: one target, one LUN for each device.
 
+use super::serve_api::ServeApiArgs;
 use super::serve_chap::ChapArgs;
 use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
@@ -92,6 +93,8 @@ pub struct Serve {
     state: Option<PathBuf>,
     #[command(flatten)]
     chap: ChapArgs,
+    #[command(flatten)]
+    api: ServeApiArgs,
 }
 
 /// `--cache`.
@@ -189,6 +192,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         state: args.state.clone(),
         portals,
         discovery_chap: chap.discovery,
+        api: args.api.options()?.unwrap_or_default(),
         cores: 0,
         limits: Limits::default(),
         targets: vec![target],

@@ -1,5 +1,6 @@
 //! `lunar target`: serve what a configuration says.
 
+use super::serve_api::ServeApiArgs;
 use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
 use crate::serving;
@@ -14,6 +15,8 @@ pub struct Target {
     /// The configuration; `lunar check` validates it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    api: ServeApiArgs,
 }
 
 /// Runs it.
@@ -21,7 +24,10 @@ pub struct Target {
 /// # Errors
 /// A wrong configuration, what cannot be opened, a failed final sync.
 pub fn run(args: &Target, format: Format) -> Result<(), Failure> {
-    let configuration = config::load(&args.config)?;
+    let mut configuration = config::load(&args.config)?;
+    if let Some(api) = args.api.options()? {
+        configuration.api = api;
+    }
     let origin = Origin::File(args.config.clone());
     serving::serve(configuration, origin, &Clients::default(), format)
 }

@@ -46,7 +46,12 @@ impl Drop for Scratch {
 /// `lunar` with these arguments and nothing of the caller's environment that it would heed.
 pub fn lunar(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lunar"));
-    command.args(arguments).env_remove("LUNAR_CHAP_SECRET").env_remove("RUST_LOG");
+    command.args(arguments).env_remove("RUST_LOG");
+    for variable in ["LUNAR_CHAP_SECRET", "LUNAR_API", "LUNAR_API_TOKEN_FILE", "LUNAR_API_CA_FILE"]
+    {
+        command.env_remove(variable);
+    }
+    command.env_remove("RUNTIME_DIRECTORY").env_remove("XDG_RUNTIME_DIR");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

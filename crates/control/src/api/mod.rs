@@ -1,33 +1,40 @@
 //! The API: one file for each resource, one document that describes them all.
 
+pub mod changes;
+pub mod configuration;
 mod extract;
 mod openapi;
-mod operator;
 mod problem;
 pub mod sessions;
+mod shared;
 pub mod status;
 pub mod targets;
 
 use crate::auth::{Guard, Token, guard};
+use crate::daemon::Daemon;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
+use shared::{Served, Shared};
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use operator::Operator;
+pub use extract::{BODY_BYTES_MAX, BODY_TIME_MAX};
 pub use problem::{Problem, ProblemBody};
 
 /// Where everything of this version is.
 pub const PREFIX: &str = "/api/v1";
 
 /// Every route, with its description.
-fn resources() -> OpenApiRouter<operator::Shared> {
+fn resources() -> OpenApiRouter<Shared> {
     let all = OpenApiRouter::with_openapi(openapi::frame())
         .merge(openapi::routes())
         .merge(status::routes())
         .merge(sessions::routes())
-        .merge(targets::routes());
+        .merge(targets::routes())
+        .merge(changes::routes())
+        .merge(configuration::routes());
     OpenApiRouter::new().nest(PREFIX, all)
 }
 
@@ -36,8 +43,10 @@ pub fn document() -> OpenApi {
     openapi::finish(resources().split_for_parts().1)
 }
 
-/// The API over `operator`. Over TCP changes want `token`, and where there is one so does reading.
-pub fn router(operator: Arc<dyn Operator>, token: Option<Token>) -> Router {
+/// The API over `daemon`, which has just started. Over TCP changes want `token`, and where there is
+/// one so does reading.
+pub fn router(daemon: Arc<Daemon>, token: Option<Token>) -> Router {
+    let served = Served { daemon, started: SystemTime::now(), since: Instant::now() };
     let (router, _) = resources().split_for_parts();
     router
         .method_not_allowed_fallback(async || {
@@ -48,7 +57,7 @@ pub fn router(operator: Arc<dyn Operator>, token: Option<Token>) -> Router {
             Problem::not_found("there is nothing of this name")
                 .hint("GET /api/v1/openapi.json describes the API")
         })
-        .with_state(operator)
+        .with_state(Arc::new(served))
         .layer(middleware::from_fn_with_state(Arc::new(Guard { token }), guard))
 }
 

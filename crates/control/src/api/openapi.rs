@@ -1,8 +1,8 @@
 //! The document that describes the API, made from the routes themselves.
 
 use super::Document;
-use super::operator::Shared;
 use super::problem::ProblemBody;
+use super::shared::Shared;
 use axum::Json;
 use axum::http::StatusCode;
 use utoipa::openapi::path::Operation;

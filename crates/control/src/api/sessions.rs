@@ -1,11 +1,14 @@
 //! Who uses what is served.
 
 use super::extract::At;
-use super::operator::{Shared, blocking};
 use super::problem::Problem;
-use axum::Json;
+use super::shared::{Served, Shared, blocking};
+use crate::Caller;
+use crate::time::rfc3339;
 use axum::extract::State;
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
+use target::SessionInfo;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -78,32 +81,91 @@ pub struct Negotiated {
     pub time_to_retain_seconds: u16,
 }
 
+/// A session that has ended.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+pub struct LoggedOut {
+    /// Its handle.
+    pub tsih: u16,
+}
+
+impl Session {
+    fn new(info: SessionInfo) -> Self {
+        let connections = info.connections.iter().map(|connection| Connection {
+            cid: connection.cid,
+            initiator_address: connection.peer.to_string(),
+            portal_address: connection.local.to_string(),
+        });
+        let keys = info.parameters;
+        Self {
+            tsih: info.tsih,
+            initiator: info.initiator_name,
+            isid: info.isid.iter().map(|byte| format!("{byte:02x}")).collect(),
+            target: info.target_name,
+            portal_group: info.portal_group_tag,
+            since: rfc3339(info.since),
+            commands_in_flight: info.commands,
+            luns: info.luns,
+            connections: connections.collect(),
+            negotiated: Negotiated {
+                max_connections: keys.max_connections,
+                error_recovery_level: keys.error_recovery_level,
+                initial_r2t: keys.initial_r2t,
+                immediate_data: keys.immediate_data,
+                max_burst_bytes: keys.max_burst_bytes,
+                first_burst_bytes: keys.first_burst_bytes,
+                max_outstanding_r2t: keys.max_outstanding_r2t,
+                time_to_wait_seconds: keys.time_to_wait_seconds,
+                time_to_retain_seconds: keys.time_to_retain_seconds,
+            },
+        }
+    }
+}
+
+fn all(served: &Served) -> Vec<Session> {
+    served.daemon.server().sessions().into_iter().map(Session::new).collect()
+}
+
 pub(super) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(sessions)).routes(routes!(session))
+    OpenApiRouter::new().routes(routes!(sessions)).routes(routes!(session, log_out))
 }
 
 /// The sessions there are
 #[utoipa::path(get, path = "/sessions", tag = "sessions",
     responses((status = 200, description = "All sessions", body = Sessions)))]
-async fn sessions(State(operator): State<Shared>) -> Result<Json<Sessions>, Problem> {
-    let sessions = blocking(&operator, |operator| operator.sessions()).await?;
+async fn sessions(State(served): State<Shared>) -> Result<Json<Sessions>, Problem> {
+    let sessions = blocking(&served, |served| all(served)).await?;
     Ok(Json(Sessions { sessions }))
 }
 
 /// One session
 #[utoipa::path(get, path = "/sessions/{tsih}", tag = "sessions",
-    params(("tsih" = u16, Path, description = "The session's handle")),
+    params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
+        maximum = 65535)),
     responses((status = 200, description = "The session", body = Session)))]
 async fn session(
-    State(operator): State<Shared>,
+    State(served): State<Shared>,
     At(tsih): At<u16>,
 ) -> Result<Json<Session>, Problem> {
-    let sessions = blocking(&operator, |operator| operator.sessions()).await?;
+    let sessions = blocking(&served, |served| all(served)).await?;
     let found = sessions.into_iter().find(|session| session.tsih == tsih);
     found.map(Json).ok_or_else(|| no_session(tsih))
 }
 
-pub(super) fn no_session(tsih: u16) -> Problem {
+/// Asks the initiator to log out, and cuts the session when it does not; it may log in again
+#[utoipa::path(delete, path = "/sessions/{tsih}", tag = "sessions",
+    params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
+        maximum = 65535)),
+    responses((status = 200, description = "The session has ended", body = LoggedOut)))]
+async fn log_out(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At(tsih): At<u16>,
+) -> Result<Json<LoggedOut>, Problem> {
+    blocking(&served, move |served| served.daemon.log_out(tsih, &by)).await??;
+    Ok(Json(LoggedOut { tsih }))
+}
+
+fn no_session(tsih: u16) -> Problem {
     Problem::not_found(format!("there is no session {tsih}"))
         .hint("it may have ended: GET /api/v1/sessions lists those there are")
 }

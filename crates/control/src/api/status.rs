@@ -1,7 +1,8 @@
 //! How it goes.
 
-use super::operator::{Shared, blocking};
 use super::problem::Problem;
+use super::shared::{Served, Shared, blocking};
+use crate::time::rfc3339;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,36 @@ pub struct UnitStatus {
     pub io_tier: String,
 }
 
+impl Status {
+    fn of(served: &Served) -> Self {
+        let server = served.daemon.server();
+        let catalogue = server.catalogue();
+        let units = catalogue.units();
+        let units = units.iter().map(|unit| {
+            let options = unit.options();
+            UnitStatus {
+                uuid: options.uuid.to_string(),
+                device: options.device.name().to_owned(),
+                io_tier: options.device.io_tier(),
+            }
+        });
+        let drift = served.daemon.drift();
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: rfc3339(served.started),
+            uptime_seconds: served.since.elapsed().as_secs(),
+            pid: std::process::id(),
+            portals: server.addresses().iter().map(ToString::to_string).collect(),
+            targets: catalogue.targets.len(),
+            luns: catalogue.targets.iter().map(|target| target.luns.len()).sum(),
+            sessions: server.sessions().len(),
+            connections: server.connections(),
+            units: units.collect(),
+            drift: drift.changes.into_iter().map(|change| change.line).collect(),
+        }
+    }
+}
+
 pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(status))
 }
@@ -55,6 +86,6 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 /// How the server goes: version, uptime, drift, units
 #[utoipa::path(get, path = "/status", tag = "status",
     responses((status = 200, description = "How it goes", body = Status)))]
-async fn status(State(operator): State<Shared>) -> Result<Json<Status>, Problem> {
-    blocking(&operator, |operator| operator.status()).await.map(Json)
+async fn status(State(served): State<Shared>) -> Result<Json<Status>, Problem> {
+    blocking(&served, Status::of).await.map(Json)
 }

@@ -1,8 +1,8 @@
 //! What is served.
 
 use super::extract::At;
-use super::operator::{Shared, blocking};
 use super::problem::Problem;
+use super::shared::{Served, Shared, blocking};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,12 @@ impl Lun {
     }
 }
 
+fn all(served: &Served) -> Vec<Target> {
+    let portals = served.daemon.running().portals;
+    let targets = served.daemon.server().catalogue().targets;
+    targets.iter().map(|target| Target::new(target, &portals)).collect()
+}
+
 fn networks(access: &Access) -> Vec<String> {
     access.networks.iter().map(ToString::to_string).collect()
 }
@@ -144,8 +150,8 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 /// What is served: the targets and their LUNs
 #[utoipa::path(get, path = "/targets", tag = "targets",
     responses((status = 200, description = "All targets", body = Targets)))]
-async fn targets(State(operator): State<Shared>) -> Result<Json<Targets>, Problem> {
-    let targets = blocking(&operator, |operator| operator.targets()).await?;
+async fn targets(State(served): State<Shared>) -> Result<Json<Targets>, Problem> {
+    let targets = blocking(&served, |served| all(served)).await?;
     Ok(Json(Targets { targets }))
 }
 
@@ -154,10 +160,10 @@ async fn targets(State(operator): State<Shared>) -> Result<Json<Targets>, Proble
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "The target", body = Target)))]
 async fn target(
-    State(operator): State<Shared>,
+    State(served): State<Shared>,
     At(name): At<String>,
 ) -> Result<Json<Target>, Problem> {
-    let targets = blocking(&operator, |operator| operator.targets()).await?;
+    let targets = blocking(&served, |served| all(served)).await?;
     let found = targets.into_iter().find(|target| target.name.eq_ignore_ascii_case(&name));
     found.map(Json).ok_or_else(|| {
         Problem::not_found(format!("there is no target {name}"))
@@ -168,8 +174,8 @@ async fn target(
 /// The LUNs of all targets
 #[utoipa::path(get, path = "/luns", tag = "luns",
     responses((status = 200, description = "All LUNs", body = Luns)))]
-async fn luns(State(operator): State<Shared>) -> Result<Json<Luns>, Problem> {
-    let targets = blocking(&operator, |operator| operator.targets()).await?;
+async fn luns(State(served): State<Shared>) -> Result<Json<Luns>, Problem> {
+    let targets = blocking(&served, |served| all(served)).await?;
     let luns = targets.into_iter().flat_map(|target| {
         let name = target.name;
         target.luns.into_iter().map(move |lun| LunOfTarget { target: name.clone(), lun })

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use serde::Serialize;
@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 pub use find::find;
+pub use hyper::Method;
 
 /// How long a connection may take to come about, the TLS handshake included.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -52,16 +53,31 @@ impl ApiPath {
         let mut path = PREFIX.to_owned();
         for segment in segments {
             path.push('/');
-            for byte in segment.bytes() {
-                match byte {
-                    b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                        path.push(byte.into());
-                    }
-                    _ => path.push_str(&format!("%{byte:02X}")),
-                }
-            }
+            push_encoded(&mut path, segment);
         }
         Self(path)
+    }
+
+    /// With a parameter.
+    #[must_use]
+    pub fn query(mut self, key: &str, value: &str) -> Self {
+        self.0.push(if self.0.contains('?') { '&' } else { '?' });
+        self.0.push_str(key);
+        self.0.push('=');
+        push_encoded(&mut self.0, value);
+        self
+    }
+}
+
+/// RFC 3986: what is neither a letter, a digit nor one of a few signs is encoded.
+fn push_encoded(path: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+                path.push(byte.into());
+            }
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
     }
 }
 
@@ -87,6 +103,14 @@ impl Client {
         let body = serde_json::to_vec(body)
             .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
         self.request(method, path, body.into()).await
+    }
+
+    /// Ends something.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn delete<T: DeserializeOwned>(&self, path: &ApiPath) -> Result<T, Failure> {
+        self.request(Method::DELETE, path, Bytes::new()).await
     }
 
     async fn request<T: DeserializeOwned>(

@@ -6,6 +6,7 @@ pub mod lun;
 pub mod model;
 pub mod resolve;
 mod resolve_access;
+mod resolve_api;
 mod resolve_chap;
 pub mod resolve_limits;
 pub mod rules;

@@ -1,5 +1,6 @@
 //! What a server is to serve, as plain values without open files.
 
+use crate::api_options::ApiOptions;
 use crate::device_url::{DeviceUrl, LocalOptions};
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
@@ -16,6 +17,8 @@ pub struct Configuration {
     pub portals: Vec<Portal>,
     /// What a discovery session must prove.
     pub discovery_chap: Option<ChapConfig>,
+    /// Where the API is, and what it wants to be shown.
+    pub api: ApiOptions,
     /// Data-plane threads; 0: one a core.
     pub cores: usize,
     /// Named limits.

@@ -3,8 +3,10 @@
 use super::conflict::Disks;
 use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use super::resolve_api::api;
 use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
 use super::rules;
+use crate::api_options::ApiOptions;
 use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::units::parse_rate;
 use iscsi::login::Secret;
@@ -16,7 +18,7 @@ use toml::de::DeValue;
 use uuid::Uuid;
 
 /// Sections and keys that later versions will have.
-const LATER_TOP: &[&str] = &["api", "metrics", "pool", "storage"];
+const LATER_TOP: &[&str] = &["metrics", "pool", "storage"];
 const LATER_DATA_PATH: &[&str] = &["latency_mode"];
 /// The longest transfer one command may be allowed.
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
@@ -82,6 +84,10 @@ impl Resolver<'_> {
             table.finish(&[], &mut self.problems);
             chap
         });
+        let api = match top.table("api", &mut self.problems) {
+            Some(mut table) => api(&mut table, self),
+            None => ApiOptions::default(),
+        };
         let limits = match top.table("limits", &mut self.problems) {
             Some(mut table) => self.limits(&mut table),
             None => Limits::default(),
@@ -109,6 +115,7 @@ impl Resolver<'_> {
             state,
             portals: portals.into_iter().map(|portal| portal.value).collect(),
             discovery_chap,
+            api,
             cores: cores.map_or(0, |cores| cores.value as usize),
             limits,
             targets: targets.into_iter().map(|(target, _)| target).collect(),

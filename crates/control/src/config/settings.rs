@@ -1,11 +1,12 @@
 //! A configuration as keys and values: what differences, drift and lines to paste are made of.
 
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
+use crate::api_options::{ApiListen, ApiOptions};
 use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::secrets;
 use iscsi::login::Secret;
 use iscsi::text::Digest;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use target::{Access, CacheMode, Limits, OutOfSpace, Portal};
 
 /// The value of a key.
@@ -287,8 +288,29 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
         ("", vec![Setting::optional("state", configuration.state.as_deref().map(Value::path))]),
         ("listen", vec![listen]),
         ("discovery", vec![chap_setting(&discovery)]),
+        ("api", of_api(&configuration.api)),
         ("limits", of_limits(&configuration.limits)),
         ("data_path", vec![Setting::or("cores", cores, 0, Value::Number)]),
+    ]
+}
+
+fn of_api(is: &ApiOptions) -> Vec<Setting> {
+    let path = |path: &PathBuf| Value::path(path);
+    let listen = match &is.listen {
+        ApiListen::Default => None,
+        ApiListen::Nowhere => Some(Value::text("none")),
+        ApiListen::At(address) => Some(Value::text(address.to_string())),
+    };
+    let tls = is.tls.as_ref().map(|files| {
+        Value::Table(vec![
+            ("certificate_file", path(&files.certificate)),
+            ("key_file", path(&files.key)),
+        ])
+    });
+    vec![
+        Setting::optional("listen", listen),
+        Setting::optional("token_file", is.token_file.as_ref().map(path)),
+        Setting::optional("tls", tls),
     ]
 }
 

@@ -51,25 +51,29 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who listens: it gives the socket its name.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Purpose {
-    /// `lunar target`, of which a machine has one: `api.sock`.
-    Daemon,
-    /// `lunar serve`, of which there may be many: each has a name of its own.
-    Serve,
+/// What servers whose users name no socket try to have, best first: in `$RUNTIME_DIRECTORY` (which
+/// systemd makes), else in a directory of ours in `$XDG_RUNTIME_DIR`, else in the state directory.
+/// Empty: there is none of these.
+///
+/// In a runtime directory `lunar target` is `api.sock`, of which there is one; each `lunar serve`
+/// has a name of its own. A state directory is of one server. A further one has its own name too.
+pub fn default_sockets(is_daemon: bool, state: Option<&Path>) -> Vec<PathBuf> {
+    let runtime = runtime_directories().into_iter().next();
+    let plain = is_daemon || runtime.is_none();
+    let Some(directory) = runtime.or_else(|| state.map(Path::to_owned)) else {
+        return Vec::new();
+    };
+    let own = directory.join(format!("{OF_PROCESS}{}.sock", std::process::id()));
+    if plain { vec![directory.join("api.sock"), own] } else { vec![own] }
 }
 
-/// The socket of a server whose user names none: in `$RUNTIME_DIRECTORY` (which systemd makes),
-/// else in a directory of ours in `$XDG_RUNTIME_DIR`, else in the state directory. `None`: there
-/// is none of these.
-pub fn default_socket(purpose: Purpose, state: Option<&Path>) -> Option<PathBuf> {
-    let directory = runtime_directories().into_iter().next();
-    let directory = directory.or_else(|| state.map(Path::to_owned))?;
-    Some(directory.join(match purpose {
-        Purpose::Daemon => "api.sock".to_owned(),
-        Purpose::Serve => format!("serve-{}.sock", std::process::id()),
-    }))
+const OF_PROCESS: &str = "serve-";
+
+/// Whether it has the name of a process's own socket.
+pub(super) fn is_of_process(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let number = name.strip_prefix(OF_PROCESS).and_then(|rest| rest.strip_suffix(".sock"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// The directories for sockets that the environment names, best first.

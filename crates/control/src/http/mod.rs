@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) use address::runtime_directories;
-pub use address::{Address, Purpose, default_socket};
+pub use address::{Address, default_sockets};
 pub use connection::Peer;
 pub use socket_file::SocketFile;
 pub(crate) use socket_file::is_live;
@@ -74,20 +75,42 @@ pub struct HttpServer {
 }
 
 /// What is listened on.
+#[derive(Debug)]
 pub(crate) enum Listener {
     Unix(UnixListener),
     Tcp(std::net::TcpListener),
 }
 
-impl HttpServer {
-    /// Listens and serves `router`, whose handlers find a [`Peer`] among the extensions of each
-    /// request; returns once connections are accepted.
+/// A server that has its address; who connects waits until it serves.
+pub struct Bound {
+    listener: Listener,
+    address: Address,
+    socket: Option<SocketFile>,
+    tls: Option<TlsAcceptor>,
+    limits: HttpLimits,
+}
+
+impl Bound {
+    /// Listens.
     ///
     /// # Errors
     /// An address that is taken or cannot be had, a certificate that cannot be used.
-    pub fn start(options: HttpOptions, router: axum::Router) -> Result<Self, Failure> {
+    pub fn bind(options: HttpOptions) -> Result<Self, Failure> {
         let tls = options.tls.as_ref().map(tls::server).transpose()?;
         let (listener, address, socket) = listen(&options.address)?;
+        Ok(Self { listener, address, socket, tls, limits: options.limits })
+    }
+
+    /// Where it listens, with the port it got.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Serves `router`, whose handlers find a [`Peer`] among the extensions of each request.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn serve(self, router: axum::Router) -> Result<HttpServer, Failure> {
         let thread_failed = |error| Failure::new(format!("no thread for HTTP: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -98,7 +121,8 @@ impl HttpServer {
         let (stop, stopped) = watch::channel(false);
         let acceptor = {
             let _guard = runtime.enter();
-            Acceptor::new(listener, tls, router, Arc::new(options.limits)).map_err(thread_failed)?
+            Acceptor::new(self.listener, self.tls, router, Arc::new(self.limits))
+                .map_err(thread_failed)?
         };
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
@@ -107,7 +131,18 @@ impl HttpServer {
                 runtime.shutdown_timeout(STOP_GRACE);
             })
             .map_err(thread_failed)?;
-        Ok(Self { address, stop, thread: Some(thread), _socket: socket })
+        let (address, _socket) = (self.address, self.socket);
+        Ok(HttpServer { address, stop, thread: Some(thread), _socket })
+    }
+}
+
+impl HttpServer {
+    /// Listens and serves `router`; returns once connections are accepted.
+    ///
+    /// # Errors
+    /// As [`Bound::bind`] and [`Bound::serve`].
+    pub fn start(options: HttpOptions, router: axum::Router) -> Result<Self, Failure> {
+        Bound::bind(options)?.serve(router)
     }
 
     /// Where it listens, with the port it got.

@@ -1,5 +1,6 @@
 //! A socket in the file system: nobody else's, nobody else may connect, none left behind.
 
+use super::address;
 use crate::Failure;
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
@@ -18,6 +19,8 @@ const LOCK_TIME: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 /// How often a server that is just starting or ending is looked at again.
 const RIVALS_MAX: usize = 3;
+/// Entries of a directory that are looked at.
+const ENTRIES_MAX: usize = 10_000;
 
 /// A socket that is there; taken away when dropped, unless somebody else has put another there.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     // Two that start at once must not both replace what a third has left.
     let _lock = lock_directory(directory)?;
     remove_stale(&path)?;
+    sweep(directory);
     let failed = |error: Errno| {
         let text = std::io::Error::from(error);
         Failure::new(format!("cannot listen on unix:{}: {text}", path.display()))
@@ -121,6 +125,18 @@ fn remove_stale(path: &Path) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Removes what killed servers have left that had names of their own: nobody would come to replace
+/// it. `directory` is locked.
+fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for path in entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path()) {
+        let is_socket = path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket());
+        if is_socket && address::is_of_process(&path) && is_live(&path).is_ok_and(|live| !live) {
+            let _ = std::fs::remove_file(&path); // it disturbs nobody
+        }
+    }
 }
 
 /// Makes the directory where it is missing, for its owner alone, and checks that nobody else can
@@ -220,6 +236,13 @@ mod tests {
         drop(first);
         assert!(path.exists());
         drop(theirs);
+        // Names of processes that are gone are swept, others are not.
+        let (left, other) = (scratch.0.join("serve-1.sock"), scratch.0.join("a.sock"));
+        drop((UnixListener::bind(&left).unwrap(), UnixListener::bind(&other).unwrap()));
+        let alive = scratch.0.join("serve-2.sock");
+        let _alive = UnixListener::bind(&alive).unwrap();
+        drop(listen(&path).unwrap());
+        assert_eq!([&left, &other, &alive].map(|path| path.exists()), [false, true, true]);
     }
 
     /// Goal: of many that start at once on one stale socket, exactly one gets it.

@@ -1,4 +1,5 @@
 //! The OpenAPI document as a contract: every answer is held against it.
+#![allow(dead_code)] // every test file uses its own part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
 
 use serde_json::{Value, json};
@@ -34,6 +35,11 @@ impl Contract {
         let validator = jsonschema::draft202012::new(&whole).expect("a schema");
         let errors: Vec<String> = validator.iter_errors(body).map(|e| e.to_string()).collect();
         assert!(errors.is_empty(), "{method} {path} {status}: {errors:?} in {body}");
+    }
+
+    /// The path as the document writes it.
+    pub fn template(&self, path: &str) -> String {
+        self.item(path).unwrap_or_else(|| panic!("{path}: undocumented")).0.clone()
     }
 
     fn item(&self, path: &str) -> Option<(&String, &Value)> {

@@ -4,12 +4,12 @@
 
 pub mod contract;
 
-use control::api::sessions::{Connection, Negotiated, Session};
-use control::api::status::{Status, UnitStatus};
-use control::api::targets::{Lun, Target};
-use control::api::{self, Operator};
+use block::{BlockDevice, MemoryDevice};
+use control::config;
+use control::daemon::{Daemon, Opened, Origin};
+use control::device_url::{DeviceUrl, LocalOptions, Opener};
 use control::http::{Address, HttpLimits, HttpOptions, HttpServer};
-use control::{TlsFiles, Token};
+use control::{Failure, TlsFiles, Token, api};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -52,90 +52,42 @@ impl Drop for Scratch {
     }
 }
 
-/// One target, one LUN, one session.
-pub struct Known;
+/// Opens memory, and nothing else.
+#[derive(Debug)]
+struct MemoryOnly;
 
-impl Operator for Known {
-    fn status(&self) -> Status {
-        Status {
-            version: "0.0.0".into(),
-            started: "2026-11-21T22:30:00Z".into(),
-            uptime_seconds: 5,
-            pid: 7,
-            portals: vec!["127.0.0.1:3260".into()],
-            targets: 1,
-            luns: 1,
-            sessions: 1,
-            connections: 1,
-            units: vec![UnitStatus {
-                uuid: "0b0f3c1e-7d55-4f0e-9b1d-2f6c5c1f9a10".into(),
-                device: "mem:1M".into(),
-                io_tier: "memory".into(),
-            }],
-            drift: vec!["LUN 0 was added".into()],
+impl Opener for MemoryOnly {
+    fn open(
+        &self,
+        url: &DeviceUrl,
+        options: &LocalOptions,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        match url {
+            DeviceUrl::Memory { size_bytes } => {
+                let (block, physical) = (options.block_bytes, options.physical_block_bytes);
+                Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
+            }
+            other => Err(Failure::usage(format!("{other} is no memory"))),
         }
-    }
-
-    fn targets(&self) -> Vec<Target> {
-        let lun = Lun {
-            id: 0,
-            device: "mem:1M".into(),
-            uuid: "0b0f3c1e-7d55-4f0e-9b1d-2f6c5c1f9a10".into(),
-            size_bytes: 1 << 20,
-            block_bytes: 512,
-            physical_block_bytes: 4096,
-            cache: "write-through".into(),
-            io_tier: "memory".into(),
-            thin: true,
-            read_only: false,
-            removable: false,
-            initiators: Vec::new(),
-            networks: vec!["10.0.0.0/8".into()],
-        };
-        vec![Target {
-            name: TARGET.into(),
-            portal_group: 1,
-            portal_groups: vec![1],
-            initiators: Vec::new(),
-            networks: Vec::new(),
-            chap: false,
-            redirect: None,
-            luns: vec![lun],
-        }]
-    }
-
-    fn sessions(&self) -> Vec<Session> {
-        let connection = Connection {
-            cid: 0,
-            initiator_address: "127.0.0.1:40000".into(),
-            portal_address: "127.0.0.1:3260".into(),
-        };
-        vec![Session {
-            tsih: 65_535,
-            initiator: "iqn.2026-11.org.example:host".into(),
-            isid: "400001370000".into(),
-            target: None,
-            portal_group: 1,
-            since: "2026-11-21T22:30:00Z".into(),
-            commands_in_flight: 3,
-            luns: vec![0],
-            connections: vec![connection],
-            negotiated: Negotiated {
-                max_connections: 1,
-                error_recovery_level: 0,
-                initial_r2t: true,
-                immediate_data: true,
-                max_burst_bytes: 262_144,
-                first_burst_bytes: 65_536,
-                max_outstanding_r2t: 1,
-                time_to_wait_seconds: 2,
-                time_to_retain_seconds: 20,
-            },
-        }]
     }
 }
 
-/// Serves [`Known`].
+/// A server of one target with one LUN.
+pub fn daemon() -> Arc<Daemon> {
+    let text = format!(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+         [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n"
+    );
+    let configuration = config::parse(&text, Path::new("lunar.toml")).unwrap();
+    Arc::new(
+        Opened::open(configuration, Origin::Arguments, Arc::new(MemoryOnly))
+            .unwrap()
+            .serve()
+            .unwrap(),
+    )
+}
+
+/// Serves the API over [`daemon`].
 pub fn serve(
     address: &str,
     tls: Option<TlsFiles>,
@@ -144,7 +96,7 @@ pub fn serve(
 ) -> HttpServer {
     let address = Address::parse(address).unwrap();
     let token = token.map(|path| Token::read(path).unwrap());
-    let router = api::router(Arc::new(Known), token);
+    let router = api::router(daemon(), token);
     HttpServer::start(HttpOptions { address, tls, limits }, router).unwrap()
 }
 

@@ -1,0 +1,211 @@
+//! What only looks: status, sessions, targets, LUNs.
+
+use super::table::{plain, table};
+use crate::output::{self, Failure, Format};
+use control::api::configuration::ConfigurationText;
+use control::api::sessions::{self as api, Session};
+use control::api::status::Status as ApiStatus;
+use control::api::targets::{self, Lun, Target};
+use control::client::{ApiPath, Client};
+use std::fmt::Write;
+
+/// How the server goes: version, uptime, units, and what differs from its configuration
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lunar ctl status")]
+pub struct Status {
+    /// Print the lines to paste into the configuration so that it says what runs, and nothing else
+    #[arg(long)]
+    print_toml: bool,
+}
+
+/// Who is logged in, from where, and what was negotiated
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lunar ctl sessions")]
+pub struct Sessions {}
+
+/// What is served: targets, and who may log in
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lunar ctl targets --print-toml > lunar.toml")]
+pub struct Targets {
+    /// Print all that is served as a configuration, and nothing else
+    #[arg(long)]
+    print_toml: bool,
+}
+
+/// The LUNs of all targets
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lunar ctl luns")]
+pub struct Luns {}
+
+/// `lunar ctl status`.
+pub async fn status(client: &Client, args: &Status, format: Format) -> Result<(), Failure> {
+    if args.print_toml {
+        return output::print_text(&configuration(client).await?.drift);
+    }
+    let status: ApiStatus = client.get(&ApiPath::new(&["status"])).await?;
+    match format {
+        Format::Json => output::print_json(&status),
+        Format::Human => output::print_text(&human_status(&status, client)),
+    }
+}
+
+/// `lunar ctl sessions`.
+pub async fn sessions(client: &Client, format: Format) -> Result<(), Failure> {
+    let found: api::Sessions = client.get(&ApiPath::new(&["sessions"])).await?;
+    match format {
+        Format::Json => output::print_json(&found),
+        Format::Human => output::print_text(&human_sessions(&found.sessions)),
+    }
+}
+
+/// `lunar ctl targets`.
+pub async fn targets(client: &Client, args: &Targets, format: Format) -> Result<(), Failure> {
+    if args.print_toml {
+        return output::print_text(&configuration(client).await?.running);
+    }
+    let found: targets::Targets = client.get(&ApiPath::new(&["targets"])).await?;
+    match format {
+        Format::Json => output::print_json(&found),
+        Format::Human => output::print_text(&human_targets(&found.targets)),
+    }
+}
+
+/// `lunar ctl luns`.
+pub async fn luns(client: &Client, format: Format) -> Result<(), Failure> {
+    let found: targets::Luns = client.get(&ApiPath::new(&["luns"])).await?;
+    match format {
+        Format::Json => output::print_json(&found),
+        Format::Human => {
+            let rows: Vec<_> = found.luns.iter().map(|of| lun_row(&of.target, &of.lun)).collect();
+            output::print_text(&or_none(table(LUN_HEADING, &rows), "no LUNs\n"))
+        }
+    }
+}
+
+async fn configuration(client: &Client) -> Result<ConfigurationText, Failure> {
+    client.get(&ApiPath::new(&["configuration"])).await
+}
+
+const LUN_HEADING: [&str; 7] = ["TARGET", "LUN", "SIZE", "CACHE", "I/O", "DEVICE", ""];
+
+fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
+    let marks = [(lun.thin, "thin"), (lun.read_only, "read-only"), (lun.removable, "removable")];
+    let mut notes: Vec<_> =
+        marks.iter().filter(|(is, _)| *is).map(|(_, word)| (*word).to_owned()).collect();
+    if !lun.initiators.is_empty() || !lun.networks.is_empty() {
+        let who = [lun.initiators.as_slice(), &lun.networks].concat();
+        notes.push(format!("for {}", who.join(" ")));
+    }
+    [
+        target.to_owned(),
+        lun.id.to_string(),
+        output::size(lun.size_bytes),
+        lun.cache.clone(),
+        lun.io_tier.clone(),
+        plain(&lun.device),
+        notes.join(", "),
+    ]
+}
+
+fn human_targets(targets: &[Target]) -> String {
+    let rows: Vec<_> = targets.iter().map(target_row).collect();
+    or_none(table(["TARGET", "LUNS", "CHAP", "WHO MAY LOG IN", ""], &rows), "no targets\n")
+}
+
+fn target_row(target: &Target) -> [String; 5] {
+    let who = [target.initiators.as_slice(), &target.networks].concat();
+    let redirect = target.redirect.as_ref().map(|to| format!("redirected to {to}"));
+    [
+        target.name.clone(),
+        target.luns.len().to_string(),
+        if target.chap { "yes" } else { "no" }.to_owned(),
+        if who.is_empty() { "all".to_owned() } else { who.join(" ") },
+        redirect.unwrap_or_default(),
+    ]
+}
+
+fn human_sessions(sessions: &[Session]) -> String {
+    let rows: Vec<_> = sessions.iter().map(session_row).collect();
+    let heading = ["TSIH", "INITIATOR", "TARGET", "FROM", "SINCE", "IN FLIGHT", "NEGOTIATED"];
+    or_none(table(heading, &rows), "no sessions\n")
+}
+
+fn session_row(session: &Session) -> [String; 7] {
+    let from: Vec<_> = session.connections.iter().map(|c| c.initiator_address.as_str()).collect();
+    let keys = &session.negotiated;
+    let yes = |is| if is { "Yes" } else { "No" };
+    let negotiated = format!(
+        "MaxBurstLength={} FirstBurstLength={} ImmediateData={} InitialR2T={} \
+         ErrorRecoveryLevel={}",
+        keys.max_burst_bytes,
+        keys.first_burst_bytes,
+        yes(keys.immediate_data),
+        yes(keys.initial_r2t),
+        keys.error_recovery_level
+    );
+    [
+        session.tsih.to_string(),
+        plain(&session.initiator),
+        session.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
+        from.join(" "),
+        session.since.clone(),
+        session.commands_in_flight.to_string(),
+        negotiated,
+    ]
+}
+
+fn human_status(status: &ApiStatus, client: &Client) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<12}{value}");
+    };
+    line("version", status.version.clone());
+    line("api", client.address.to_string());
+    line("process", status.pid.to_string());
+    line("running", format!("{} since {}", duration(status.uptime_seconds), status.started));
+    line("portals", status.portals.join(" "));
+    line("targets", format!("{} with {} LUNs", status.targets, status.luns));
+    line("sessions", format!("{} on {} connections", status.sessions, status.connections));
+    for unit in &status.units {
+        line("unit", format!("{}, I/O {}, {}", plain(&unit.device), unit.io_tier, unit.uuid));
+    }
+    match status.drift.is_empty() {
+        true => line("drift", "none: what runs is what is configured".to_owned()),
+        false => line("drift", "until the next apply, or --print-toml and paste:".to_owned()),
+    }
+    for change in &status.drift {
+        line("", plain(change));
+    }
+    text
+}
+
+/// `2 d 3 h`, `4 min 5 s`: the two largest units.
+fn duration(seconds: u64) -> String {
+    let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
+    let (minutes, rest) = (seconds / 60 % 60, seconds % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{rest} s"),
+        (0, 0, _) => format!("{minutes} min {rest} s"),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+fn or_none(text: String, none: &str) -> String {
+    if text.is_empty() { none.to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_for_people() {
+        for (seconds, text) in
+            [(0, "0 s"), (61, "1 min 1 s"), (3_660, "1 h 1 min"), (200_000, "2 d 7 h")]
+        {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `lunar ctl`: look at a running server, and change what it serves.
+
+mod change;
+mod look;
+mod table;
+
+use super::api_args::ApiArgs;
+use crate::output::{Failure, Format};
+
+/// Look at a running server, and change what it serves until the next apply
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    lunar ctl status\n  \
+    lunar ctl resize 0 20G\n  \
+    lunar ctl add-lun /srv/more.img --size 5G --print-toml\n  \
+    lunar ctl sessions --json --api unix:/run/lunar/api.sock")]
+pub struct Ctl {
+    #[command(flatten)]
+    api: ApiArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Status(look::Status),
+    Sessions(look::Sessions),
+    Targets(look::Targets),
+    Luns(look::Luns),
+    Resize(change::Resize),
+    AddLun(change::AddLun),
+    RemoveLun(change::RemoveLun),
+    Logout(change::Logout),
+    Redirect(change::Redirect),
+}
+
+/// Runs it.
+///
+/// # Errors
+/// No server found, one that refuses.
+pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
+    let client = args.api.client()?;
+    let work = async {
+        match &args.command {
+            Command::Status(args) => look::status(&client, args, format).await,
+            Command::Sessions(_) => look::sessions(&client, format).await,
+            Command::Targets(args) => look::targets(&client, args, format).await,
+            Command::Luns(_) => look::luns(&client, format).await,
+            Command::Resize(args) => change::resize(&client, args, format).await,
+            Command::AddLun(args) => change::add_lun(&client, args, format).await,
+            Command::RemoveLun(args) => change::remove_lun(&client, args, format).await,
+            Command::Logout(args) => change::logout(&client, args, format).await,
+            Command::Redirect(args) => change::redirect(&client, args, format).await,
+        }
+    };
+    super::runtime()?.block_on(work)
+}

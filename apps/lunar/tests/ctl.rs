@@ -1,0 +1,238 @@
+//! `lunar ctl`: what runs is seen and changed while it is used.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod common;
+
+use common::{PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, run, said};
+use serde_json::Value;
+use std::io::Write;
+use std::process::{Child, Output};
+use std::time::Instant;
+
+const ALICE: &str = "iqn.2026-11.org.example:alice";
+
+/// A machine of its own: servers put their sockets here, and `ctl` looks here.
+struct Machine(Scratch);
+
+impl Machine {
+    fn new(name: &str) -> Self {
+        Self(Scratch::new(name))
+    }
+
+    fn start(&self, arguments: &[&str]) -> Server {
+        let mut command = lunar(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+        command.env("XDG_RUNTIME_DIR", self.0.path());
+        Server::start_command(command)
+    }
+
+    fn configured(&self, text: &str) -> (Server, String) {
+        let config = self.0.file("lunar.toml", text.as_bytes());
+        let mut command = lunar(&["target", "--config", &config]);
+        command.env("XDG_RUNTIME_DIR", self.0.path());
+        (Server::start_command(command), config)
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        let mut command = lunar(&[&["ctl"], arguments].concat());
+        command.env("XDG_RUNTIME_DIR", self.0.path()).current_dir(self.0.path());
+        finish(command, b"")
+    }
+
+    #[track_caller]
+    fn ctl_json(&self, arguments: &[&str]) -> Value {
+        let output = self.ctl(&[arguments, &["--json"]].concat());
+        assert_exit(&output, 0);
+        json(&output)
+    }
+
+    #[track_caller]
+    fn ctl_text(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        assert_exit(&output, 0);
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+/// An initiator that stays logged in until its input ends.
+fn initiator(url: &str) -> Child {
+    let mut command = lunar(&["write", url, "--initiator-name", ALICE]);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    // Less than it writes at once: it waits for more.
+    child.stdin.as_mut().unwrap().write_all(&[7; 512]).unwrap();
+    child
+}
+
+/// Polls until `done` says so.
+#[track_caller]
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Goal: every command that looks tells what is there, for people and for programs.
+#[test]
+fn what_runs_is_told() {
+    let machine = Machine::new("told");
+    let server = machine.start(&["mem:3M", "mem:5M"]);
+    let api = server.report["api"].as_str().unwrap();
+    let socket = machine.0.path().join(format!("lunar/serve-{}.sock", server.pid()));
+    assert_eq!(api, format!("unix:{}", socket.display()));
+    let status = machine.ctl_json(&["status"]);
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["pid"], server.pid());
+    assert_eq!((&status["targets"], &status["luns"]), (&1.into(), &2.into()));
+    assert_eq!(status["drift"], serde_json::json!([]));
+    assert_eq!(status["units"].as_array().unwrap().len(), 2);
+    let portal = server.portal();
+    assert_eq!(status["portals"][0].as_str().unwrap(), portal.trim_start_matches("iscsi://"));
+    let targets = machine.ctl_json(&["targets"]);
+    assert_eq!(targets["targets"], server.report["targets"], "as it told when it started");
+    let luns = machine.ctl_json(&["luns"]);
+    assert_eq!(luns["luns"][1]["size_bytes"], 5 << 20);
+    assert_eq!(luns["luns"][1]["target"], server.report["targets"][0]["name"]);
+    assert_eq!(machine.ctl_json(&["sessions"])["sessions"], serde_json::json!([]));
+    assert_eq!(machine.ctl_text(&["sessions"]), "no sessions\n");
+    for (command, words) in [
+        ("status", &["version", "drift       none", "unit"][..]),
+        ("targets", &["WHO MAY LOG IN", "mem-3m", "all"]),
+        ("luns", &["5 MiB", "write-through", "mem:3145728"]),
+    ] {
+        let text = machine.ctl_text(&[command]);
+        for word in words {
+            assert!(text.contains(word), "{command}: {text}");
+        }
+    }
+    assert_exit(&server.stop().0, 0);
+    assert!(!socket.exists(), "its socket goes with it");
+}
+
+/// Goal: a session is seen with what it negotiated, and ends when it is told to.
+#[test]
+fn sessions_are_seen_and_logged_out() {
+    let machine = Machine::new("logout");
+    let server = machine.start(&["mem:3M"]);
+    let mut writer = initiator(&server.lun(0));
+    let mut sessions = Value::Null;
+    wait_until("a session", || {
+        sessions = machine.ctl_json(&["sessions"])["sessions"].clone();
+        sessions[0]["initiator"] == ALICE
+    });
+    let session = &sessions[0];
+    assert_eq!(session["target"], server.report["targets"][0]["name"]);
+    assert_eq!(session["negotiated"]["error_recovery_level"], 0);
+    assert_eq!(session["luns"], serde_json::json!([0]));
+    assert!(session["connections"][0]["initiator_address"].as_str().unwrap().starts_with("127."));
+    assert!(session["since"].as_str().unwrap().ends_with('Z'));
+    assert!(machine.ctl_text(&["sessions"]).contains(ALICE));
+    let tsih = session["tsih"].to_string();
+    assert_eq!(machine.ctl_json(&["logout", &tsih])["tsih"], session["tsih"]);
+    wait_until("no session", || {
+        machine.ctl_json(&["sessions"])["sessions"] == serde_json::json!([])
+    });
+    let again = machine.ctl(&["logout", &tsih]);
+    assert_exit(&again, 1);
+    assert!(said(&again).contains("hint"), "{}", said(&again));
+    let _ = writer.kill();
+    let _ = writer.wait();
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: LUNs are added, grow and go; drift tells it, and what `--print-toml` prints is a
+/// configuration that says the same.
+#[test]
+fn luns_come_grow_and_go() {
+    let machine = Machine::new("luns");
+    let file = machine.0.file("disk.img", &[0; 1 << 20]);
+    let (server, config) = machine.configured(&format!(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+         [[target.lun]]\nid = 0\ndevice = \"{file}\"\n"
+    ));
+    let size = |lun: u16| json(&run(&["info", &server.lun(lun), "--json"]))["size_bytes"].clone();
+    let grown = machine.ctl_text(&["resize", "0", "2M"]);
+    assert!(grown.contains("LUN 0"), "{grown}");
+    assert_eq!(size(0), 2 << 20);
+    let refused = machine.ctl(&["resize", "0", "1M"]);
+    assert_exit(&refused, 1);
+    assert_eq!(size(0), 2 << 20);
+    assert_exit(&machine.ctl(&["resize", "0", "1M", "--shrink"]), 0);
+    assert_eq!(size(0), 1 << 20);
+    machine.ctl_text(&["resize", "0", "3M"]);
+    // A path is the caller's, wherever the server was started.
+    let added = machine.ctl_text(&["add-lun", "more.img", "--size", "4M", "--print-toml"]);
+    assert!(added.contains("more.img"), "{added}");
+    assert!(machine.0.path().join("more.img").exists());
+    assert_eq!(size(1), 4 << 20);
+    assert_exit(&machine.ctl(&["add-lun", "mem:1M", "--id", "1"]), 1);
+    assert_exit(&machine.ctl(&["add-lun", "mem:1M", "--cache", "none"]), 1);
+    let status = machine.ctl_json(&["status"]);
+    assert_eq!(status["drift"].as_array().unwrap().len(), 2, "{status}");
+    let whole = machine.ctl_text(&["targets", "--print-toml"]);
+    let pasted = machine.0.file("pasted.toml", whole.as_bytes());
+    assert_exit(&run(&["check", &pasted]), 0);
+    assert!(machine.ctl_text(&["status", "--print-toml"]).contains("more.img"));
+    assert_exit(&machine.ctl(&["remove-lun", "1"]), 0);
+    assert_exit(&run(&["info", &server.lun(1)]), 1);
+    assert!(machine.0.path().join("more.img").exists(), "the device stays");
+    assert_exit(&machine.ctl(&["remove-lun", "1"]), 1);
+    assert_exit(&run(&["check", &config]), 0);
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: logins are sent elsewhere and taken again.
+#[test]
+fn logins_are_redirected() {
+    let machine = Machine::new("ctl-redirect");
+    let (name, elsewhere) = ("iqn.2026-11.org.example:moved", Scratch::new("elsewhere"));
+    let there = Server::start(&["mem:3M", "--name", name, "--api", "none"]);
+    assert!(there.report["api"].is_null());
+    let here = machine.start(&["mem:1M", "--name", name]);
+    let size = || json(&run(&["info", &here.lun(0), "--json"]))["size_bytes"].clone();
+    assert_eq!(size(), 1 << 20);
+    let portal = there.portal();
+    machine.ctl_text(&["redirect", portal.trim_start_matches("iscsi://")]);
+    assert_eq!(size(), 3 << 20);
+    assert!(machine.ctl_text(&["targets"]).contains("redirected to"));
+    machine.ctl_text(&["redirect", "none"]);
+    assert_eq!(size(), 1 << 20);
+    assert_exit(&machine.ctl(&["redirect", "nowhere"]), 1);
+    assert_exit(&here.stop().0, 0);
+    assert_exit(&there.stop().0, 0);
+    drop(elsewhere);
+}
+
+/// Goal: who finds no server, several, or one that is somebody else's is told what to do.
+#[test]
+fn who_finds_no_server_is_told_why() {
+    let machine = Machine::new("find");
+    let none = machine.ctl(&["status"]);
+    assert_exit(&none, 1);
+    assert!(said(&none).contains("--api"), "{}", said(&none));
+    let (one, two) = (machine.start(&["mem:1M"]), machine.start(&["mem:2M"]));
+    let several = machine.ctl(&["status", "--json"]);
+    assert_exit(&several, 2);
+    let hint = json(&several)["hint"].as_str().unwrap().to_owned();
+    for server in [&one, &two] {
+        let api = server.report["api"].as_str().unwrap();
+        assert!(hint.contains(api), "{hint}");
+        let named = machine.ctl_json(&["--api", api, "status"]);
+        assert_eq!(named["pid"], server.pid());
+    }
+    assert_exit(&two.stop().0, 0);
+    assert_eq!(machine.ctl_json(&["status"])["pid"], one.pid(), "the only one left");
+    let (pid, api) = (one.pid(), one.report["api"].as_str().unwrap().to_owned());
+    drop(one); // killed: its socket stays
+    let dead = machine.ctl(&["status"]);
+    assert_exit(&dead, 1);
+    assert!(said(&dead).contains("no running server"), "{}", said(&dead));
+    assert!(said(&machine.ctl(&["--api", &api, "status"])).contains("no server listens there"));
+    let next = machine.start(&["mem:1M"]);
+    let left = machine.0.path().join(format!("lunar/serve-{pid}.sock"));
+    assert!(!left.exists(), "the next one sweeps");
+    assert_exit(&next.stop().0, 0);
+    for wrong in [&["status", "--api", "nonsense"][..], &["resize", "0", "big"], &[]] {
+        assert_exit(&machine.ctl(wrong), 2);
+    }
+}

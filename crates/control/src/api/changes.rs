@@ -1,0 +1,156 @@
+//! Changes of what runs, until the next apply: LUNs come, go and grow, logins are sent elsewhere.
+
+use super::extract::{Asked, At, Body};
+use super::problem::Problem;
+use super::shared::{Shared, blocking};
+use crate::config::lun::LunSettings;
+use crate::daemon::{Applied, Daemon, LunAt};
+use crate::{Caller, Failure};
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What a change has made.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct Changed {
+    /// The change itself.
+    #[serde(flatten)]
+    pub applied: Applied,
+    /// The lines to paste into the configuration, TOML, so that the next apply keeps what was
+    /// changed since the last one.
+    pub toml: String,
+}
+
+/// A size to be had.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// The new size, a multiple of the block size.
+    #[schema(minimum = 512, maximum = 9223372036854775807u64)]
+    pub size_bytes: u64,
+    /// A smaller size loses what lies beyond it, and is taken only with this.
+    #[serde(default)]
+    pub shrink: bool,
+}
+
+/// Where logins are to be sent.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Redirect {
+    /// `host:port`, or an address in brackets and a port.
+    pub address: String,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// Its device, where several LUNs have this number, each for other initiators
+    #[param(nullable = false)]
+    device: Option<String>,
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(add_lun))
+        .routes(routes!(remove_lun))
+        .routes(routes!(resize))
+        .routes(routes!(redirect, no_redirect))
+}
+
+/// Does it, and tells what it was.
+async fn change(
+    served: &Shared,
+    work: impl FnOnce(&Daemon) -> Result<Applied, Failure> + Send + 'static,
+) -> Result<Json<Changed>, Problem> {
+    let changed = blocking(served, move |served| {
+        let applied = work(&served.daemon)?;
+        Ok::<_, Failure>(Changed { applied, toml: served.daemon.toml_of_drift() })
+    });
+    Ok(Json(changed.await??))
+}
+
+/// Adds a LUN
+#[utoipa::path(post, path = "/targets/{target}/luns", tag = "luns", request_body = LunSettings,
+    params(("target" = String, Path, description = "The target's iSCSI name")),
+    responses((status = 200, description = "It is served", body = Changed)))]
+async fn add_lun(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At(target): At<String>,
+    Body(settings): Body<LunSettings>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| daemon.add_lun(&target, &settings, &by)).await
+}
+
+/// Removes a LUN; the device stays as it is
+#[utoipa::path(delete, path = "/targets/{target}/luns/{lun}", tag = "luns",
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name"),
+        ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
+        Which,
+    ),
+    responses((status = 200, description = "It is served no more", body = Changed)))]
+async fn remove_lun(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At((target, id)): At<(String, u16)>,
+    Asked(Which { device }): Asked<Which>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| {
+        let at = LunAt { target: &target, id, device: device.as_deref() };
+        daemon.remove_lun(&at, &by)
+    })
+    .await
+}
+
+/// Gives a LUN another size, while it is used
+#[utoipa::path(post, path = "/targets/{target}/luns/{lun}/resize", tag = "luns",
+    request_body = Resize,
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name"),
+        ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
+        Which,
+    ),
+    responses((status = 200, description = "It has that size", body = Changed)))]
+async fn resize(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At((target, id)): At<(String, u16)>,
+    Asked(Which { device }): Asked<Which>,
+    Body(resize): Body<Resize>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| {
+        let at = LunAt { target: &target, id, device: device.as_deref() };
+        daemon.resize(&at, resize.size_bytes, resize.shrink, &by)
+    })
+    .await
+}
+
+/// Sends logins elsewhere
+#[utoipa::path(put, path = "/targets/{target}/redirect", tag = "targets",
+    request_body = Redirect,
+    params(("target" = String, Path, description = "The target's iSCSI name")),
+    responses((status = 200, description = "Logins are sent there", body = Changed)))]
+async fn redirect(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At(target): At<String>,
+    Body(to): Body<Redirect>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| daemon.redirect(&target, Some(&to.address), &by)).await
+}
+
+/// Takes logins here again
+#[utoipa::path(delete, path = "/targets/{target}/redirect", tag = "targets",
+    params(("target" = String, Path, description = "The target's iSCSI name")),
+    responses((status = 200, description = "Logins are taken here", body = Changed)))]
+async fn no_redirect(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At(target): At<String>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| daemon.redirect(&target, None, &by)).await
+}

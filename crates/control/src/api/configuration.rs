@@ -1,0 +1,80 @@
+//! What is to be served, as the text of a configuration.
+
+use super::extract::Body;
+use super::problem::Problem;
+use super::shared::{Shared, blocking};
+use crate::Caller;
+use crate::daemon::{Applied, ApplyOptions, Source};
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What is served, as lines of a configuration (TOML).
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct ConfigurationText {
+    /// All of it.
+    pub running: String,
+    /// What was changed since the last configuration was applied: the lines to paste into it.
+    pub drift: String,
+}
+
+/// A configuration to be applied.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Apply {
+    /// Which; null: the file that the server started with, read again.
+    #[schema(nullable)]
+    pub configuration: Option<SentConfiguration>,
+    /// Only tell what would change.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Disks may get smaller: what lies beyond their new ends is lost.
+    #[serde(default)]
+    pub shrink: bool,
+}
+
+/// A configuration that comes with the request.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SentConfiguration {
+    /// TOML.
+    pub text: String,
+    /// The file it came from, absolute: relative paths in it begin there, problems name it.
+    pub path: String,
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(configuration)).routes(routes!(apply))
+}
+
+/// What is served, as the text of a configuration
+#[utoipa::path(get, path = "/configuration", tag = "configuration",
+    responses((status = 200, description = "All of it, and what differs",
+        body = ConfigurationText)))]
+async fn configuration(State(served): State<Shared>) -> Result<Json<ConfigurationText>, Problem> {
+    let work = |served: &super::shared::Served| ConfigurationText {
+        running: served.daemon.toml(),
+        drift: served.daemon.toml_of_drift(),
+    };
+    blocking(&served, work).await.map(Json)
+}
+
+/// Serves what a configuration says, all of it or nothing
+#[utoipa::path(post, path = "/apply", tag = "configuration", request_body = Apply,
+    responses((status = 200, description = "What changed, or would change", body = Applied)))]
+async fn apply(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    Body(apply): Body<Apply>,
+) -> Result<Json<Applied>, Problem> {
+    let source = match apply.configuration {
+        None => Source::OwnFile,
+        Some(sent) => Source::Text { text: sent.text, path: sent.path.into() },
+    };
+    let options = ApplyOptions { dry_run: apply.dry_run, shrink: apply.shrink };
+    let work = move |served: &super::shared::Served| served.daemon.apply(&source, options, &by);
+    Ok(Json(blocking(&served, work).await??))
+}

@@ -1,0 +1,156 @@
+//! Where the API of a server is to be, and what it wants to be shown.
+
+use crate::auth::Token;
+use crate::daemon::Daemon;
+use crate::http::{Address, Bound, HttpLimits, HttpOptions, HttpServer, default_sockets};
+use crate::tls::TlsFiles;
+use crate::{Failure, api};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the API is to be.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum ApiListen {
+    /// A unix socket where one can be had.
+    #[default]
+    Default,
+    /// Nowhere.
+    Nowhere,
+    /// Here.
+    At(Address),
+}
+
+impl ApiListen {
+    /// Reads `unix:PATH`, `ADDRESS:PORT` or `none`.
+    ///
+    /// # Errors
+    /// A text that says what is wrong and what is meant.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self::Nowhere) } else { Address::parse(text).map(Self::At) }
+    }
+}
+
+/// What a server's user says of its API.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ApiOptions {
+    /// Where.
+    pub listen: ApiListen,
+    /// TLS, for TCP.
+    pub tls: Option<TlsFiles>,
+    /// The file of the token that is wanted, for TCP.
+    pub token_file: Option<PathBuf>,
+}
+
+impl ApiOptions {
+    /// Refuses what would let in more than is meant.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do.
+    pub fn check(&self) -> Result<(), (String, String)> {
+        let wrong = |what: String, hint: &str| Err((what, hint.to_owned()));
+        match &self.listen {
+            ApiListen::At(address @ Address::Tcp(_)) => {
+                let (tls, token) = (self.tls.is_some(), self.token_file.is_some());
+                if !address.is_local() && !(tls && token) {
+                    return wrong(
+                        format!("an API at {address} can be reached from other machines"),
+                        "there it wants both TLS (a certificate and its key) and a token file",
+                    );
+                }
+                Ok(())
+            }
+            _ if self.tls.is_some() || self.token_file.is_some() => wrong(
+                "TLS and a token are for an API over TCP".to_owned(),
+                "name an address and a port, or leave them out: a socket's file mode protects it",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An API that has its address.
+pub struct BoundApi {
+    bound: Bound,
+    token: Option<Token>,
+}
+
+impl ApiOptions {
+    /// Listens; `None`: nowhere. A default that cannot be had is a warning: disks are served all
+    /// the same. `is_daemon`: it is the one of its machine, rather than one of many. `state`: the
+    /// directory to fall back to.
+    ///
+    /// # Errors
+    /// What was asked for and cannot be had.
+    pub fn bind(&self, is_daemon: bool, state: Option<&Path>) -> Result<Option<BoundApi>, Failure> {
+        let address = match &self.listen {
+            ApiListen::Nowhere => return Ok(None),
+            ApiListen::At(address) => address.clone(),
+            ApiListen::Default => return Ok(bind_default(is_daemon, state)),
+        };
+        self.check().map_err(|(what, hint)| Failure::usage(what).hint(hint))?;
+        let token = self.token_file.as_deref().map(Token::read).transpose()?;
+        let http = HttpOptions { address, tls: self.tls.clone(), limits: HttpLimits::default() };
+        Ok(Some(BoundApi { bound: Bound::bind(http)?, token }))
+    }
+}
+
+impl BoundApi {
+    /// Where it listens, with the port it got.
+    pub fn address(&self) -> &Address {
+        self.bound.address()
+    }
+
+    /// Serves it over `daemon`, which has just started.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn serve(self, daemon: Arc<Daemon>) -> Result<HttpServer, Failure> {
+        self.bound.serve(api::router(daemon, self.token))
+    }
+}
+
+fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
+    let mut why = "neither a runtime directory nor a state directory is there".to_owned();
+    for path in default_sockets(is_daemon, state) {
+        let address = Address::Unix(path);
+        let http = HttpOptions { address, tls: None, limits: HttpLimits::default() };
+        match Bound::bind(http) {
+            Ok(bound) => return Some(BoundApi { bound, token: None }),
+            Err(failure) => why = failure.to_string(),
+        }
+    }
+    tracing::info!("no API for `lunar ctl`: {why}");
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what other machines reach wants TLS and a token; a socket wants neither.
+    #[test]
+    fn what_others_reach_is_protected() {
+        let options = |listen: &str, tls: bool, token: bool| ApiOptions {
+            listen: ApiListen::parse(listen).unwrap(),
+            tls: tls.then(|| TlsFiles { certificate: "c".into(), key: "k".into() }),
+            token_file: token.then(|| "t".into()),
+        };
+        for (listen, tls, token, fine) in [
+            ("none", false, false, true),
+            ("unix:a", false, false, true),
+            ("unix:a", true, false, false),
+            ("unix:a", false, true, false),
+            ("none", false, true, false),
+            ("127.0.0.1:0", false, false, true),
+            ("127.0.0.1:0", false, true, true),
+            ("[::1]:0", true, true, true),
+            ("0.0.0.0:0", false, false, false),
+            ("0.0.0.0:0", true, false, false),
+            ("192.0.2.1:9000", false, true, false),
+            ("[::]:9000", true, true, true),
+        ] {
+            assert_eq!(options(listen, tls, token).check().is_ok(), fine, "{listen} {tls} {token}");
+        }
+        assert!(ApiListen::parse("nowhere").is_err());
+    }
+}
