@@ -24,13 +24,29 @@ const CASES: &[Case] = &[
         told: &[(1, 1, "unknown key `colour`", "known here:")],
     },
     Case {
-        text: "[api]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
+        text: "[pool]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
                [data_path]\nlatency_mode = true\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
-            (1, 2, "unknown key `api`", "not in this version"),
+            (1, 2, "unknown key `pool`", "not in this version"),
             (3, 2, "unknown key `metrics`", "not in this version"),
             (6, 1, "unknown key `latency_mode`", "not in this version"),
+        ],
+    },
+    Case {
+        text: "[api]\nlisten = \"0.0.0.0:9000\"\ntls = { certificate_file = \"c\" }\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 1, "can be reached from other machines", "TLS"),
+            (3, 7, "has no `key_file`", "add a line key_file"),
+        ],
+    },
+    Case {
+        text: "[api]\nlisten = \"/run/api.sock\"\ntoken_file = \"t\"\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 1, "TLS and a token are for an API over TCP", "leave them out"),
+            (2, 10, "[api] listen", "unix:/run/api.sock"),
         ],
     },
     Case {
@@ -224,6 +240,10 @@ portals = [{ listen = "0.0.0.0:3260", advertise = "192.0.2.7:3260", portal_group
            "[::1]:3260"]
 [discovery]
 chap = { user = "find", secret_file = "vm.secret" }
+[api]
+listen = "0.0.0.0:9000"
+token_file = "api.token"
+tls = { certificate_file = "api.pem", key_file = "api.key" }
 [limits]
 connections = 100
 login_seconds = 5

@@ -88,6 +88,8 @@ fn the_page_of_the_configuration_names_every_key() {
         "",
         "[listen]",
         "[discovery]",
+        "[api]",
+        "[api.tls]",
         "[data_path]",
         "[limits]",
         "[[target]]",

@@ -27,11 +27,11 @@ fn help_has_an_example() {
 /// Goal: no option is offered that this version does not have.
 #[test]
 fn later_options_do_not_exist() {
-    for option in ["--api", "--metrics", "--tls"] {
+    for option in ["--metrics", "--tls"] {
         let output = run(&["serve", "mem:1M", option, "none"]);
         assert_exit(&output, 2);
     }
-    for command in ["apply", "ctl", "bench", "attach", "copy", "pool", "osd"] {
+    for command in ["apply", "bench", "attach", "copy", "pool", "osd"] {
         assert_exit(&run(&[command]), 2);
     }
 }
