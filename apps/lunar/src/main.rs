@@ -9,7 +9,7 @@ mod serving;
 mod shutdown;
 
 use clap::{Parser, Subcommand};
-use commands::{check, completions, ctl, discover, info, man, read, serve, target, write};
+use commands::{apply, check, completions, ctl, discover, info, man, read, serve, target, write};
 use output::{Failure, Format};
 use std::process::ExitCode;
 
@@ -29,6 +29,7 @@ enum Command {
     Serve(serve::Serve),
     Target(target::Target),
     Check(check::Check),
+    Apply(apply::Apply),
     Ctl(ctl::Ctl),
     Discover(discover::Discover),
     Info(info::Info),
@@ -56,6 +57,7 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, format),
         Command::Target(args) => target::run(&args, format),
         Command::Check(args) => check::run(&args, format),
+        Command::Apply(args) => apply::run(&args, format),
         Command::Ctl(args) => ctl::run(&args, format),
         Command::Discover(args) => discover::run(&args, format),
         Command::Info(args) => info::run(&args, format),

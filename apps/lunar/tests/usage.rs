@@ -5,8 +5,8 @@ mod common;
 
 use common::{Scratch, Server, assert_exit, json, lunar, run, said};
 
-const COMMANDS: [&str; 9] =
-    ["serve", "target", "check", "discover", "info", "read", "write", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["serve", "target", "check", "apply", "discover", "info", "read", "write", "completions", "man"];
 
 /// Goal: every command explains itself with an example. Method: `--help` of each.
 #[test]
@@ -31,7 +31,7 @@ fn later_options_do_not_exist() {
         let output = run(&["serve", "mem:1M", option, "none"]);
         assert_exit(&output, 2);
     }
-    for command in ["apply", "bench", "attach", "copy", "pool", "osd"] {
+    for command in ["bench", "attach", "copy", "pool", "osd"] {
         assert_exit(&run(&[command]), 2);
     }
 }

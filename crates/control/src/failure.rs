@@ -32,7 +32,8 @@ pub struct Failure {
 /// Several things that are wrong at once.
 #[derive(Debug)]
 pub struct Parts {
-    /// For people, instead of `what` and `hint`: lines that are whole in themselves.
+    /// For people, instead of `what` and `hint`: lines that are whole in themselves. None: `what`
+    /// says it all.
     pub lines: Vec<String>,
     /// For programs, beside `error` and `hint`: a key and its value.
     pub list: (&'static str, serde_json::Value),

@@ -1,7 +1,7 @@
 //! `lunar check`: is this configuration right?
 
 use crate::output::{self, Failure, Format};
-use control::config;
+use control::config::{self, settings};
 use std::path::PathBuf;
 
 /// Validate a configuration: every problem with its line, its column and what is meant
@@ -22,9 +22,12 @@ pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
     let targets = configuration.targets.len();
     let luns: usize = configuration.targets.iter().map(|target| target.luns.len()).sum();
     match format {
-        Format::Json => output::print_json(
-            &serde_json::json!({ "valid": true, "targets": targets, "luns": luns }),
-        ),
+        Format::Json => output::print_json(&serde_json::json!({
+            "valid": true,
+            "targets": targets,
+            "luns": luns,
+            "configuration": settings::json(&configuration),
+        })),
         Format::Human => output::print_text(&format!(
             "{}: valid, targets: {targets}, LUNs: {luns}\n",
             args.file.display()

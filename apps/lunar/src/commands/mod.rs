@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod api_args;
+pub mod apply;
 pub mod check;
 pub mod completions;
 pub mod ctl;

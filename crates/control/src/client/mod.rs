@@ -2,7 +2,7 @@
 
 mod find;
 
-use crate::Failure;
+use crate::{Failure, Parts};
 use crate::api::{PREFIX, ProblemBody};
 use crate::auth::Token;
 use crate::http::Address;
@@ -221,7 +221,11 @@ impl Client {
         }
         let problem: ProblemBody =
             serde_json::from_slice(body).map_err(|_| no_answer("without saying why".to_owned()))?;
-        Err(Failure { hint: problem.hint, ..Failure::new(problem.error) })
+        // Whoever sent what is wrong knows how to tell its problems to people.
+        let parts = problem.problems.map(|list| {
+            Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) })
+        });
+        Err(Failure { hint: problem.hint, parts, ..Failure::new(problem.error) })
     }
 }
 

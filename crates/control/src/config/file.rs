@@ -1,6 +1,6 @@
 //! A TOML text with positions: typed reading of its tables, and a list of everything that is wrong.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use toml::Spanned;
@@ -12,7 +12,7 @@ pub const FILE_BYTES_MAX: u64 = 4 << 20;
 const PROBLEMS_MAX: usize = 100;
 
 /// One thing that is wrong in the file.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Problem {
     /// Line, from 1.
     pub line: usize,
@@ -276,14 +276,13 @@ impl<'d, 't> TableReader<'d, 't> {
             }
             let hint = if later.contains(&name) {
                 "not in this version".to_owned()
+            } else if let Some(home) = home(name) {
+                format!("it belongs into {home}")
+            } else if let Some(near) = nearest(name, &self.known) {
+                format!("did you mean `{near}`?")
             } else {
-                match nearest(name, &self.known) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => {
-                        let known: Vec<_> = self.known.iter().copied().collect();
-                        format!("known here: {}", known.join(", "))
-                    }
-                }
+                let known: Vec<_> = self.known.iter().copied().collect();
+                format!("known here: {}", known.join(", "))
             };
             to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
         }
@@ -324,6 +323,62 @@ pub fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Span, to: &mu
         DeValue::Table(_) => "a table",
     };
     to.add(span, format!("`{key}` is {got}"), Some(format!("write {wanted}")));
+}
+
+/// The tables below the top, and keys that stand in one of them only.
+const HOMES: &[(&str, &[&str])] = &[
+    ("[listen]", &["portals"]),
+    (
+        "[limits]",
+        &[
+            "connections",
+            "login_seconds",
+            "login_failures_free",
+            "login_backoff_seconds_max",
+            "window_commands",
+            "data_out_bytes",
+            "data_in_bytes",
+            "transfer_bytes",
+            "ping_after_seconds",
+            "ping_timeout_seconds",
+        ],
+    ),
+    ("[data_path]", &["cores"]),
+    (
+        "[[target]]",
+        &["name", "alias", "max_connections", "header_digest", "data_digest",
+          "error_recovery_level", "redirect"],
+    ),
+    (
+        "[[target.lun]]",
+        &[
+            "id",
+            "uuid",
+            "device",
+            "size",
+            "cache",
+            "io",
+            "block_size",
+            "physical_block_size",
+            "read_only",
+            "removable",
+            "thin",
+            "thin_threshold",
+            "out_of_space",
+            "maintenance_rate",
+        ],
+    ),
+    (
+        "chap = { … }",
+        &["user", "secret_file", "mutual_user", "mutual_secret_file", "algorithms",
+          "allow_short_secrets"],
+    ),
+    ("the first lines, before any [section],", &["state"]),
+];
+
+/// The table that a key belongs into.
+fn home(key: &str) -> Option<&'static str> {
+    HOMES.iter().find(|(_, keys)| keys.contains(&key)).map(|(table, _)| *table)
 }
 
 /// The known word that `word` was probably meant to be.

@@ -13,7 +13,7 @@ pub mod rules;
 pub mod settings;
 
 use crate::{Failure, Parts};
-use file::Problem;
+pub use file::Problem;
 use iscsi::text::Offer;
 use model::Configuration;
 use std::io::Read;
@@ -28,6 +28,14 @@ pub use resolve_chap::check_user;
 /// # Errors
 /// That it cannot be read; else one failure that lists all problems.
 pub fn load(path: &Path) -> Result<Configuration, Failure> {
+    parse(&read(path)?, path)
+}
+
+/// Reads the text in `path`.
+///
+/// # Errors
+/// That it cannot be read, or is no text of that kind.
+pub fn read(path: &Path) -> Result<String, Failure> {
     let cannot = |why: String| {
         Failure::new(format!("cannot read {}: {why}", path.display()))
             .hint("name a configuration: a text file in TOML that may be read")
@@ -41,8 +49,7 @@ pub fn load(path: &Path) -> Result<Configuration, Failure> {
     if bytes.len() as u64 > file::FILE_BYTES_MAX {
         return Err(cannot("it is too long for a configuration".to_owned()));
     }
-    let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8".to_owned()))?;
-    parse(&text, path)
+    String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8".to_owned()))
 }
 
 /// Checks the configuration `text`, which came from `path`: relative paths in it begin there.
@@ -57,7 +64,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
 }
 
 /// All problems as one failure: a line each for people, a list for programs.
-fn failure(path: &Path, problems: &[Problem]) -> Failure {
+pub fn failure(path: &Path, problems: &[Problem]) -> Failure {
     let file = path.display();
     let lines: Vec<String> = problems
         .iter()

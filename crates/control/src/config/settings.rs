@@ -314,6 +314,35 @@ fn of_api(is: &ApiOptions) -> Vec<Setting> {
     ]
 }
 
+/// All of it as data; secrets are named by their files.
+pub fn json(configuration: &Configuration) -> serde_json::Value {
+    let object = |settings: &[Setting]| {
+        let told = settings.iter().filter_map(|setting| {
+            Some((setting.key.to_owned(), setting.value.as_ref()?.json()))
+        });
+        told.collect::<serde_json::Map<_, _>>()
+    };
+    let mut all = serde_json::Map::new();
+    for (section, settings) in of_server(configuration) {
+        let keys = object(&settings);
+        match section {
+            "" => all.extend(keys),
+            _ if keys.is_empty() => {}
+            _ => {
+                all.insert(section.to_owned(), keys.into());
+            }
+        }
+    }
+    let targets = configuration.targets.iter().map(|target| {
+        let mut keys = object(&of_target(target));
+        let luns = target.luns.iter().map(|lun| object(&of_lun(lun)).into());
+        keys.insert("luns".to_owned(), serde_json::Value::Array(luns.collect()));
+        serde_json::Value::Object(keys)
+    });
+    all.insert("targets".to_owned(), serde_json::Value::Array(targets.collect()));
+    all.into()
+}
+
 fn of_limits(is: &Limits) -> Vec<Setting> {
     let usual = Limits::default();
     let number = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Number);

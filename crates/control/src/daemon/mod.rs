@@ -130,7 +130,7 @@ impl Opened {
         origin: Origin,
         opener: Arc<dyn Opener>,
     ) -> Result<Self, Failure> {
-        let opening = Opening::new(&configuration, opener);
+        let opening = Opening::new(&configuration, &origin, opener);
         let nothing = Configuration { targets: Vec::new(), ..configuration.clone() };
         let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration)?;
         let mut entries: Vec<Entry> = Vec::new();
@@ -465,6 +465,19 @@ fn tell_sizes(
     }
 }
 
+/// Says the size that each file has, whether one was wanted or not.
+fn tell_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[Entry]) {
+    for (target, shown) in known.targets.iter_mut().zip(&layout.0) {
+        for (lun, shown) in target.luns.iter_mut().zip(shown) {
+            if let Some(entry) = shown.and_then(|index| entries.get(index))
+                && entry.file.is_some()
+            {
+                lun.unit.options.size_bytes = Some(entry.size_bytes());
+            }
+        }
+    }
+}
+
 /// What leads from what is served to what is wanted.
 fn difference(
     running: &Configuration,
@@ -472,13 +485,15 @@ fn difference(
     layout: &Layout,
     entries: &[Entry],
 ) -> Difference {
+    let mut known = running.clone();
+    tell_all_sizes(&mut known, layout, entries);
     let shown = |lun: &LunConfig| {
-        let targets = running.targets.iter().zip(&layout.0);
+        let targets = known.targets.iter().zip(&layout.0);
         let mut luns = targets.flat_map(|(target, shown)| target.luns.iter().zip(shown));
         let (_, shown) = luns.find(|(other, _)| std::ptr::eq(*other, lun))?;
         entries.get((*shown)?)
     };
-    Difference::between(running, wanted, &|was, is| match is.unit.device.path() {
+    Difference::between(&known, wanted, &|was, is| match is.unit.device.path() {
         Some(path) => shown(was).is_some_and(|entry| {
             entry.file.is_some() && entry.file == block::file_identity(path).ok()
         }),

@@ -1,12 +1,13 @@
 //! The units that are open, and opening more of them.
 
+use super::{Origin, block_on};
 use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{DeviceUrl, Opener};
 use crate::{Failure, identity};
 use block::{BlockDevice, FileIdentity, file_identity};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use target::{LogicalUnit, LogicalUnitOptions};
+use target::{LogicalUnit, LogicalUnitOptions, Shrink};
 use uuid::Uuid;
 
 /// A unit and what it was opened as.
@@ -29,8 +30,10 @@ impl Entry {
     }
 
     pub(super) fn resize(&mut self, bytes: u64) -> Result<(), Failure> {
+        // Whether it may get smaller was asked before.
+        block_on(self.unit.resize(bytes, Shrink::Allowed))??;
         set_size(&mut self.config, bytes);
-        Err(Failure::new(format!("{} keeps its size in this version", self.config.device)))
+        Ok(())
     }
 }
 
@@ -40,6 +43,8 @@ pub(super) struct Opening {
     opener: Arc<dyn Opener>,
     state: Option<PathBuf>,
     transfer_bytes: u32,
+    /// Files that are smaller than they should be get larger.
+    grow: bool,
 }
 
 /// What opening a unit made that was not there before.
@@ -61,11 +66,16 @@ impl Created {
 }
 
 impl Opening {
-    pub(super) fn new(configuration: &Configuration, opener: Arc<dyn Opener>) -> Self {
+    pub(super) fn new(
+        configuration: &Configuration,
+        origin: &Origin,
+        opener: Arc<dyn Opener>,
+    ) -> Self {
         Self {
             opener,
             state: configuration.state.clone(),
             transfer_bytes: configuration.limits.transfer_bytes,
+            grow: matches!(origin, Origin::File(_)),
         }
     }
 
@@ -100,15 +110,43 @@ impl Opening {
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
         let new = |path: &Path| (!path.exists()).then(|| path.to_owned());
         let (new_file, new_directory) = (new(path), new(&directory));
+        let mut options = config.options.clone();
+        if new_file.is_none() {
+            options.size_bytes = None;
+        }
         // The lock comes first: whoever holds it owns the state as well.
-        let device = self.opener.open(&config.device, &config.options)?;
+        let device = self.opener.open(&config.device, &options)?;
         created.file = new_file;
+        self.fit(config, &device)?;
         let uuid = match config.uuid {
             Some(uuid) => identity::create_directory(&directory).map(|()| uuid),
             None => identity::load_or_create(&directory),
         };
         created.directory = new_directory.filter(|directory| directory.exists());
         self.make(config, device, uuid?, Some(directory), others)
+    }
+
+    /// Makes a file as large as it should be. One that is larger stays so: it was resized while it
+    /// was served, and what lies beyond may be needed.
+    fn fit(&self, config: &UnitConfig, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
+        let Some(wanted) = config.options.size_bytes else { return Ok(()) };
+        let is = device.geometry().size_bytes();
+        if is > wanted {
+            tracing::warn!(
+                "{} is served with its {is} bytes, although its `size` is {wanted}: write the \
+                 size that it has",
+                config.device
+            );
+        }
+        if is >= wanted {
+            return Ok(());
+        }
+        let what = format!("{} has {is} bytes, not {wanted} as its size option says", config.device);
+        match device.resize().filter(|_| self.grow && !config.options.read_only) {
+            Some(resize) => Ok(block_on(resize.resize(wanted))??),
+            None => Err(Failure::new(what)
+                .hint("leave the size out: it is for files that do not exist yet")),
+        }
     }
 
     fn make(

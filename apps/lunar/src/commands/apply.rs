@@ -1,0 +1,76 @@
+//! `lunar apply`: a running daemon serves what a configuration says.
+
+use super::api_args::ApiArgs;
+use crate::output::{self, Failure, Format};
+use control::api::configuration::{Apply as Request, SentConfiguration};
+use control::client::{ApiPath, Method};
+use control::config::{self, Problem};
+use control::daemon::Applied;
+use std::path::{Path, PathBuf};
+
+/// Have the running daemon serve what a configuration says: all of it, or nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    lunar apply /etc/lunar/lunar.toml --dry-run\n  \
+    lunar apply /etc/lunar/lunar.toml")]
+pub struct Apply {
+    /// The configuration; the daemon reads the files that it names
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Only print what would change
+    #[arg(long)]
+    dry_run: bool,
+    /// Disks may get smaller: what lies beyond their new ends is lost
+    #[arg(long)]
+    shrink: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A file that cannot be read, no daemon, a configuration that it refuses.
+pub fn run(args: &Apply, format: Format) -> Result<(), Failure> {
+    let text = config::read(&args.file)?;
+    let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
+    let client = args.api.client()?;
+    let request = Request {
+        configuration: Some(SentConfiguration { text, path: path.display().to_string() }),
+        dry_run: args.dry_run,
+        shrink: args.shrink,
+    };
+    let work = client.send(Method::POST, &ApiPath::new(&["apply"]), &request);
+    let applied: Result<Applied, Failure> = super::runtime()?.block_on(work);
+    let applied = applied.map_err(|failure| by_line(failure, &args.file))?;
+    match format {
+        Format::Json => output::print_json(&applied),
+        Format::Human => output::print_text(&human(&applied)),
+    }
+}
+
+fn human(applied: &Applied) -> String {
+    let mut text = applied.difference.to_string();
+    if applied.difference.is_empty() {
+        text.push_str("nothing differs\n");
+    }
+    if applied.made {
+        let (changed, ended) = (applied.sessions_changed, applied.sessions_ended);
+        text.push_str(&format!("applied, sessions that see other LUNs: {changed}, ended: {ended}\n"));
+    } else {
+        text.push_str("nothing was changed: --dry-run\n");
+    }
+    for warning in &applied.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text
+}
+
+/// Problems of the file as `lunar check` tells them: a line each, with its place.
+fn by_line(failure: Failure, file: &Path) -> Failure {
+    let list = failure.parts.as_ref().map(|parts| parts.list.1.clone()).unwrap_or_default();
+    match serde_json::from_value::<Vec<Problem>>(list) {
+        Ok(problems) if !problems.is_empty() => config::failure(file, &problems),
+        _ => failure,
+    }
+}
