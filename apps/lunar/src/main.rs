@@ -84,11 +84,13 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { output::EXIT_USAGE } else { 0 })
 }
 
-/// Logs go to stderr; RUST_LOG chooses, warnings are the default.
+/// Logs go to stderr; RUST_LOG chooses. The default is warnings, and each change of what is served.
 fn start_logging() {
+    let filter = std::env::var("RUST_LOG").unwrap_or_default();
+    let filter = if filter.is_empty() { "warn,audit=info" } else { &filter };
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
-        .from_env_lossy();
+        .parse_lossy(filter);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

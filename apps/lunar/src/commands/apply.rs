@@ -40,8 +40,9 @@ pub fn run(args: &Apply, format: Format) -> Result<(), Failure> {
         dry_run: args.dry_run,
         shrink: args.shrink,
     };
-    let work = client.send(Method::POST, &ApiPath::new(&["apply"]), &request);
-    let applied: Result<Applied, Failure> = super::runtime()?.block_on(work);
+    let at = ApiPath::new(&["apply"]);
+    let applied: Result<Applied, Failure> =
+        super::runtime()?.block_on(client.send(Method::POST, &at, &request));
     let applied = applied.map_err(|failure| by_line(failure, &args.file))?;
     match format {
         Format::Json => output::print_json(&applied),
