@@ -27,7 +27,9 @@ pub fn report(format: Format, failure: &Failure) -> ExitCode {
             let mut stderr = std::io::stderr().lock();
             // Nobody is left to tell when stderr is closed.
             let _ = match &failure.parts {
-                Some(parts) if !parts.lines.is_empty() => writeln!(stderr, "{}", parts.lines.join("\n")),
+                Some(parts) if !parts.lines.is_empty() => {
+                    writeln!(stderr, "{}", parts.lines.join("\n"))
+                }
                 _ => writeln!(stderr, "lunar: {failure}"),
             };
         }

@@ -209,7 +209,8 @@ fn a_dry_run_changes_nothing() {
     let told = daemon.lunar(&["apply", &wanted, "--dry-run"]);
     assert_exit(&told, 0);
     let told = String::from_utf8(told.stdout).unwrap();
-    let expected = format!("+ {ONE} LUN 1: device = \"mem:1MiB\"\nnothing was changed: --dry-run\n");
+    let expected =
+        format!("+ {ONE} LUN 1: device = \"mem:1MiB\"\nnothing was changed: --dry-run\n");
     assert_eq!(told, expected);
     assert_exit(&run(&["info", &daemon.url(ONE, 1)]), 1);
     assert!(daemon.drift().is_empty());

@@ -20,6 +20,15 @@ const CASES: &[Case] = &[
         told: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
     },
     Case {
+        text: "portals = [\"127.0.0.1:1\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               cache = \"write-back\"\nuser = \"x\"\nredirect = \"h:1\"\n",
+        told: &[
+            (1, 1, "unknown key `portals`", "belongs into [listen]"),
+            (4, 1, "unknown key `cache`", "belongs into [[target.lun]]"),
+            (5, 1, "unknown key `user`", "belongs into chap"),
+        ],
+    },
+    Case {
         text: "colour = 1\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[(1, 1, "unknown key `colour`", "known here:")],
     },
@@ -178,7 +187,7 @@ const CASES: &[Case] = &[
             (9, 36, "cannot read the secret file", "chmod"),
             (12, 10, "missing.img does not exist", "size ="),
             (16, 8, "`size` is 1000 bytes", "multiple of the block size"),
-            (18, 23, "block sizes", "power of two"),
+            (18, 23, "block sizes that cannot be: 4096, physical 512", "power of two"),
         ],
     },
     Case {
@@ -317,6 +326,11 @@ fn every_key_is_known() {
         (&document["valid"], &document["targets"], &document["luns"]),
         (&true.into(), &2.into(), &2.into())
     );
+    let served = &document["configuration"];
+    assert_eq!(served["limits"]["data_out_bytes"], 32 << 20);
+    let lun = &served["targets"][0]["luns"][0];
+    assert_eq!((&lun["io"], &lun["size"]), (&"direct".into(), &(1 << 20).into()));
+    assert!(!said(&output).contains("twelve bytes"), "files are named, secrets are not shown");
     let human = run(&["check", &file]);
     assert_exit(&human, 0);
     assert!(said(&human).contains("valid"));
@@ -428,6 +442,15 @@ fn one_disk_has_one_face() {
     let output = run(&["check", &other]);
     assert_exit(&output, 1);
     assert!(said(&output).contains("twice with different settings"), "{}", said(&output));
+    std::os::unix::fs::symlink("disk.img", scratch.path().join("link.img")).unwrap();
+    let linked = text.replacen("disk.img", "./link.img", 1);
+    let same = scratch.file("linked.toml", linked.replace("CACHE", "").as_bytes());
+    assert_exit(&run(&["check", &same]), 0);
+    let other = linked.replace("CACHE", "cache = \"write-back\"");
+    let other = scratch.file("linked.toml", other.as_bytes());
+    let output = run(&["check", &other]);
+    assert_exit(&output, 1);
+    assert!(said(&output).contains("are one file with different settings"), "{}", said(&output));
 }
 
 /// Goal: no text makes `check` panic. Method: every prefix of a valid configuration, and bytes that

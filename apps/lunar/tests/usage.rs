@@ -5,8 +5,18 @@ mod common;
 
 use common::{Scratch, Server, assert_exit, json, lunar, run, said};
 
-const COMMANDS: [&str; 10] =
-    ["serve", "target", "check", "apply", "discover", "info", "read", "write", "completions", "man"];
+const COMMANDS: [&str; 10] = [
+    "serve",
+    "target",
+    "check",
+    "apply",
+    "discover",
+    "info",
+    "read",
+    "write",
+    "completions",
+    "man",
+];
 
 /// Goal: every command explains itself with an example. Method: `--help` of each.
 #[test]

@@ -57,7 +57,9 @@ fn human(applied: &Applied) -> String {
     }
     if applied.made {
         let (changed, ended) = (applied.sessions_changed, applied.sessions_ended);
-        text.push_str(&format!("applied, sessions that see other LUNs: {changed}, ended: {ended}\n"));
+        text.push_str(&format!(
+            "applied, sessions that see other LUNs: {changed}, ended: {ended}\n"
+        ));
     } else {
         text.push_str("nothing was changed: --dry-run\n");
     }

@@ -246,11 +246,10 @@ fn access(args: &Serve) -> Result<Access, Failure> {
 
 fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
     let physical = args.physical_block_size.unwrap_or(4096);
-    rules::check_block_sizes(args.block_size, physical)
-        .map_err(|why| {
-            let sizes = format!("{}, physical {physical}", args.block_size);
-            Failure::usage(format!("block sizes that cannot be: {sizes}")).hint(why)
-        })?;
+    rules::check_block_sizes(args.block_size, physical).map_err(|why| {
+        let sizes = format!("{}, physical {physical}", args.block_size);
+        Failure::usage(format!("block sizes that cannot be: {sizes}")).hint(why)
+    })?;
     let size_bytes = match &device {
         DeviceUrl::File(path) => {
             if args.size.is_none() && !path.exists() {

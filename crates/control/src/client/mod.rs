@@ -2,11 +2,11 @@
 
 mod find;
 
-use crate::{Failure, Parts};
 use crate::api::{PREFIX, ProblemBody};
 use crate::auth::Token;
 use crate::http::Address;
 use crate::tls;
+use crate::{Failure, Parts};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -222,9 +222,9 @@ impl Client {
         let problem: ProblemBody =
             serde_json::from_slice(body).map_err(|_| no_answer("without saying why".to_owned()))?;
         // Whoever sent what is wrong knows how to tell its problems to people.
-        let parts = problem.problems.map(|list| {
-            Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) })
-        });
+        let parts = problem
+            .problems
+            .map(|list| Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) }));
         Err(Failure { hint: problem.hint, parts, ..Failure::new(problem.error) })
     }
 }

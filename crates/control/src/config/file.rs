@@ -346,8 +346,15 @@ const HOMES: &[(&str, &[&str])] = &[
     ("[data_path]", &["cores"]),
     (
         "[[target]]",
-        &["name", "alias", "max_connections", "header_digest", "data_digest",
-          "error_recovery_level", "redirect"],
+        &[
+            "name",
+            "alias",
+            "max_connections",
+            "header_digest",
+            "data_digest",
+            "error_recovery_level",
+            "redirect",
+        ],
     ),
     (
         "[[target.lun]]",
@@ -370,8 +377,14 @@ const HOMES: &[(&str, &[&str])] = &[
     ),
     (
         "chap = { … }",
-        &["user", "secret_file", "mutual_user", "mutual_secret_file", "algorithms",
-          "allow_short_secrets"],
+        &[
+            "user",
+            "secret_file",
+            "mutual_user",
+            "mutual_secret_file",
+            "algorithms",
+            "allow_short_secrets",
+        ],
     ),
     ("the first lines, before any [section],", &["state"]),
 ];

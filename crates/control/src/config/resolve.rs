@@ -428,9 +428,8 @@ impl Resolver<'_> {
             physical.as_ref().map_or(u64::from(defaults.physical_block_bytes), |p| p.value);
         if let Err(hint) = rules::check_block_sizes(block_bytes, physical_bytes) {
             let span = physical.or(block).map_or_else(|| table.span.clone(), |size| size.span);
-            let what = format!(
-                "block sizes that cannot be: {block_bytes}, physical {physical_bytes}"
-            );
+            let what =
+                format!("block sizes that cannot be: {block_bytes}, physical {physical_bytes}");
             self.problems.add(&span, what, Some(hint));
             return (defaults.block_bytes, defaults.physical_block_bytes);
         }

@@ -317,9 +317,9 @@ fn of_api(is: &ApiOptions) -> Vec<Setting> {
 /// All of it as data; secrets are named by their files.
 pub fn json(configuration: &Configuration) -> serde_json::Value {
     let object = |settings: &[Setting]| {
-        let told = settings.iter().filter_map(|setting| {
-            Some((setting.key.to_owned(), setting.value.as_ref()?.json()))
-        });
+        let told = settings
+            .iter()
+            .filter_map(|setting| Some((setting.key.to_owned(), setting.value.as_ref()?.json())));
         told.collect::<serde_json::Map<_, _>>()
     };
     let mut all = serde_json::Map::new();

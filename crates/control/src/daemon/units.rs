@@ -141,7 +141,8 @@ impl Opening {
         if is >= wanted {
             return Ok(());
         }
-        let what = format!("{} has {is} bytes, not {wanted} as its size option says", config.device);
+        let what =
+            format!("{} has {is} bytes, not {wanted} as its size option says", config.device);
         match device.resize().filter(|_| self.grow && !config.options.read_only) {
             Some(resize) => Ok(block_on(resize.resize(wanted))??),
             None => Err(Failure::new(what)

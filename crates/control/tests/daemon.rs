@@ -1,0 +1,196 @@
+//! A daemon changes what it serves, and takes back what fails half way.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+use block::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
+use control::config::lun::LunSettings;
+use control::config::parse;
+use control::daemon::{Applied, ApplyOptions, Daemon, LunAt, Opened, Origin, Source};
+use control::device_url::{DeviceUrl, LocalOptions, Opener};
+use control::{Failure, FailureKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const NAME: &str = "iqn.2026-11.org.example:a";
+
+/// Opens files and memory; refuses direct I/O while told so.
+#[derive(Debug, Default)]
+struct Fussy {
+    no_direct: AtomicBool,
+}
+
+impl Opener for Fussy {
+    fn open(
+        &self,
+        url: &DeviceUrl,
+        options: &LocalOptions,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        if options.direct && self.no_direct.load(Ordering::Acquire) {
+            return Err(Failure::new("no direct I/O today"));
+        }
+        let (block_bytes, physical) = (options.block_bytes, options.physical_block_bytes);
+        match url {
+            DeviceUrl::Memory { size_bytes } => {
+                Ok(Arc::new(MemoryDevice::new(*size_bytes, block_bytes, physical)?))
+            }
+            DeviceUrl::File(path) => Ok(FileDevice::open(FileOptions {
+                path: path.clone(),
+                create_size_bytes: options.size_bytes,
+                block_bytes,
+                physical_block_bytes: physical,
+                direct: false,
+                read_only: options.read_only,
+                thin: options.thin,
+            })?),
+            DeviceUrl::Iscsi(_) => Err(Failure::usage("not here")),
+        }
+    }
+}
+
+struct Rig {
+    directory: PathBuf,
+    opener: Arc<Fussy>,
+    daemon: Daemon,
+}
+
+impl Rig {
+    fn new(name: &str, luns: &str) -> Self {
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("lunar-daemon-{process}-{name}"));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let opener = Arc::new(Fussy::default());
+        let file = directory.join("lunar.toml");
+        std::fs::write(&file, configuration(luns)).unwrap();
+        let read = parse(&configuration(luns), &file).unwrap();
+        let opened = Opened::open(read, Origin::File(file), opener.clone()).unwrap();
+        Self { daemon: opened.serve().unwrap(), directory, opener }
+    }
+
+    fn apply(&self, luns: &str, options: ApplyOptions) -> Result<Applied, Failure> {
+        let path = self.directory.join("other.toml");
+        let source = Source::Text { text: configuration(luns), path };
+        self.daemon.apply(&source, options, &"a test")
+    }
+
+    fn uuids(&self) -> Vec<uuid::Uuid> {
+        self.daemon.server().catalogue().units().iter().map(|unit| unit.options().uuid).collect()
+    }
+
+    fn size(&self, lun: usize) -> u64 {
+        let catalogue = self.daemon.server().catalogue();
+        catalogue.targets[0].luns[lun].unit.options().device.geometry().size_bytes()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let mut silent = |_: &str| {};
+        self.daemon.server().shutdown(std::time::Duration::from_secs(1), &mut silent);
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn configuration(luns: &str) -> String {
+    let portal = "[listen]\nportals = [\"127.0.0.1:0\"]\n";
+    format!("{portal}[limits]\nlogin_seconds = 20\n[[target]]\nname = \"{NAME}\"\n{luns}")
+}
+
+fn lun(id: u16, device: &str, more: &str) -> String {
+    format!("[[target.lun]]\nid = {id}\ndevice = \"{device}\"\n{more}\n")
+}
+
+const SIZE: &str = "size = \"1MiB\"";
+
+/// Goal: a unit that cannot be opened with its new settings is opened as it was; what was opened,
+/// made and resized for the same change is taken back.
+#[test]
+fn what_fails_half_way_is_taken_back() {
+    let both = lun(0, "a.img", SIZE) + &lun(1, "b.img", SIZE);
+    let rig = Rig::new("back", &both);
+    let before = rig.uuids();
+    rig.opener.no_direct.store(true, Ordering::Release);
+    let wanted = lun(0, "a.img", "size = \"2MiB\"\nio = \"direct\"")
+        + &lun(1, "b.img", "size = \"4MiB\"")
+        + &lun(2, "c.img", SIZE);
+    let failure = rig.apply(&wanted, ApplyOptions::default()).unwrap_err();
+    assert_eq!(failure.what, "no direct I/O today");
+    assert_eq!(rig.uuids(), before);
+    assert_eq!((rig.size(0), rig.size(1)), (1 << 20, 1 << 20));
+    assert!(!rig.directory.join("c.img").exists() && !rig.directory.join("c.img.lunar").exists());
+    assert!(rig.daemon.drift().is_empty(), "{}", rig.daemon.drift());
+
+    rig.opener.no_direct.store(false, Ordering::Release);
+    let applied = rig.apply(&wanted, ApplyOptions::default()).unwrap();
+    assert!(applied.made);
+    assert_eq!(rig.uuids()[..2], before);
+    assert_eq!((rig.size(0), rig.size(1), rig.size(2)), (2 << 20, 4 << 20, 1 << 20));
+}
+
+/// Goal: a disk gets smaller only with leave, also where its configuration said no size so far.
+#[test]
+fn nothing_shrinks_unasked() {
+    let rig = Rig::new("shrink", &lun(0, "a.img", "size = \"2MiB\""));
+    rig.apply(&lun(0, "a.img", ""), ApplyOptions::default()).unwrap();
+    assert_eq!(rig.size(0), 2 << 20, "without a size it keeps the one it has");
+    let smaller = lun(0, "a.img", SIZE);
+    let refused = rig.apply(&smaller, ApplyOptions::default()).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Conflict);
+    assert_eq!(rig.size(0), 2 << 20);
+    rig.apply(&smaller, ApplyOptions { shrink: true, ..ApplyOptions::default() }).unwrap();
+    assert_eq!(rig.size(0), 1 << 20);
+    let memory = Rig::new("shrink-memory", &lun(0, "mem:2M", ""));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    assert!(memory.daemon.resize(&at, 1 << 20, false, &"a test").is_err());
+    memory.daemon.resize(&at, 3 << 20, false, &"a test").unwrap();
+    assert_eq!(memory.size(0), 3 << 20);
+    assert!(memory.daemon.resize(&at, 1000, true, &"a test").is_err(), "no whole blocks");
+}
+
+/// Goal: the lines to paste make, with what is there, what is served; what is served as a whole
+/// is a configuration without any difference.
+#[test]
+fn lines_to_paste_are_a_configuration() {
+    let rig = Rig::new("paste", &lun(0, "a.img", SIZE));
+    let settings = LunSettings {
+        device: rig.directory.join("b.img").display().to_string(),
+        size: Some("1MiB".to_owned()),
+        thin: Some(false),
+        ..LunSettings::default()
+    };
+    rig.daemon.add_lun(NAME, &settings, &"a test").unwrap();
+    let pasted = lun(0, "a.img", SIZE) + &rig.daemon.toml_of_drift();
+    let path = rig.directory.join("lunar.toml");
+    let source = Source::Text { text: configuration(&pasted), path: path.clone() };
+    let dry = ApplyOptions { dry_run: true, ..ApplyOptions::default() };
+    let differs = rig.daemon.apply(&source, dry, &"a test").unwrap().difference;
+    assert!(differs.is_empty(), "{differs}");
+    let source = Source::Text { text: rig.daemon.toml(), path: Path::new("/").join("x.toml") };
+    let differs = rig.daemon.apply(&source, dry, &"a test").unwrap().difference;
+    assert!(differs.is_empty(), "{differs}\n{}", rig.daemon.toml());
+}
+
+/// Goal: what cannot be asked for is refused as what it is, and changes nothing.
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let rig = Rig::new("refused", &lun(0, "a.img", SIZE));
+    let add = |device: &str, change: &dyn Fn(&mut LunSettings)| {
+        let mut settings = LunSettings { device: device.to_owned(), ..LunSettings::default() };
+        change(&mut settings);
+        let refused = rig.daemon.add_lun(NAME, &settings, &"a test").unwrap_err();
+        assert!(refused.hint.is_some(), "{refused}");
+        refused.kind
+    };
+    let whole = rig.directory.join("a.img").display().to_string();
+    assert_eq!(add("mem:1M", &|s| s.id = Some(0)), FailureKind::Usage);
+    assert_eq!(add("mem:1M", &|s| s.cache = Some("fast".to_owned())), FailureKind::Usage);
+    assert_eq!(add("b.img", &|_| {}), FailureKind::Usage);
+    assert_eq!(add(&whole, &|s| s.read_only = Some(true)), FailureKind::Conflict);
+    let nowhere = LunAt { target: NAME, id: 9, device: None };
+    let gone = rig.daemon.remove_lun(&nowhere, &"a test").unwrap_err();
+    assert_eq!(gone.kind, FailureKind::NotFound);
+    let target = rig.daemon.redirect("iqn.x", None, &"a test").unwrap_err();
+    assert_eq!(target.kind, FailureKind::NotFound);
+    assert_eq!(rig.daemon.log_out(77, &"a test").unwrap_err().kind, FailureKind::NotFound);
+    assert!(rig.daemon.drift().is_empty());
+}
