@@ -68,7 +68,7 @@ impl Daemon {
 
     fn drift(&self) -> Vec<String> {
         let status = self.ctl(&["status"]);
-        status["drift"].as_array().unwrap().iter().map(|line| text(line)).collect()
+        status["drift"].as_array().unwrap().iter().map(text).collect()
     }
 
     fn tsih_of(&self, target: &str) -> Vec<u64> {
@@ -314,7 +314,7 @@ fn what_needs_a_restart_is_said() {
         target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M")))
     );
     let changed = daemon.apply(&wanted);
-    let told = format!("~ limits.connections: 16384 -> 5 (needs a restart)");
+    let told = "~ limits.connections: 16384 -> 5 (needs a restart)";
     assert_eq!(changed, [told, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
     assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (needs a restart)"]);
 }

@@ -50,8 +50,8 @@ impl ApiOptions {
         let wrong = |what: String, hint: &str| Err((what, hint.to_owned()));
         match &self.listen {
             ApiListen::At(address @ Address::Tcp(_)) => {
-                let (tls, token) = (self.tls.is_some(), self.token_file.is_some());
-                if !address.is_local() && !(tls && token) {
+                let proven = self.tls.is_some() && self.token_file.is_some();
+                if !address.is_local() && !proven {
                     return wrong(
                         format!("an API at {address} can be reached from other machines"),
                         "there it wants both TLS (a certificate and its key) and a token file",

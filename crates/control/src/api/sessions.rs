@@ -133,7 +133,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 #[utoipa::path(get, path = "/sessions", tag = "sessions",
     responses((status = 200, description = "All sessions", body = Sessions)))]
 async fn sessions(State(served): State<Shared>) -> Result<Json<Sessions>, Problem> {
-    let sessions = blocking(&served, |served| all(served)).await?;
+    let sessions = blocking(&served, all).await?;
     Ok(Json(Sessions { sessions }))
 }
 
@@ -146,7 +146,7 @@ async fn session(
     State(served): State<Shared>,
     At(tsih): At<u16>,
 ) -> Result<Json<Session>, Problem> {
-    let sessions = blocking(&served, |served| all(served)).await?;
+    let sessions = blocking(&served, all).await?;
     let found = sessions.into_iter().find(|session| session.tsih == tsih);
     found.map(Json).ok_or_else(|| no_session(tsih))
 }

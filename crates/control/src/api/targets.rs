@@ -151,7 +151,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 #[utoipa::path(get, path = "/targets", tag = "targets",
     responses((status = 200, description = "All targets", body = Targets)))]
 async fn targets(State(served): State<Shared>) -> Result<Json<Targets>, Problem> {
-    let targets = blocking(&served, |served| all(served)).await?;
+    let targets = blocking(&served, all).await?;
     Ok(Json(Targets { targets }))
 }
 
@@ -163,7 +163,7 @@ async fn target(
     State(served): State<Shared>,
     At(name): At<String>,
 ) -> Result<Json<Target>, Problem> {
-    let targets = blocking(&served, |served| all(served)).await?;
+    let targets = blocking(&served, all).await?;
     let found = targets.into_iter().find(|target| target.name.eq_ignore_ascii_case(&name));
     found.map(Json).ok_or_else(|| {
         Problem::not_found(format!("there is no target {name}"))
@@ -175,7 +175,7 @@ async fn target(
 #[utoipa::path(get, path = "/luns", tag = "luns",
     responses((status = 200, description = "All LUNs", body = Luns)))]
 async fn luns(State(served): State<Shared>) -> Result<Json<Luns>, Problem> {
-    let targets = blocking(&served, |served| all(served)).await?;
+    let targets = blocking(&served, all).await?;
     let luns = targets.into_iter().flat_map(|target| {
         let name = target.name;
         target.luns.into_iter().map(move |lun| LunOfTarget { target: name.clone(), lun })
