@@ -314,7 +314,7 @@ fn what_needs_a_restart_is_said() {
         target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M")))
     );
     let changed = daemon.apply(&wanted);
-    let told = "~ limits.connections: 16384 -> 5 (needs a restart)";
+    let told = "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned();
     assert_eq!(changed, [told, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
     assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (needs a restart)"]);
 }

@@ -145,6 +145,7 @@ impl Difference {
             let effect = match new.key {
                 "initiators" | "networks" | "portal_group" => Effect::SessionsEnd,
                 "redirect" if new.value.is_some() => Effect::SessionsEnd,
+                "limit" => Effect::AtOnce,
                 _ => Effect::NextLogin,
             };
             self.setting(&place, new.key, old, new, effect);
@@ -175,7 +176,7 @@ impl Difference {
         }
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
             let effect = match new.key {
-                "initiators" | "networks" => Effect::AtOnce,
+                "initiators" | "networks" | "limit" | "initiator_limit" => Effect::AtOnce,
                 // Without a size it has the one it has.
                 "size" if new.value.is_none() => continue,
                 "size" => resize,

@@ -7,7 +7,7 @@ use crate::secrets;
 use iscsi::login::Secret;
 use iscsi::text::Digest;
 use std::path::{Path, PathBuf};
-use target::{Access, CacheMode, Limits, OutOfSpace, Portal};
+use target::{Access, CacheMode, InitiatorLimit, Limit, Limits, OutOfSpace, Portal};
 
 /// The value of a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -189,6 +189,20 @@ fn access_settings(access: &Access) -> [Setting; 2] {
     ]
 }
 
+fn limit_keys(limit: Limit) -> Vec<(&'static str, Value)> {
+    let iops = limit.iops().map(|iops| ("iops", Value::Number(iops)));
+    let bandwidth = limit.bytes_per_second().map(|rate| ("bandwidth", Value::Rate(rate)));
+    iops.into_iter().chain(bandwidth).collect()
+}
+
+fn initiator_limits(limits: &[InitiatorLimit]) -> Vec<Value> {
+    let limits = limits.iter().map(|entry| {
+        let name = entry.initiator.as_ref().map(|name| ("initiator", Value::text(name)));
+        Value::Table(name.into_iter().chain(limit_keys(entry.limit)).collect())
+    });
+    limits.collect()
+}
+
 /// The keys of `[[target.lun]]`.
 pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
     let unit = &lun.unit;
@@ -230,6 +244,11 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
         Setting::optional("maintenance_rate", unit.maintenance_bytes_per_second.map(Value::Rate)),
     ];
     settings.extend(access_settings(&lun.access));
+    let limit = (!lun.limit.is_none()).then(|| Value::Table(limit_keys(lun.limit)));
+    settings.extend([
+        Setting::optional("limit", limit),
+        Setting::list("initiator_limit", initiator_limits(&lun.initiator_limits)),
+    ]);
     settings
 }
 
@@ -258,6 +277,7 @@ pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
         Setting::or("header_digest", offer.header_digest.clone(), usual.header_digest, digests),
         Setting::or("data_digest", offer.data_digest.clone(), usual.data_digest, digests),
         Setting::optional("redirect", target.redirect.as_ref().map(Value::text)),
+        Setting::list("limit", initiator_limits(&target.initiator_limits)),
     ]);
     settings
 }

@@ -152,6 +152,7 @@ impl Opened {
         let catalogue = catalogue(&configuration, &layout, &unit);
         let mut running = configuration.clone();
         tell_sizes(&mut running, &layout, &unit);
+        put_limits(&running, &layout, &unit);
         let server = Server::start(ServerOptions {
             portals: configuration.portals.clone(),
             targets: catalogue.targets.iter().map(|target| (**target).clone()).collect(),
@@ -306,6 +307,28 @@ impl Daemon {
         })
     }
 
+    /// Lets the unit behind a LUN take writes again after a sync has failed: what was written since
+    /// the last good one may be lost.
+    ///
+    /// # Errors
+    /// No such LUN, a disk that cannot be synced still.
+    pub fn recover(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<(), Failure> {
+        let entries = lock(&self.entries);
+        let mut running = self.running();
+        let target = find(&mut running, at.target)?;
+        let (name, index) = (target.name.clone(), which(&target.luns, at)?);
+        let catalogue = self.server.catalogue();
+        let shown = catalogue.targets.iter().find(|target| target.name == name);
+        let unit = shown.and_then(|target| target.luns.get(index));
+        let Some(unit) = unit.map(|lun| Arc::clone(&lun.unit)) else {
+            return Err(Failure::not_found(format!("{name} has no such LUN {}", at.id)));
+        };
+        drop(entries);
+        block_on(unit.recover())??;
+        tracing::info!(target: "audit", %by, target = name, lun = at.id, "recovered");
+        Ok(())
+    }
+
     /// Ends a session: its initiator is asked to log out, and cut after a few seconds.
     ///
     /// # Errors
@@ -366,6 +389,7 @@ impl Daemon {
         };
         let mut running = served;
         tell_sizes(&mut running, &layout, &|slot| work.unit(slot));
+        put_limits(&running, &layout, &|slot| work.unit(slot));
         let applied = Applied {
             difference,
             made: true,
@@ -439,7 +463,7 @@ fn catalogue(
             chap: target.chap.iter().map(ChapConfig::entry).collect(),
             offer: target.offer.clone(),
             redirect: target.redirect.clone(),
-            initiator_limits: Vec::new(),
+            initiator_limits: target.initiator_limits.clone(),
             luns: luns.collect(),
         })
     };
@@ -460,6 +484,21 @@ fn tell_sizes(
         for (lun, shown) in target.luns.iter_mut().zip(shown) {
             if let Some(unit) = shown.and_then(unit) {
                 set_size(&mut lun.unit, unit.options().device.geometry().size_bytes());
+            }
+        }
+    }
+}
+
+/// Holds each unit to its limits; sessions notice nothing else.
+fn put_limits(
+    running: &Configuration,
+    layout: &Layout,
+    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+) {
+    for (target, shown) in running.targets.iter().zip(&layout.0) {
+        for (lun, shown) in target.luns.iter().zip(shown) {
+            if let Some(unit) = shown.and_then(unit) {
+                lun.put_limits(&unit);
             }
         }
     }
