@@ -268,6 +268,11 @@ impl Raw {
         Ok(self.tcp.write_all(bytes)?)
     }
 
+    /// The connection alone.
+    pub fn into_tcp(self) -> TcpStream {
+        self.tcp
+    }
+
     /// Closes the sending half of the connection.
     ///
     /// # Errors

@@ -95,6 +95,20 @@ impl Rig {
         }
     }
 
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.server.as_ref().unwrap().sessions().len()
+    }
+
+    /// Waits until no session and no connection is left.
+    #[track_caller]
+    pub fn wait_until_alone(&self) {
+        self.wait_for("nobody is there", |rig| {
+            let server = rig.server.as_ref().unwrap();
+            server.sessions().is_empty() && server.connections() == 0
+        });
+    }
+
     /// The unit it shows as LUN 0.
     pub fn unit(&self) -> Arc<LogicalUnit> {
         self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()
