@@ -49,8 +49,11 @@ impl Drop for Server {
     }
 }
 
-/// Beside this program, as one build makes both; built anew, so that it is what the source says.
+/// `LUNAR_BIN`, or what is built beside this program, anew, so that it is what the source says.
 fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("LUNAR_BIN") {
+        return Ok(path.into());
+    }
     let status = Command::new(env!("CARGO"))
         .args(["build", "--release", "--locked", "--quiet", "-p", "lunar"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

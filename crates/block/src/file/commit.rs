@@ -5,14 +5,21 @@ use crate::{Durations, SyncCounts};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// A sync waits for those it expects for at most this part of the time the last one took …
+const GATHER_PART: u32 = 3;
+/// … and for at most so long.
+const GATHER_MAX: Duration = Duration::from_millis(2);
 
 type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
 
 /// Makes what was written durable. A sync that *begins* after a write returned covers it, so all
-/// who come while one sync runs are served together by the next.
+/// who come while one sync runs are served together by the next. That one begins once all are
+/// there who were there before, or have kept it waiting for a part of a sync's time: who always has
+/// so many writes in flight would else fall into two halves that wait for each other's syncs.
 ///
 /// After a sync has failed, nothing is durable any more: the kernel may have dropped the pages it
 /// could not write and report success next time. So the failure is remembered until an operator
@@ -20,6 +27,9 @@ type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
 pub(crate) struct GroupCommit {
     sync: Sync,
     state: Mutex<State>,
+    gathered: Condvar,
+    /// How long a sync waits for those it expects, after one that took so long.
+    patience: fn(Duration) -> Duration,
     poisoned: AtomicBool,
     durations: Durations,
     requests: AtomicU64,
@@ -31,6 +41,8 @@ struct State {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
     /// A sync runs, and will look for waiters when it is done.
     running: bool,
+    /// The next sync waits for so many.
+    expected: usize,
 }
 
 /// Why something is not durable.
@@ -49,6 +61,8 @@ impl GroupCommit {
         Arc::new(Self {
             sync: Box::new(sync),
             state: Mutex::default(),
+            gathered: Condvar::new(),
+            patience: |took| (took / GATHER_PART).min(GATHER_MAX),
             poisoned: AtomicBool::new(false),
             durations: Durations::default(),
             requests: AtomicU64::new(0),
@@ -78,6 +92,9 @@ impl GroupCommit {
                 return Err(SyncError::Poisoned);
             }
             state.waiters.push(done);
+            if state.waiters.len() == state.expected {
+                self.gathered.notify_one();
+            }
             !std::mem::replace(&mut state.running, true)
         };
         if begin {
@@ -101,21 +118,37 @@ impl GroupCommit {
 
     /// Syncs until nobody waits.
     fn serve(&self) {
+        let mut patience = Duration::ZERO;
         loop {
-            let waiters = {
-                let mut state = self.state();
-                if state.waiters.is_empty() {
-                    state.running = false;
-                    return;
-                }
-                std::mem::take(&mut state.waiters)
-            };
+            let Some(waiters) = self.gather(patience) else { return };
+            let begun = Instant::now();
             let result = self.sync_once(waiters.len());
+            patience = (self.patience)(begun.elapsed());
+            {
+                let mut state = self.state();
+                state.expected = waiters.len() + state.waiters.len();
+            }
             for waiter in waiters {
                 // Some may be gone.
                 let _ = waiter.send(result.clone());
             }
         }
+    }
+
+    /// Those whom the next sync serves; `None`: nobody waits.
+    fn gather(&self, patience: Duration) -> Option<Vec<oneshot::Sender<Result<(), SyncError>>>> {
+        let mut state = self.state();
+        if state.expected > 1 && !patience.is_zero() {
+            let missing = |state: &mut State| state.waiters.len() < state.expected;
+            let waited = self.gathered.wait_timeout_while(state, patience, missing);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.expected = 0;
+        if state.waiters.is_empty() {
+            state.running = false;
+            return None;
+        }
+        Some(std::mem::take(&mut state.waiters))
     }
 
     fn sync_once(&self, requests: usize) -> Result<(), SyncError> {
@@ -192,6 +225,47 @@ mod tests {
         assert_eq!(counts.durations.count(), syncs as u64);
         assert_eq!((counts.requests, counts.failures), ((THREADS * ROUNDS) as u64, 0));
         assert!(group.state().waiters.is_empty());
+    }
+
+    /// Goal: writers that come again and again are served together, not in two halves. Method: one
+    /// sync serves the first alone while the others come; the next waits until the first is back.
+    #[test]
+    fn halves_become_a_whole() {
+        const WRITERS: usize = 4;
+        let (begun, syncs) = std::sync::mpsc::channel();
+        let (go, may_go) = std::sync::mpsc::channel::<()>();
+        let may_go = Mutex::new(may_go);
+        let mut group = GroupCommit::new(move || {
+            begun.send(()).map_err(io::Error::other)?;
+            may_go.lock().unwrap().recv().map_err(io::Error::other)
+        });
+        Arc::get_mut(&mut group).unwrap().patience = |_| Duration::from_secs(20);
+        let workers = Workers::new("test", 2);
+        let commit = || block_on(group.commit(&workers)).unwrap();
+        let waiting = || group.state().waiters.len();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                commit();
+                // The others wait for a sync by now, and it for this one.
+                std::thread::sleep(Duration::from_millis(50));
+                commit();
+            });
+            syncs.recv().unwrap();
+            for _ in 1..WRITERS {
+                scope.spawn(commit);
+            }
+            while waiting() < WRITERS - 1 {
+                std::thread::yield_now();
+            }
+            go.send(()).unwrap();
+            syncs.recv().unwrap();
+            assert_eq!(group.counts().requests, 1 + WRITERS as u64, "all in the second");
+            go.send(()).unwrap();
+        });
+        assert_eq!(group.counts().durations.count(), 2);
+        // Nobody comes again.
+        group.state().expected = 0;
+        group.gathered.notify_all();
     }
 
     /// The failure is told to those it concerns, and to all later ones as poison; the sync is
