@@ -75,9 +75,9 @@ pub struct BoundApi {
 }
 
 impl ApiOptions {
-    /// Listens; `None`: nowhere. A default that cannot be had is a warning: disks are served all
-    /// the same. `is_daemon`: it is the one of its machine, rather than one of many. `state`: the
-    /// directory to fall back to.
+    /// Listens; `None`: nowhere. A default that cannot be had is told in the log: disks are served
+    /// all the same. `is_daemon`: it is the one of its machine, rather than one of many. `state`:
+    /// the directory to fall back to.
     ///
     /// # Errors
     /// What was asked for and cannot be had.
