@@ -236,3 +236,47 @@ fn who_finds_no_server_is_told_why() {
         assert_exit(&machine.ctl(wrong), 2);
     }
 }
+
+/// Goal: limits are set while a LUN is used, seen as drift, printed to be pasted, and lifted.
+#[test]
+fn limits_are_set_and_lifted() {
+    let machine = Machine::new("limits");
+    let (server, config) = machine.configured(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+         name = \"iqn.2026-11.org.example:a\"\n\
+         [[target.lun]]\nid = 0\ndevice = \"mem:4M\"\nlimit = { iops = 5000 }\n",
+    );
+    let told = machine.ctl_text(&["limit", "0", "--iops", "10", "--bandwidth", "200Mbit"]);
+    assert!(told.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{told}");
+    machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
+    let began = Instant::now();
+    // 1.6 seconds' worth, of which at most a mebibyte and a burst need not be waited for.
+    assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
+    assert!(began.elapsed().as_millis() > 1000, "{:?}", began.elapsed());
+    let own = ["limit", "--initiator", ALICE, "--iops", "500", "--print-toml"];
+    let lines = machine.ctl_text(&own);
+    assert!(lines.contains("limit = [{ initiator = "), "{lines}");
+    machine.ctl_text(&["limit", "--each-initiator", "--iops", "900"]);
+    let status = machine.ctl_json(&["status"]);
+    assert_eq!(status["drift"].as_array().unwrap().len(), 2, "{status}");
+    let whole = machine.ctl_text(&["targets", "--print-toml"]);
+    assert!(whole.contains("iops = 900"), "{whole}");
+    assert_exit(&run(&["check", &machine.0.file("pasted.toml", whole.as_bytes())]), 0);
+    for wrong in [&["limit", "0", "--iops", "9"][..], &["limit", "7", "--none"]] {
+        assert_exit(&machine.ctl(wrong), 1);
+    }
+    for wrong in [
+        &["limit", "0"][..],
+        &["limit", "--iops", "10"],
+        &["limit", "0", "--each-initiator", "--none"],
+    ] {
+        assert_exit(&machine.ctl(wrong), 2);
+    }
+    machine.ctl_text(&["limit", "0", "--none"]);
+    machine.ctl_text(&["limit", "--initiator", ALICE, "--none"]);
+    let mut apply = lunar(&["apply", &config]);
+    apply.env("XDG_RUNTIME_DIR", machine.0.path());
+    assert_exit(&finish(apply, b""), 0);
+    assert_eq!(machine.ctl_json(&["status"])["drift"], serde_json::json!([]));
+    assert_exit(&server.stop().0, 0);
+}

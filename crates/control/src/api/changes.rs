@@ -46,10 +46,10 @@ pub struct Redirect {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Which {
+pub(super) struct Which {
     /// Its device, where several LUNs have this number, each for other initiators
     #[param(nullable = false)]
-    device: Option<String>,
+    pub(super) device: Option<String>,
 }
 
 pub(super) fn routes() -> OpenApiRouter<Shared> {
@@ -61,7 +61,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 }
 
 /// Does it, and tells what it was.
-async fn change(
+pub(super) async fn change(
     served: &Shared,
     work: impl FnOnce(&Daemon) -> Result<Applied, Failure> + Send + 'static,
 ) -> Result<Json<Changed>, Problem> {

@@ -3,6 +3,7 @@
 pub mod changes;
 pub mod configuration;
 mod extract;
+mod limits;
 mod openapi;
 mod problem;
 pub mod sessions;
@@ -34,6 +35,7 @@ fn resources() -> OpenApiRouter<Shared> {
         .merge(sessions::routes())
         .merge(targets::routes())
         .merge(changes::routes())
+        .merge(limits::routes())
         .merge(configuration::routes());
     OpenApiRouter::new().nest(PREFIX, all)
 }

@@ -1,5 +1,6 @@
 //! A running server and its configuration: what is to be served, what is, and the way between.
 
+mod limits;
 mod plan;
 mod toml;
 mod units;
@@ -19,6 +20,8 @@ use target::{Catalogue, LogicalUnit, LunOptions, Server, ServerOptions, TargetOp
 use units::{Entry, Opening, set_size};
 use utoipa::ToSchema;
 use work::Work;
+
+pub use limits::LimitSettings;
 
 /// Where the configuration that a server started with came from.
 #[derive(Clone, Debug, Eq, PartialEq)]

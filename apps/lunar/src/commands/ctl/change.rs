@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Where, and what to print.
 #[derive(Debug, clap::Args)]
-struct Common {
+pub(super) struct Common {
     /// The target's iSCSI name; not needed where there is only one
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
@@ -193,7 +193,7 @@ pub async fn logout(client: &Client, args: &Logout, format: Format) -> Result<()
     }
 }
 
-fn of_device(path: ApiPath, device: Option<&str>) -> ApiPath {
+pub(super) fn of_device(path: ApiPath, device: Option<&str>) -> ApiPath {
     match device {
         Some(device) => path.query("device", &absolute(device)),
         None => path,
@@ -201,7 +201,7 @@ fn of_device(path: ApiPath, device: Option<&str>) -> ApiPath {
 }
 
 /// The target that is named, or the only one.
-async fn target(client: &Client, common: &Common) -> Result<String, Failure> {
+pub(super) async fn target(client: &Client, common: &Common) -> Result<String, Failure> {
     if let Some(name) = &common.target {
         return Ok(name.clone());
     }
@@ -235,7 +235,7 @@ fn absolute(device: &str) -> String {
     }
 }
 
-fn tell(changed: &Changed, common: &Common, format: Format) -> Result<(), Failure> {
+pub(super) fn tell(changed: &Changed, common: &Common, format: Format) -> Result<(), Failure> {
     match (format, common.print_toml) {
         (Format::Json, _) => output::print_json(changed),
         (Format::Human, true) => output::print_text(&changed.toml),

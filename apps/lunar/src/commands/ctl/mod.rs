@@ -1,6 +1,7 @@
 //! `lunar ctl`: look at a running server, and change what it serves.
 
 mod change;
+mod limit;
 mod look;
 mod table;
 
@@ -12,6 +13,7 @@ use crate::output::{Failure, Format};
 #[command(after_help = "Examples:\n  \
     lunar ctl status\n  \
     lunar ctl resize 0 20G\n  \
+    lunar ctl limit 0 --bandwidth 200Mbit\n  \
     lunar ctl add-lun /srv/more.img --size 5G --print-toml\n  \
     lunar ctl sessions --json --api unix:/run/lunar/api.sock")]
 pub struct Ctl {
@@ -32,6 +34,7 @@ enum Command {
     RemoveLun(change::RemoveLun),
     Logout(change::Logout),
     Redirect(change::Redirect),
+    Limit(limit::Limit),
 }
 
 /// Runs it.
@@ -51,6 +54,7 @@ pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
             Command::RemoveLun(args) => change::remove_lun(&client, args, format).await,
             Command::Logout(args) => change::logout(&client, args, format).await,
             Command::Redirect(args) => change::redirect(&client, args, format).await,
+            Command::Limit(args) => limit::limit(&client, args, format).await,
         }
     };
     super::runtime()?.block_on(work)

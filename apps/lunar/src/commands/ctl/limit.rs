@@ -1,0 +1,60 @@
+//! `lunar ctl limit`.
+
+use super::change::{Common, of_device, target, tell};
+use crate::output::{Failure, Format};
+use control::client::{ApiPath, Client, Method};
+use control::daemon::LimitSettings;
+
+/// Limit what is done to a LUN, or what an initiator does; what is over its share waits
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    lunar ctl limit 0 --iops 1000 --bandwidth 200Mbit\n  \
+    lunar ctl limit --initiator iqn.1993-08.org.debian:01:noisy --iops 500\n  \
+    lunar ctl limit 0 --none")]
+#[command(group = clap::ArgGroup::new("whose").required(true))]
+#[command(group = clap::ArgGroup::new("much").required(true).multiple(true))]
+pub struct Limit {
+    /// The LUN's number: what all initiators together do to it
+    #[arg(group = "whose")]
+    lun: Option<u16>,
+    /// What this initiator does at the target, at all LUNs and in all its sessions together
+    #[arg(long, value_name = "IQN", group = "whose")]
+    initiator: Option<String>,
+    /// What each initiator does at the target that has no limit of its own
+    #[arg(long, group = "whose")]
+    each_initiator: bool,
+    /// So many commands that read or write a second, from 10
+    #[arg(long, value_name = "N", group = "much")]
+    iops: Option<u64>,
+    /// No more than this a second, like 200Mbit, from 10Mbit
+    #[arg(long, value_name = "RATE", group = "much")]
+    bandwidth: Option<String>,
+    /// No limit
+    #[arg(long, group = "much", conflicts_with_all = ["iops", "bandwidth"])]
+    none: bool,
+    /// The LUN's device, where several LUNs have this number
+    #[arg(long, value_name = "DEVICE", requires = "lun")]
+    device: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs it.
+pub async fn limit(client: &Client, args: &Limit, format: Format) -> Result<(), Failure> {
+    let target = target(client, &args.common).await?;
+    let path = match args.lun {
+        Some(lun) => {
+            let path = ApiPath::new(&["targets", &target, "luns", &lun.to_string(), "limit"]);
+            of_device(path, args.device.as_deref())
+        }
+        None => {
+            let path = ApiPath::new(&["targets", &target, "limit"]);
+            match &args.initiator {
+                Some(name) => path.query("initiator", name),
+                None => path,
+            }
+        }
+    };
+    let body = LimitSettings { iops: args.iops, bandwidth: args.bandwidth.clone() };
+    tell(&client.send(Method::PUT, &path, &body).await?, &args.common, format)
+}

@@ -1,0 +1,67 @@
+//! Limits of LUNs and initiators, until the next apply.
+
+use super::changes::{Changed, Which, change};
+use super::extract::{Asked, At, Body};
+use super::problem::Problem;
+use super::shared::Shared;
+use crate::Caller;
+use crate::daemon::{LimitSettings, LunAt};
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+#[derive(Debug, Deserialize, IntoParams, Serialize, ToSchema)]
+#[into_params(parameter_in = Query)]
+struct Whose {
+    /// The initiator's name; without one: each initiator that no other limit names
+    #[param(nullable = false)]
+    initiator: Option<String>,
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(limit)).routes(routes!(limit_initiator))
+}
+
+/// Limits what all initiators together do to a LUN
+#[utoipa::path(put, path = "/targets/{target}/luns/{lun}/limit", tag = "luns",
+    request_body = LimitSettings,
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name"),
+        ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
+        Which,
+    ),
+    responses((status = 200, description = "It is limited so", body = Changed)))]
+async fn limit(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At((target, id)): At<(String, u16)>,
+    Asked(Which { device }): Asked<Which>,
+    Body(settings): Body<LimitSettings>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| {
+        let at = LunAt { target: &target, id, device: device.as_deref() };
+        daemon.limit(&at, &settings, &by)
+    })
+    .await
+}
+
+/// Limits what an initiator does at a target, at all its LUNs together
+#[utoipa::path(put, path = "/targets/{target}/limit", tag = "targets",
+    request_body = LimitSettings,
+    params(("target" = String, Path, description = "The target's iSCSI name"), Whose),
+    responses((status = 200, description = "It is limited so", body = Changed)))]
+async fn limit_initiator(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At(target): At<String>,
+    Asked(Whose { initiator }): Asked<Whose>,
+    Body(settings): Body<LimitSettings>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| {
+        daemon.limit_initiator(&target, initiator.as_deref(), &settings, &by)
+    })
+    .await
+}
