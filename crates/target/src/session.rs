@@ -10,11 +10,13 @@ use crate::server::Shared;
 use crate::unit::LogicalUnit;
 use crate::view::{Luns, View};
 use arc_swap::ArcSwap;
+use iscsi::pdu::LogoutResult;
 use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
 use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
@@ -87,6 +89,8 @@ pub(crate) struct Session {
     members: Mutex<BTreeMap<u16, Member>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
     ended: watch::Sender<bool>,
+    /// The initiator took its leave.
+    logged_out: AtomicBool,
 }
 
 /// A connection of a session.
@@ -132,6 +136,7 @@ impl Session {
             members: Mutex::default(),
             aborts: Mutex::default(),
             ended: watch::Sender::new(false),
+            logged_out: AtomicBool::new(false),
             view: ArcSwap::from_pointee(view),
         };
         for unit in session.view().units() {
@@ -311,6 +316,10 @@ impl Session {
         let mut machine = self.machine();
         machine.handle(shared.clock.now(), input);
         while let Some(output) = machine.poll() {
+            if let Output::ToConnection(_, ToConnection::LogoutDone(LogoutResult::CLOSED)) = &output
+            {
+                self.logged_out.store(true, Relaxed);
+            }
             match output {
                 Output::ToConnection(cid, value) if Some(cid) == own_cid => own.push(value),
                 Output::ToConnection(cid, value) => {
@@ -337,8 +346,14 @@ impl Session {
     }
 
     fn over(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let logged_out = self.logged_out.load(Relaxed);
         for unit in self.units() {
-            unit.scsi().detach(self.nexus);
+            let mut scsi = unit.scsi();
+            if !logged_out {
+                // Told of a power-on, an initiator that comes back would take the cache for lost.
+                scsi.nexus_loss(self.nexus);
+            }
+            scsi.detach(self.nexus);
         }
         lock(&self.aborts).clear();
         shared.sessions().remove(self.tsih);
