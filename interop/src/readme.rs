@@ -27,8 +27,9 @@ start() {
 }
 stop() {
     [ -n "$server" ] || return 0
-    kill "$server"
-    wait "$server"
+    # The document may have ended it, also by SIGKILL.
+    kill "$server" 2>/dev/null || true
+    wait "$server" || [ "$?" = 137 ]
     server=
 }
 "#;

@@ -59,3 +59,8 @@ fn serve_disks_of_your_own() -> Result<()> {
 fn who_may_use_what() -> Result<()> {
     walk("Who may use what")
 }
+
+#[test]
+fn operation() -> Result<()> {
+    walk("Operation")
+}
