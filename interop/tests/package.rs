@@ -107,7 +107,7 @@ fn the_service_works_under_systemd() -> Result<()> {
         return Ok(());
     }
     assert!(played.succeeded(), "{}", played.outputs());
-    assert!(played.stdout.lines().count() >= 7, "every part of the scene: {}", played.stdout);
+    assert!(played.stdout.lines().count() >= 8, "every part of the scene: {}", played.stdout);
     Ok(())
 }
 

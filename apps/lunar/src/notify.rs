@@ -15,6 +15,14 @@ pub fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(&one_line(status))]);
 }
 
+/// A configuration is being applied; [`ready`] has to follow.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!("no time for the service manager: {error}"),
+    }
+}
+
 /// What is being done.
 pub fn status(status: &str) {
     send(&[NotifyState::Status(&one_line(status))]);

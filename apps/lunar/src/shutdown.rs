@@ -146,16 +146,21 @@ pub async fn serve_until_signal(
 fn apply(daemon: &Arc<Daemon>) {
     let daemon = Arc::clone(daemon);
     let thread = std::thread::Builder::new().name("apply".to_owned()).spawn(move || {
+        notify::reloading();
         let applied = daemon.apply(&Source::OwnFile, ApplyOptions::default(), &Caller::Signal);
         match (applied, daemon.origin()) {
             (Ok(applied), Origin::File(file)) => {
                 let changes = applied.difference.changes.len();
-                say(&format!("{} applied, changes: {changes}", file.display()));
+                let told = format!("{} applied, changes: {changes}", file.display());
+                notify::ready(&told);
+                say(&told);
                 say_lines(applied.difference.changes.iter().map(|change| change.line.as_str()));
             }
-            (Ok(_), Origin::Arguments) => {}
+            (Ok(_), Origin::Arguments) => notify::ready(""),
             (Err(failure), _) => {
-                say(&format!("nothing was changed: {failure}"));
+                let told = format!("nothing was changed: {failure}");
+                notify::ready(&told);
+                say(&told);
                 let parts = failure.parts.iter();
                 say_lines(parts.flat_map(|parts| &parts.lines).map(String::as_str));
             }

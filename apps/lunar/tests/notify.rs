@@ -98,3 +98,28 @@ fn nobody_has_to_listen() {
     assert_exit(&run(&["info", &server.lun(0)]), 0);
     assert_exit(&server.stop().0, 0);
 }
+
+/// Goal: SIGHUP is a reload to the manager, which ends, also where the file is wrong.
+#[test]
+fn a_reload_is_told() {
+    let scratch = Scratch::new("notify-reload");
+    let manager = Manager::listen(&scratch);
+    let text = "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+        name = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let mut command = lunar(&["target", "--config", &file, "--api", "none"]);
+    command.env("NOTIFY_SOCKET", &manager.path);
+    let server = Server::start_command(command);
+    manager.hears_of("READY=1");
+    for (text, told) in [(text, "applied, changes: 0"), ("x = 1", "nothing was changed")] {
+        scratch.file("lunar.toml", text.as_bytes());
+        common::signal(server.pid(), "HUP");
+        let words = manager.hears();
+        assert_eq!(words[0], "RELOADING=1", "{words:?}");
+        assert!(words[1].starts_with("MONOTONIC_USEC="), "{words:?}");
+        let words = manager.hears();
+        assert_eq!(words[0], "READY=1", "{words:?}");
+        assert!(words[1].starts_with("STATUS=") && words[1].contains(told), "{words:?}");
+    }
+    assert_exit(&server.stop().0, 0);
+}
