@@ -36,10 +36,15 @@ impl Content {
 
 /// Its number, where it belongs, and bytes that follow from those.
 fn sector(stamp: u64, lba: u64, part: u64) -> Vec<u8> {
-    let mut random = Random(stamp ^ lba.rotate_left(24) ^ part.rotate_left(48));
-    let words =
-        [stamp, lba, part].into_iter().chain(std::iter::from_fn(|| Some(random.next_u64())));
-    words.take(SECTOR_BYTES / 8).flat_map(u64::to_be_bytes).collect()
+    let key = Random(stamp ^ lba.rotate_left(24) ^ part.rotate_left(48)).next_u64();
+    let mut sector = Vec::with_capacity(SECTOR_BYTES);
+    for word in [stamp, lba] {
+        sector.extend_from_slice(&word.to_be_bytes());
+    }
+    for number in 2..SECTOR_BYTES as u64 / 8 {
+        sector.extend_from_slice(&key.wrapping_add(number).to_be_bytes());
+    }
+    sector
 }
 
 /// A write to some blocks, as the book knows it.

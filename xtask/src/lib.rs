@@ -1,6 +1,7 @@
 //! The project's own checks and generators: `tidy` (a test), the lists of RFC sections.
 
 pub mod rfc;
+pub mod syncs;
 pub mod tidy;
 
 use std::path::{Path, PathBuf};

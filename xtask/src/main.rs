@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- tidy | rfc-sections FILE...`.
+//! `cargo run -p xtask -- tidy | mutate-syncs [PART] | rfc-sections FILE...`.
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
@@ -6,13 +6,16 @@ fn main() -> Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("tidy") => tidy(),
+        Some("mutate-syncs") => mutate_syncs(&arguments.next().unwrap_or_default()),
         Some("rfc-sections") => {
             for file in arguments {
                 write_section_list(&file)?;
             }
             Ok(ExitCode::SUCCESS)
         }
-        _ => bail!("usage: cargo run -p xtask -- tidy | rfc-sections RFC-TEXT..."),
+        _ => bail!(
+            "usage: cargo run -p xtask -- tidy | mutate-syncs [PART] | rfc-sections RFC-TEXT..."
+        ),
     }
 }
 
@@ -23,6 +26,12 @@ fn tidy() -> Result<ExitCode> {
     }
     println!("tidy: {} problem(s)", problems.len());
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Removes one sync at a time, those whose file or text contains `part`: each must be missed.
+fn mutate_syncs(part: &str) -> Result<ExitCode> {
+    let all_noticed = xtask::syncs::run::mutate(&xtask::workspace_root(), part)?;
+    Ok(if all_noticed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Reads `rfcNNNN.txt` and writes the numbers of its sections to `xtask/rfc-sections/`.

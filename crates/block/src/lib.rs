@@ -5,6 +5,7 @@
 mod buffer;
 pub mod contract;
 mod device;
+pub mod durable;
 mod error;
 mod extents;
 mod fault;

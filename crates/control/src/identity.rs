@@ -85,20 +85,12 @@ pub fn load_or_create(directory: &Path) -> Result<Uuid, Failure> {
     read(&path)?.ok_or_else(|| Failure::new(format!("{} vanished", path.display())))
 }
 
-/// Makes a unit's directory, durably.
+/// Makes a unit's directory, durably, with what a former run put into it.
 ///
 /// # Errors
 /// When that is not possible.
 pub fn create_directory(directory: &Path) -> Result<(), Failure> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(directory)
-        .and_then(|()| match directory.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-            _ => Ok(()),
-        })
-        .map_err(|error| cannot_keep(directory, &error))
+    block::durable::make_directory(directory).map_err(|error| cannot_keep(directory, &error))
 }
 
 fn cannot_keep(directory: &Path, error: &std::io::Error) -> Failure {

@@ -45,7 +45,9 @@ impl StateFile {
     }
 
     fn replace(&self, path: &Path, state: &[u8]) -> std::io::Result<()> {
-        fs::create_dir_all(&self.directory)?;
+        if !self.directory.is_dir() {
+            block::durable::make_directory(&self.directory)?;
+        }
         // Before anything is replaced: there may be no file descriptor left for it.
         let directory = File::open(&self.directory)?;
         let new = self.directory.join("scsi-state.new");

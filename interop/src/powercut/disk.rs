@@ -163,9 +163,14 @@ impl PowerCutDisk {
     /// The same from a moment that was taken before, so that one moment has several futures.
     pub fn cut_from(&self, mut volume: Volume, seed: u64) {
         volume.cut(seed);
+        self.go_on_from(volume);
+    }
+
+    /// Back to a moment, as if only the programs that used the disk had ended there: nothing is
+    /// lost, and nothing the more durable.
+    pub fn go_on_from(&self, volume: Volume) {
         let mut state = self.shared.lock();
         state.volume = volume;
-        state.random = Random(seed);
         state.faults.heal();
         state.epoch += 1;
         drop(state);

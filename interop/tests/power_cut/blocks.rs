@@ -2,13 +2,14 @@
 
 use crate::deeds::{Author, CHANGES, Deed, SYNCS};
 use crate::rig::{LOST, MODES, Mode, log_in};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use interop::extended_copy::naa_designation;
 use interop::ledger::Ledger;
 use interop::lunar::Lunar;
 use interop::powercut::PowerCutDisk;
 use interop::raw_queue::Queue;
 use interop::scratch::Random;
+use std::time::{Duration, Instant};
 
 const BLOCKS: usize = 160;
 const HOT: u64 = 128;
@@ -83,6 +84,23 @@ fn acknowledged_is_on_the_disk() -> Result<()> {
         }
         scene.act(Deed::Write)?;
         scene.act(Deed::Stop)?;
+    }
+    Ok(())
+}
+
+/// Goal: SYNCHRONIZE CACHE with IMMED is answered at once and done all the same.
+#[test]
+fn a_sync_that_is_answered_at_once_is_done() -> Result<()> {
+    const DONE_MAX: Duration = Duration::from_secs(10);
+    let mut scene = Scene::new(MODES[2])?;
+    scene.act(Deed::Write)?;
+    let written = scene.ledger.begin_sync();
+    scene.act(Deed::SynchronizeAtOnce)?;
+    scene.ledger.acknowledge_sync(written, 0..BLOCKS as u64);
+    let began = Instant::now();
+    while let Err(missing) = scene.ledger.check(&scene.disk.after_cut(0, "disk.img")?) {
+        ensure!(began.elapsed() < DONE_MAX, "{LOST}: nothing was synced: {missing}");
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }

@@ -5,3 +5,5 @@ mod blocks;
 mod deeds;
 mod rig;
 mod rounds;
+mod starts;
+mod states;

@@ -126,6 +126,8 @@ impl Opening<'_> {
             Some(size) if !device && opened.len() == 0 && !self.options.read_only => {
                 self.give_size(&file, size)?;
             }
+            // Whoever made it may have been killed before that was durable.
+            made if !device && !self.options.read_only => self.keep(&file, made.is_some()),
             _ => {}
         }
         Ok(file)
@@ -206,12 +208,18 @@ impl Opening<'_> {
                 .map_err(|e| failed("its room cannot be taken at once", e.into()))?;
         }
         file.sync_all().map_err(|e| failed("its size cannot be made durable", e))?;
-        let parent = match self.options.path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let directory = File::open(parent).and_then(|directory| directory.sync_all());
+        let directory = crate::durable::keep_name(&self.options.path);
         directory.map_err(|e| failed("its directory cannot be made durable", e))
+    }
+
+    /// Makes the name of a file durable that was there, and its size if it may be ours. Where that
+    /// is not possible it is served all the same, as files are that others made.
+    fn keep(&self, file: &File, size: bool) {
+        let size = if size { file.sync_all() } else { Ok(()) };
+        if let Err(error) = size.and_then(|()| crate::durable::keep_name(&self.options.path)) {
+            let device = &self.name;
+            tracing::warn!(%device, %error, "a power cut may take the file with it: no sync");
+        }
     }
 
     fn disk(&self, file: File) -> Result<Disk, Error> {

@@ -1,0 +1,76 @@
+//! Finds what looks like a sync in the source of the product.
+
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::process::Command;
+
+/// What makes something durable, or decides that it is to be. A definition is none.
+const SIGNS: &[&str] = &[
+    "sync_all(",
+    "sync_data(",
+    "fdatasync(",
+    "fsync(",
+    "syncfs(",
+    "DSYNC",
+    "O_SYNC",
+    "OFlags::SYNC",
+    ".commit(",
+    ".flush(",
+    "flush_later(",
+    "sync_directory(",
+    "keep_name(",
+    "durable::make_directory(",
+    "create_directory(",
+    "save_state(",
+    "unit.save(",
+    "self.save(",
+    ".try_again(",
+    "send_flush(",
+    "flush_all(",
+    "is_durable(",
+];
+
+/// A line of the source with one of them.
+pub(super) struct Hit {
+    pub(super) file: String,
+    /// Counted from 1.
+    pub(super) line: usize,
+    pub(super) text: String,
+}
+
+/// All of them, tests left out.
+pub(super) fn hits(root: &Path) -> Result<Vec<Hit>> {
+    let mut hits = Vec::new();
+    for file in files(root)?.into_iter().filter(|file| is_product(file)) {
+        let path = root.join(&file);
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        // House style: the tests of a file come last.
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in product.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let defines = code.contains("fn ");
+            if !defines && SIGNS.iter().any(|sign| code.contains(sign)) {
+                hits.push(Hit { file: file.clone(), line: number + 1, text: code.trim().into() });
+            }
+        }
+    }
+    Ok(hits)
+}
+
+fn is_product(file: &str) -> bool {
+    let part = |part: &str| matches!(part, "tests" | "tests.rs" | "contract" | "contract.rs");
+    let ours = file.starts_with("crates/") || file.starts_with("apps/");
+    ours && file.contains("/src/") && file.ends_with(".rs") && !file.split('/').any(part)
+}
+
+/// The files that git knows or would add.
+pub(super) fn files(root: &Path) -> Result<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("running git")?;
+    let there = |file: &&str| root.join(file).is_file();
+    let files = String::from_utf8(output.stdout)?;
+    Ok(files.lines().filter(there).map(str::to_owned).collect())
+}
