@@ -25,6 +25,8 @@ struct Report {
     discovery_chap: bool,
     /// Where the API is; none: nowhere.
     api: Option<String>,
+    /// Where metrics are.
+    metrics: Option<String>,
     /// Lines to paste.
     clients: Vec<String>,
 }
@@ -91,6 +93,7 @@ pub fn serve(
     format: Format,
 ) -> Result<(), Failure> {
     let runtime = runtime()?;
+    let metrics = configuration.metrics;
     let hangup = match origin {
         Origin::File(_) => Hangup::Applies,
         Origin::Arguments => Hangup::Ends,
@@ -113,6 +116,9 @@ pub fn serve(
         let lun = target.luns.first().map(|lun| lun.id);
         report.clients = clients.lines(&portal.url, &target.name, lun);
     }
+    let metrics = metrics.map(|address| control::metrics::serve(address, server.observer()));
+    let metrics = metrics.transpose()?;
+    report.metrics = metrics.as_ref().map(|http| format!("http://{}/metrics", http.address()));
     let told = match format {
         Format::Json => output::print_json(&report),
         Format::Human => output::print_text(&human(&report)),
@@ -158,6 +164,7 @@ fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
         portals: portals.collect(),
         discovery_chap: catalogue.discovery_chap.is_some(),
         api: None,
+        metrics: None,
         clients: Vec::new(),
     }
 }
@@ -247,6 +254,9 @@ fn human(report: &Report) -> String {
     }
     if let Some(api) = &report.api {
         line("api", api);
+    }
+    if let Some(url) = &report.metrics {
+        line("metrics", url);
     }
     for (index, client) in report.clients.iter().enumerate() {
         line(if index == 0 { "clients" } else { "" }, client);

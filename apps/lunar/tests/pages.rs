@@ -92,6 +92,7 @@ fn the_page_of_the_configuration_names_every_key() {
         "[api.tls]",
         "[data_path]",
         "[limits]",
+        "[metrics]",
         "[[target]]",
         "[[target]]\n[target.chap]",
         "[[target]]\n[[target.lun]]",

@@ -13,6 +13,7 @@ pub mod difference;
 mod failure;
 pub mod http;
 pub mod identity;
+pub mod metrics;
 pub mod secrets;
 pub mod time;
 mod tls;

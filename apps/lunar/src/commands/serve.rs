@@ -91,6 +91,10 @@ pub struct Serve {
     /// file; nothing for mem:]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, in plain HTTP and to whoever
+    /// can reach it. Port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = rules::parse_listen)]
+    metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]
     chap: ChapArgs,
     #[command(flatten)]
@@ -195,6 +199,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         api: args.api.options()?.unwrap_or_default(),
         cores: 0,
         limits: Limits::default(),
+        metrics: args.metrics,
         targets: vec![target],
     })
 }

@@ -4,6 +4,7 @@ use crate::api_options::ApiOptions;
 use crate::device_url::{DeviceUrl, LocalOptions};
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use target::{Access, CacheMode, ChapEntry, InitiatorLimit, Limit, Limits, OutOfSpace, Portal};
 use uuid::Uuid;
@@ -23,6 +24,8 @@ pub struct Configuration {
     pub cores: usize,
     /// Named limits.
     pub limits: Limits,
+    /// Where metrics are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// The targets.
     pub targets: Vec<TargetConfig>,
 }

@@ -18,7 +18,7 @@ use toml::de::DeValue;
 use uuid::Uuid;
 
 /// Sections and keys that later versions will have.
-const LATER_TOP: &[&str] = &["metrics", "pool", "storage"];
+const LATER_TOP: &[&str] = &["pool", "storage"];
 const LATER_DATA_PATH: &[&str] = &["latency_mode"];
 /// The longest transfer one command may be allowed.
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
@@ -97,6 +97,7 @@ impl Resolver<'_> {
             table.finish(LATER_DATA_PATH, &mut self.problems);
             cores
         });
+        let metrics = self.metrics(top);
         let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
         let mut tables = top.tables("target", &mut self.problems);
         let targets: Vec<_> =
@@ -118,8 +119,16 @@ impl Resolver<'_> {
             api,
             cores: cores.map_or(0, |cores| cores.value as usize),
             limits,
+            metrics,
             targets: targets.into_iter().map(|(target, _)| target).collect(),
         }
+    }
+
+    fn metrics(&mut self, top: &mut TableReader<'_, '_>) -> Option<std::net::SocketAddr> {
+        let mut table = top.table("metrics", &mut self.problems)?;
+        let listen = table.required("listen", &mut self.problems);
+        table.finish(&[], &mut self.problems);
+        self.listen(&listen?)
     }
 
     fn portals(&mut self, top: &mut TableReader<'_, '_>) -> Vec<Located<Portal>> {

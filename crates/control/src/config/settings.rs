@@ -304,11 +304,13 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
     );
     let discovery = configuration.discovery_chap.iter().collect::<Vec<_>>();
     let cores = configuration.cores as u64;
+    let metrics = configuration.metrics.map(|address| Value::text(address.to_string()));
     vec![
         ("", vec![Setting::optional("state", configuration.state.as_deref().map(Value::path))]),
         ("listen", vec![listen]),
         ("discovery", vec![chap_setting(&discovery)]),
         ("api", of_api(&configuration.api)),
+        ("metrics", vec![Setting::optional("listen", metrics)]),
         ("limits", of_limits(&configuration.limits)),
         ("data_path", vec![Setting::or("cores", cores, 0, Value::Number)]),
     ]
