@@ -12,14 +12,16 @@ pub struct Disks<'c> {
 
 /// What a path leads to, however it is written.
 #[derive(Debug, Eq, PartialEq)]
-enum Place {
+pub enum Place {
+    /// A file that is there.
     File(FileIdentity),
     /// It is not there yet.
     Path(PathBuf),
 }
 
 impl Place {
-    fn of(path: &Path) -> Self {
+    /// What `path` leads to at this moment.
+    pub fn of(path: &Path) -> Self {
         if let Ok(file) = file_identity(path) {
             return Self::File(file);
         }

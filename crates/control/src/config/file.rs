@@ -276,13 +276,13 @@ impl<'d, 't> TableReader<'d, 't> {
             }
             let hint = if later.contains(&name) {
                 "not in this version".to_owned()
-            } else if let Some(home) = home(name) {
-                format!("it belongs into {home}")
             } else if let Some(near) = nearest(name, &self.known) {
                 format!("did you mean `{near}`?")
             } else {
                 let known: Vec<_> = self.known.iter().copied().collect();
-                format!("known here: {}", known.join(", "))
+                let home =
+                    home(name).map_or_else(String::new, |home| format!("it belongs into {home}; "));
+                format!("{home}known here: {}", known.join(", "))
             };
             to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
         }

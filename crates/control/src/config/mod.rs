@@ -1,6 +1,6 @@
 //! What is to be served: read from a file or a command line, checked, then opened.
 
-mod conflict;
+pub mod conflict;
 pub mod file;
 pub mod lun;
 pub mod model;

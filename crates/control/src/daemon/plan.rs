@@ -2,6 +2,7 @@
 
 use super::units::{Entry, agree, same_settings, wanted_size};
 use crate::Failure;
+use crate::config::conflict::Place;
 use crate::config::model::{Configuration, UnitConfig};
 use crate::difference::pair_luns;
 use block::file_identity;
@@ -96,7 +97,10 @@ impl Plan {
         let open = find(entries, config, before);
         let same = |other: &&Wanted| match (open, config.device.path()) {
             (Some(index), _) => other.open == Some(index),
-            (None, Some(_)) => other.config.device == config.device,
+            (None, Some(path)) => {
+                let other = other.config.device.path().map(Place::of);
+                other.is_some_and(|other| other == Place::of(path))
+            }
             (None, None) => false,
         };
         if let Some(index) = self.wanted.iter().position(|other| same(&other)) {
