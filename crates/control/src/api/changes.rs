@@ -36,6 +36,24 @@ pub struct Resize {
     pub shrink: bool,
 }
 
+/// That a unit is to take writes again after a failed sync.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recover {
+    /// What was written since the last good sync may be lost, which is accepted: nothing is done
+    /// without it.
+    pub accept_loss: bool,
+}
+
+/// A unit that takes writes again.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct Recovered {
+    /// The target's iSCSI name, as it was asked for.
+    pub target: String,
+    /// The LUN's number.
+    pub lun: u16,
+}
+
 /// Where logins are to be sent.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +75,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(add_lun))
         .routes(routes!(remove_lun))
         .routes(routes!(resize))
+        .routes(routes!(recover))
         .routes(routes!(redirect, no_redirect))
 }
 
@@ -127,6 +146,36 @@ async fn resize(
         daemon.resize(&at, resize.size_bytes, resize.shrink, &by)
     })
     .await
+}
+
+/// Has a LUN take writes again after a failed sync
+#[utoipa::path(post, path = "/targets/{target}/luns/{lun}/recover", tag = "luns",
+    request_body = Recover,
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name"),
+        ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
+        Which,
+    ),
+    responses((status = 200, description = "It takes writes, and initiators are told that its \
+        medium may have changed", body = Recovered)))]
+async fn recover(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At((target, id)): At<(String, u16)>,
+    Asked(Which { device }): Asked<Which>,
+    Body(Recover { accept_loss }): Body<Recover>,
+) -> Result<Json<Recovered>, Problem> {
+    let recovered = blocking(&served, move |served| {
+        if !accept_loss {
+            let what = "`accept_loss` is false: what was written since the last good sync may be \
+                        lost, which has to be accepted";
+            return Err(Failure::usage(what));
+        }
+        let at = LunAt { target: &target, id, device: device.as_deref() };
+        served.daemon.recover(&at, &by)?;
+        Ok(Recovered { target, lun: id })
+    });
+    Ok(Json(recovered.await??))
 }
 
 /// Sends logins elsewhere

@@ -107,6 +107,26 @@ pub struct RemoveLun {
     common: Common,
 }
 
+/// Have a LUN take writes again after a sync of its disk has failed
+///
+/// The disk is synced once more, and what the system has cached of it is dropped, so that reads
+/// show what the medium has. Initiators are told that it may have changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lunar ctl recover 0 --accept-loss")]
+pub struct Recover {
+    /// The LUN's number
+    lun: u16,
+    /// What was written since the last good sync may be lost: without this nothing is done
+    #[arg(long, required = true)]
+    accept_loss: bool,
+    /// The target's iSCSI name; not needed where there is only one
+    #[arg(long, value_name = "IQN")]
+    target: Option<String>,
+    /// Its device, where several LUNs have this number
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+}
+
 /// Ask an initiator to log out, and cut its session when it does not; it may log in again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl sessions\n  lunar ctl logout 1")]
@@ -181,6 +201,22 @@ pub async fn redirect(client: &Client, args: &Redirect, format: Format) -> Resul
         }
     };
     tell(&changed, &args.common, format)
+}
+
+/// `lunar ctl recover`.
+pub async fn recover(client: &Client, args: &Recover, format: Format) -> Result<(), Failure> {
+    let common = Common { target: args.target.clone(), print_toml: false };
+    let target = target(client, &common).await?;
+    let path = ApiPath::new(&["targets", &target, "luns", &args.lun.to_string(), "recover"]);
+    let path = of_device(path, args.device.as_deref());
+    let body = changes::Recover { accept_loss: args.accept_loss };
+    let done: changes::Recovered = client.send(Method::POST, &path, &body).await?;
+    match format {
+        Format::Json => output::print_json(&done),
+        Format::Human => {
+            output::print_text(&format!("LUN {} of {} takes writes\n", done.lun, done.target))
+        }
+    }
 }
 
 /// `lunar ctl logout`.
