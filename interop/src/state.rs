@@ -185,7 +185,8 @@ impl StoredUnit {
     /// It is refused.
     pub fn serve(&self, options: &[&str]) -> Result<Lunar> {
         let disk = self.disk();
-        Lunar::serve(&[&[disk.as_str(), "--name", TARGET], options].concat())
+        // Else its socket may lie among the files of the state.
+        Lunar::serve(&[&[disk.as_str(), "--name", TARGET, "--api", "none"], options].concat())
     }
 }
 

@@ -38,7 +38,7 @@ const CASES: &[Case] = &[
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
             (1, 2, "unknown key `pool`", "not in this version"),
-            (3, 2, "unknown key `metrics`", "not in this version"),
+            (4, 10, "an address to listen on: \"x\"", "write ADDRESS:PORT"),
             (6, 1, "unknown key `latency_mode`", "not in this version"),
         ],
     },
@@ -479,5 +479,5 @@ fn the_readme_shows_valid_configurations() {
         assert_exit(&checked, 0);
         (json(&checked)["targets"].as_u64().unwrap(), json(&checked)["luns"].as_u64().unwrap())
     });
-    assert_eq!(counts.collect::<Vec<_>>(), [(1, 1), (1, 3)]);
+    assert_eq!(counts.collect::<Vec<_>>(), [(1, 1), (1, 3), (1, 1), (1, 2)]);
 }

@@ -111,7 +111,8 @@ impl Opening {
         let new = |path: &Path| (!path.exists()).then(|| path.to_owned());
         let (new_file, new_directory) = (new(path), new(&directory));
         let mut options = config.options.clone();
-        if new_file.is_none() {
+        // An empty file is a new one, too: a crash may have left it before it got its size.
+        if path.metadata().is_ok_and(|file| !file.is_file() || file.len() > 0) {
             options.size_bytes = None;
         }
         // The lock comes first: whoever holds it owns the state as well.

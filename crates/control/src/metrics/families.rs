@@ -68,8 +68,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: LUN,
-        help: "1: a sync of the unit failed, and it takes no writes until somebody has looked at \
-               it",
+        help: "1: a sync of the unit failed, and it takes no writes until `lunar ctl recover`",
         write: |all, to| {
             each_lun(all, |target, id, lun| {
                 let poisoned = lun.syncs.is_some_and(|syncs| syncs.poisoned);
