@@ -111,8 +111,10 @@ impl Opening {
         let new = |path: &Path| (!path.exists()).then(|| path.to_owned());
         let (new_file, new_directory) = (new(path), new(&directory));
         let mut options = config.options.clone();
-        // An empty file is a new one, too: a crash may have left it before it got its size.
-        if path.metadata().is_ok_and(|file| !file.is_file() || file.len() > 0) {
+        // A file that is empty, or has just that size, may be what a crash has left of a new one:
+        // it is given its size, or that is made durable. Any other is opened as it is.
+        let wanted = options.size_bytes.unwrap_or_default();
+        if path.metadata().is_ok_and(|file| !file.is_file() || ![0, wanted].contains(&file.len())) {
             options.size_bytes = None;
         }
         // The lock comes first: whoever holds it owns the state as well.
