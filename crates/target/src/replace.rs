@@ -17,6 +17,9 @@ const LEAVE_SECONDS: u16 = 3;
 /// A long operation of a unit that is served no more stops between two pieces; one that does not
 /// is left to itself.
 const OPERATION_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The last sync of such a unit is waited for so long, and goes on alone after: a disk that hangs
+/// must not keep everything else from being changed.
+const RETIRE_SYNC_MAX: Duration = Duration::from_secs(60);
 const OPERATION_POLL: Duration = Duration::from_millis(10);
 
 /// What changed when the catalogue did.
@@ -167,5 +170,8 @@ async fn retire(unit: &Arc<LogicalUnit>) -> Result<(), String> {
     if unit.is_read_only() {
         return Ok(());
     }
-    unit.device().flush().await.map_err(|error| error.to_string())
+    match tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await {
+        Ok(synced) => synced.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("it has not ended in {} s", RETIRE_SYNC_MAX.as_secs())),
+    }
 }

@@ -4,6 +4,10 @@ use crate::Error;
 use crate::unit::LogicalUnit;
 use scsi::plan::LbaRange;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Writes to blocks that go are waited for so long; a disk that hangs keeps its size.
+const SHRINK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Whether blocks may be given up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,7 +54,11 @@ impl LogicalUnit {
         self.scsi().resize(lba);
         // Writes that were judged before come first.
         let tail = LbaRange { lba, count: old.block_count - lba };
-        let _nobody = self.ranges.lock(tail, true).await;
+        let nobody = tokio::time::timeout(SHRINK_WAIT_MAX, self.ranges.lock(tail, true)).await;
+        let Ok(_nobody) = nobody else {
+            self.scsi().resize(old.block_count);
+            return Err(refuse("writes to the blocks that would go do not end".to_owned()));
+        };
         let resized = resize.resize(size_bytes).await;
         self.scsi().resize(device.geometry().block_count);
         Ok(resized?)

@@ -374,3 +374,38 @@ fn fenced_off_while_a_copy_hangs() {
     log_out(new);
     rig.ends_well();
 }
+
+/// Goal: a disk that hangs does not keep the server from serving something else: it is taken away,
+/// and that its last sync has not ended is told.
+#[test]
+fn a_disk_whose_last_sync_hangs_is_taken_away() {
+    let rig = with_neighbour();
+    let mut raw = rig.log_in(1);
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush));
+    let mut catalogue = rig.server().catalogue();
+    let mut target = (*catalogue.targets[0]).clone();
+    target.luns.remove(0);
+    catalogue.targets = vec![Arc::new(target)];
+    let replaced = block_on_without_waiting(rig.server().replace(catalogue)).unwrap();
+    let [(_, why)] = &replaced.failed_syncs[..] else { panic!("{replaced:?}") };
+    assert!(why.contains("has not ended"), "{why}");
+    neighbour_works(&mut raw);
+    drop((replaced, raw));
+    rig.ends_well();
+}
+
+/// Goal: a disk keeps its size while a write to the blocks that would go hangs.
+#[test]
+fn a_disk_does_not_shrink_below_a_write_that_hangs() {
+    let rig = Rig::new();
+    let mut raw = rig.log_in(1);
+    let tag = hang_a_write(&rig, &mut raw, 100_000, 7);
+    let unit = rig.server().unit(TARGET, 0).unwrap();
+    let resized = block_on_without_waiting(unit.resize(32 << 20, target::Shrink::Allowed));
+    assert!(resized.unwrap_err().to_string().contains("do not end"));
+    rig.device.release();
+    assert_eq!(answer_to(&mut raw, tag).header[3], 0, "GOOD");
+    assert_eq!(raw.read_block(100_000).unwrap(), [7; 512]);
+    drop((unit, raw));
+    rig.ends_well();
+}

@@ -149,6 +149,12 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.unwrap().block_on(future)
 }
 
+/// Likewise, but time passes as soon as nothing else is to be done.
+pub fn block_on_without_waiting<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
+}
+
 /// A unit of `device`.
 pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
     LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
