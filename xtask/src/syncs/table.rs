@@ -303,7 +303,7 @@ pub const CALLS: &[Call] = &[
     ),
     kept(
         "crates/target/src/replace.rs",
-        "unit.device().flush().await.map_err(|error| error.to_string())",
+        "tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await",
         "not yet covered: no power-cut test takes a unit away from a running server",
     ),
     // The tools.
