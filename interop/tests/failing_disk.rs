@@ -2,9 +2,9 @@
 //! other disks go on, and the end says loudly what is wrong.
 
 use anyhow::{Result, ensure};
-use interop::lunar::Lunar;
+use interop::lunar::{Lunar, binary};
 use interop::powercut::{Operation, PowerCutDisk};
-use interop::process::End;
+use interop::process::{End, must};
 use interop::raw::{Answer, Outcome, Pdu, Raw, opcode};
 use interop::scratch::Scratch;
 use rustix::io::Errno;
@@ -159,5 +159,39 @@ fn a_sync_that_fails() -> Result<()> {
         let (good, log) = end(&mut lunar)?;
         ensure!(!good && log.contains("the final sync failed"), "{log}");
     }
+    Ok(())
+}
+
+/// Goal: an operator sees that a sync has failed, and what to do; once that is done the disk takes
+/// writes again, and its end is a good one.
+#[test]
+fn a_failed_sync_is_told_and_recovered() -> Result<()> {
+    let disk = PowerCutDisk::mount("fail-recover")?;
+    let api = format!("unix:{}", disk.path("api.sock"));
+    let lunar = serve(&disk, &["--cache", "write-back", "--api", &api])?;
+    let ctl = |arguments: &[&str]| {
+        must(&binary()?, &[&["ctl", "--api", &api], arguments].concat(), PATIENCE)
+    };
+    ensure!(ctl(&["status"])?.contains("health      good"));
+    let mut raw = log_in(&lunar, 1)?;
+    raw.write_blocks(0, &[1; 4096])?;
+    disk.fail_once(Operation::Sync, Errno::IO);
+    ensure!(raw.run(&ten(0x35, 0, 0), 0)?.sense_codes() == (3, 0x0c00));
+    let told = ctl(&["status"])?;
+    for words in ["degraded", "takes no writes", "lunar ctl recover 0 --accept-loss"] {
+        ensure!(told.contains(words), "{told}");
+    }
+    for list in ["luns", "targets"] {
+        let told = ctl(&[list])?;
+        ensure!(told.contains("TAKES NO WRITES"), "{told}");
+    }
+    ctl(&["recover", "0", "--accept-loss"])?;
+    ensure!(ctl(&["status"])?.contains("health      good"));
+    ensure!(!ctl(&["luns"])?.contains("TAKES NO WRITES"));
+    // The first answer tells that the medium may have changed.
+    raw.execute(&[0; 6], 0)?;
+    raw.write_blocks(0, &[2; 4096])?;
+    drop(raw);
+    lunar.stop(PATIENCE)?;
     Ok(())
 }

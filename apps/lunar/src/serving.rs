@@ -6,6 +6,7 @@ use crate::device_url::LocalOpener;
 use crate::notify;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, Hangup, Signals};
+use control::api::targets::{Lun, Target};
 use control::api_options::BoundApi;
 use control::config::model::Configuration;
 use control::daemon::{Opened, Origin};
@@ -14,12 +15,12 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use target::{Access, CacheMode, Catalogue, LunOptions, Portal};
+use target::{Catalogue, Portal};
 
 /// What is served, as told on stdout.
 #[derive(Debug, Serialize)]
 struct Report {
-    targets: Vec<TargetReport>,
+    targets: Vec<Target>,
     portals: Vec<PortalReport>,
     /// Whether discovery sessions have to prove who they are.
     discovery_chap: bool,
@@ -29,47 +30,6 @@ struct Report {
     metrics: Option<String>,
     /// Lines to paste.
     clients: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct TargetReport {
-    name: String,
-    /// Its tag at portals that have none of their own.
-    portal_group: u16,
-    /// Its tag at each portal, in their order.
-    portal_groups: Vec<u16>,
-    /// Who may log in.
-    #[serde(flatten)]
-    access: AccessReport,
-    /// Whether initiators have to prove who they are.
-    chap: bool,
-    redirect: Option<String>,
-    luns: Vec<LunReport>,
-}
-
-#[derive(Debug, Serialize)]
-struct LunReport {
-    id: u16,
-    device: String,
-    uuid: String,
-    size_bytes: u64,
-    block_bytes: u32,
-    physical_block_bytes: u32,
-    cache: &'static str,
-    io_tier: String,
-    thin: bool,
-    read_only: bool,
-    removable: bool,
-    /// Who of those that may log in sees it; empty: all.
-    #[serde(flatten)]
-    access: AccessReport,
-}
-
-/// Who is let in; an empty list lets in all.
-#[derive(Debug, Serialize)]
-struct AccessReport {
-    initiators: Vec<String>,
-    networks: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -144,15 +104,7 @@ fn bind_api(configuration: &Configuration, is_daemon: bool) -> Result<Option<Bou
 }
 
 fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
-    let targets = catalogue.targets.iter().map(|target| TargetReport {
-        name: target.name.clone(),
-        portal_group: target.portal_group,
-        portal_groups: portals.iter().map(|p| target.portal_group_at(p)).collect(),
-        access: describe_access(&target.access),
-        chap: !target.chap.is_empty(),
-        redirect: target.redirect.clone(),
-        luns: target.luns.iter().map(describe_lun).collect(),
-    });
+    let targets = catalogue.targets.iter().map(|target| Target::new(target, portals));
     let portals = portals.iter().map(|portal| PortalReport {
         listen: portal.listen,
         advertise: portal.advertise.clone(),
@@ -169,38 +121,9 @@ fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
     }
 }
 
-fn describe_lun(lun: &LunOptions) -> LunReport {
-    let unit = lun.unit.options();
-    let geometry = unit.device.geometry();
-    LunReport {
-        id: lun.id,
-        device: unit.device.name().to_owned(),
-        uuid: unit.uuid.to_string(),
-        size_bytes: geometry.size_bytes(),
-        block_bytes: geometry.block_bytes,
-        physical_block_bytes: geometry.physical_block_bytes,
-        cache: match unit.cache {
-            CacheMode::WriteThrough => "write-through",
-            CacheMode::WriteBack => "write-back",
-        },
-        io_tier: unit.device.io_tier(),
-        thin: unit.thin && unit.device.sparse().is_some(),
-        read_only: unit.read_only || unit.device.is_read_only(),
-        removable: unit.removable,
-        access: describe_access(&lun.access),
-    }
-}
-
-fn describe_access(access: &Access) -> AccessReport {
-    AccessReport {
-        initiators: access.initiators.clone(),
-        networks: access.networks.iter().map(ToString::to_string).collect(),
-    }
-}
-
 /// For people: whom an access list lets in; nothing where it lets in all.
-fn human_access(access: &AccessReport) -> String {
-    [("initiators", &access.initiators), ("networks", &access.networks)]
+fn human_access(initiators: &[String], networks: &[String]) -> String {
+    [("initiators", initiators), ("networks", networks)]
         .into_iter()
         .filter(|(_, list)| !list.is_empty())
         .map(|(kind, list)| format!(", {kind} {}", list.join(" ")))
@@ -234,7 +157,7 @@ fn human(report: &Report) -> String {
     for target in &report.targets {
         line("target", &target.name);
         let chap = if target.chap { ", CHAP" } else { "" };
-        let access = format!("{chap}{}", human_access(&target.access));
+        let access = format!("{chap}{}", human_access(&target.initiators, &target.networks));
         if !access.is_empty() {
             line("access", access.trim_start_matches(", "));
         }
@@ -267,7 +190,7 @@ fn human(report: &Report) -> String {
     text
 }
 
-fn human_lun(lun: &LunReport) -> String {
+fn human_lun(lun: &Lun) -> String {
     let mut text = format!(
         "{}, {}, blocks of {} (physical {}), {}, I/O {}",
         lun.device,
@@ -285,5 +208,5 @@ fn human_lun(lun: &LunReport) -> String {
             text.push_str(word);
         }
     }
-    text + &human_access(&lun.access)
+    text + &human_access(&lun.initiators, &lun.networks)
 }

@@ -11,7 +11,7 @@ use block::{BlockDevice, BufferPool};
 use scsi::attention::Attention;
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// PRODUCT IDENTIFICATION of every block unit.
@@ -185,6 +185,11 @@ impl LogicalUnit {
     /// Aborted writes that the system is still at: the disk hangs.
     pub fn leftover_writes(&self) -> usize {
         self.leftovers.count()
+    }
+
+    /// Writes that wait for room on the disk.
+    pub fn held_writes(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// How much all initiators together may do.

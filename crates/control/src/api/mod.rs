@@ -3,6 +3,7 @@
 pub mod changes;
 pub mod configuration;
 mod extract;
+pub mod health;
 mod limits;
 mod openapi;
 mod problem;

@@ -1,5 +1,6 @@
 //! How it goes.
 
+use super::health::{Health, Trouble};
 use super::problem::Problem;
 use super::shared::{Served, Shared, blocking};
 use crate::time::rfc3339;
@@ -24,6 +25,10 @@ pub struct Status {
     pub pid: u32,
     /// The portals it listens on, `address:port`.
     pub portals: Vec<String>,
+    /// How its units are, in a word.
+    pub health: Health,
+    /// What is wrong with them; none: nothing.
+    pub troubles: Vec<Trouble>,
     /// How many targets there are.
     pub targets: usize,
     /// How many LUNs they have together.
@@ -47,6 +52,8 @@ pub struct UnitStatus {
     pub device: String,
     /// How its blocks are read and written: which tier of I/O.
     pub io_tier: String,
+    /// Whether a sync of it has failed, so that it takes no writes until it is recovered.
+    pub poisoned: bool,
 }
 
 impl Status {
@@ -60,15 +67,19 @@ impl Status {
                 uuid: options.uuid.to_string(),
                 device: options.device.name().to_owned(),
                 io_tier: options.device.io_tier(),
+                poisoned: unit.is_poisoned(),
             }
         });
         let drift = served.daemon.drift();
+        let troubles = Trouble::all(&catalogue);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: rfc3339(served.started),
             uptime_seconds: served.since.elapsed().as_secs(),
             pid: std::process::id(),
             portals: server.addresses().iter().map(ToString::to_string).collect(),
+            health: if troubles.is_empty() { Health::Good } else { Health::Degraded },
+            troubles,
             targets: catalogue.targets.len(),
             luns: catalogue.targets.iter().map(|target| target.luns.len()).sum(),
             sessions: server.sessions().len(),
@@ -83,7 +94,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(status))
 }
 
-/// How the server goes: version, uptime, drift, units
+/// How the server goes: version, uptime, health, drift, units
 #[utoipa::path(get, path = "/status", tag = "status",
     responses((status = 200, description = "How it goes", body = Status)))]
 async fn status(State(served): State<Shared>) -> Result<Json<Status>, Problem> {

@@ -81,6 +81,8 @@ pub struct Lun {
     pub read_only: bool,
     /// Whether it is shown as a removable medium.
     pub removable: bool,
+    /// Whether a sync of its disk has failed, so that it takes no writes until it is recovered.
+    pub poisoned: bool,
     /// Initiators, of those that may log in, that see it; empty: all.
     pub initiators: Vec<String>,
     /// Networks from which it is seen; empty: all.
@@ -120,6 +122,7 @@ impl Lun {
             thin: unit.thin && unit.device.sparse().is_some(),
             read_only: unit.read_only || unit.device.is_read_only(),
             removable: unit.removable,
+            poisoned: lun.unit.is_poisoned(),
             initiators: lun.access.initiators.clone(),
             networks: networks(&lun.access),
         }

@@ -74,17 +74,20 @@ impl Opener for MemoryOnly {
 
 /// A server of one target with one LUN.
 pub fn daemon() -> Arc<Daemon> {
-    let text = format!(
-        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
-         [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n"
-    );
+    daemon_of(&lun(0, "mem:1M"), Arc::new(MemoryOnly))
+}
+
+/// A LUN of a configuration.
+pub fn lun(id: u16, device: &str) -> String {
+    format!("[[target.lun]]\nid = {id}\ndevice = \"{device}\"\n")
+}
+
+/// A server of one target with what follows it.
+pub fn daemon_of(luns: &str, opener: Arc<dyn Opener>) -> Arc<Daemon> {
+    let text =
+        format!("[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n{luns}");
     let configuration = config::parse(&text, Path::new("lunar.toml")).unwrap();
-    Arc::new(
-        Opened::open(configuration, Origin::Arguments, Arc::new(MemoryOnly))
-            .unwrap()
-            .serve()
-            .unwrap(),
-    )
+    Arc::new(Opened::open(configuration, Origin::Arguments, opener).unwrap().serve().unwrap())
 }
 
 /// Serves the API over [`daemon`].
@@ -94,9 +97,20 @@ pub fn serve(
     token: Option<&Path>,
     limits: HttpLimits,
 ) -> HttpServer {
+    serve_daemon(daemon(), address, tls, token, limits)
+}
+
+/// Serves the API over this one.
+pub fn serve_daemon(
+    daemon: Arc<Daemon>,
+    address: &str,
+    tls: Option<TlsFiles>,
+    token: Option<&Path>,
+    limits: HttpLimits,
+) -> HttpServer {
     let address = Address::parse(address).unwrap();
     let token = token.map(|path| Token::read(path).unwrap());
-    let router = api::router(daemon(), token);
+    let router = api::router(daemon, token);
     HttpServer::start(HttpOptions { address, tls, limits }, router).unwrap()
 }
 

@@ -201,7 +201,7 @@ fn of_lun(lun: &LunOptions, counters: &TargetCounters) -> LunStatistics {
         cache: options.cache,
         io_tier: options.device.io_tier(),
         size_bytes: options.device.geometry().size_bytes(),
-        held_writes: lun.unit.held.load(Relaxed) as u64,
+        held_writes: lun.unit.held_writes() as u64,
         syncs: options.device.sync_counts(),
         operations: counters.read(),
         errors: counters.errors(),

@@ -3,13 +3,14 @@
 use super::table::{plain, table};
 use crate::output::{self, Failure, Format};
 use control::api::configuration::ConfigurationText;
+use control::api::health::Health;
 use control::api::sessions::{self as api, Session};
 use control::api::status::Status as ApiStatus;
 use control::api::targets::{self, Lun, Target};
 use control::client::{ApiPath, Client};
 use std::fmt::Write;
 
-/// How the server goes: version, uptime, units, and what differs from its configuration
+/// How the server goes: health of its units, and what differs from its configuration
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl status")]
 pub struct Status {
@@ -86,12 +87,17 @@ async fn configuration(client: &Client) -> Result<ConfigurationText, Failure> {
     client.get(&ApiPath::new(&["configuration"])).await
 }
 
+const POISONED: &str = "TAKES NO WRITES (lunar ctl status)";
+
 const LUN_HEADING: [&str; 7] = ["TARGET", "LUN", "SIZE", "CACHE", "I/O", "DEVICE", ""];
 
 fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
     let marks = [(lun.thin, "thin"), (lun.read_only, "read-only"), (lun.removable, "removable")];
     let mut notes: Vec<_> =
         marks.iter().filter(|(is, _)| *is).map(|(_, word)| (*word).to_owned()).collect();
+    if lun.poisoned {
+        notes.insert(0, POISONED.to_owned());
+    }
     if !lun.initiators.is_empty() || !lun.networks.is_empty() {
         let who = [lun.initiators.as_slice(), &lun.networks].concat();
         notes.push(format!("for {}", who.join(" ")));
@@ -115,12 +121,15 @@ fn human_targets(targets: &[Target]) -> String {
 fn target_row(target: &Target) -> [String; 5] {
     let who = [target.initiators.as_slice(), &target.networks].concat();
     let redirect = target.redirect.as_ref().map(|to| format!("redirected to {to}"));
+    let poisoned = target.luns.iter().filter(|lun| lun.poisoned);
+    let poisoned = poisoned.map(|lun| format!("LUN {} {POISONED}", lun.id));
+    let notes: Vec<_> = redirect.into_iter().chain(poisoned).collect();
     [
         target.name.clone(),
         target.luns.len().to_string(),
         if target.chap { "yes" } else { "no" }.to_owned(),
         if who.is_empty() { "all".to_owned() } else { who.join(" ") },
-        redirect.unwrap_or_default(),
+        notes.join(", "),
     ]
 }
 
@@ -167,6 +176,14 @@ fn human_status(status: &ApiStatus, client: &Client) -> String {
     line("portals", status.portals.join(" "));
     line("targets", format!("{} with {} LUNs", status.targets, status.luns));
     line("sessions", format!("{} on {} connections", status.sessions, status.connections));
+    match status.health {
+        Health::Good => line("health", "good".to_owned()),
+        Health::Degraded => line("health", "degraded:".to_owned()),
+    }
+    for trouble in &status.troubles {
+        line("", format!("{} LUN {}: {}", trouble.target, trouble.lun, plain(&trouble.error)));
+        line("", format!("  {}", plain(&trouble.hint)));
+    }
     for unit in &status.units {
         line("unit", format!("{}, I/O {}, {}", plain(&unit.device), unit.io_tier, unit.uuid));
     }
