@@ -208,5 +208,10 @@ fn human_lun(lun: &Lun) -> String {
             text.push_str(word);
         }
     }
+    if !lun.limit.is_none() {
+        text.push_str(&format!(", limit {}", lun.limit));
+    }
+    let limits = lun.initiator_limits.iter().map(|limit| format!(", limit of {limit}"));
+    text.extend(limits);
     text + &human_access(&lun.initiators, &lun.networks)
 }

@@ -268,7 +268,7 @@ fn limits_are_set_and_lifted() {
     for wrong in [
         &["limit", "0"][..],
         &["limit", "--iops", "10"],
-        &["limit", "0", "--each-initiator", "--none"],
+        &["limit", "0", "--initiator", ALICE, "--each-initiator", "--none"],
     ] {
         assert_exit(&machine.ctl(wrong), 2);
     }
@@ -277,6 +277,68 @@ fn limits_are_set_and_lifted() {
     let mut apply = lunar(&["apply", &config]);
     apply.env("XDG_RUNTIME_DIR", machine.0.path());
     assert_exit(&finish(apply, b""), 0);
+    assert_eq!(machine.ctl_json(&["status"])["drift"], serde_json::json!([]));
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: an initiator is limited at one LUN, a LUN comes with a limit; the lists show what is in
+/// force, drift and the lines to paste say the same, and the next apply lifts it.
+#[test]
+fn limits_in_force_are_told() {
+    let machine = Machine::new("limits-told");
+    let (server, config) = machine.configured(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+         name = \"iqn.2026-11.org.example:a\"\nlimit = [{ iops = 5000 }]\n\
+         [[target.lun]]\nid = 0\ndevice = \"mem:4M\"\n\
+         initiator_limit = [{ bandwidth = \"100Mbit\" }]\n",
+    );
+    machine.ctl_text(&["limit", "0", "--initiator", ALICE, "--iops", "300"]);
+    let told = machine.ctl_text(&["limit", "0", "--each-initiator", "--bandwidth", "20Mbit"]);
+    assert!(told.contains("LUN 0 initiator_limit: [{ bandwidth = \"100Mbit\" }"), "{told}");
+    let began = Instant::now();
+    // 1.6 seconds' worth for whoever has no limit of its own.
+    assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
+    assert!(began.elapsed().as_millis() > 1000, "{:?}", began.elapsed());
+    let add = ["add-lun", "mem:1M", "--limit-iops", "40", "--limit-bandwidth", "50Mbit"];
+    let added = machine.ctl_text(&add);
+    assert!(added.contains("limit = { iops = 40, bandwidth = \"50Mbit\" }"), "{added}");
+
+    let luns = machine.ctl_json(&["luns"])["luns"].clone();
+    let rate = |bits: u64| serde_json::json!({ "iops": null, "bandwidth_bits_per_second": bits });
+    assert_eq!(luns[0]["limit"]["iops"], Value::Null);
+    let mut each = rate(20_000_000);
+    each["initiator"] = Value::Null;
+    assert_eq!(luns[0]["initiator_limits"][0], each);
+    let alice = &luns[0]["initiator_limits"][1];
+    assert_eq!((&alice["initiator"], &alice["iops"]), (&ALICE.into(), &300.into()));
+    assert_eq!(luns[1]["limit"]["iops"], 40);
+    let target = machine.ctl_json(&["targets"])["targets"][0].clone();
+    assert_eq!(target["initiator_limits"][0]["iops"], 5000);
+    let text = machine.ctl_text(&["luns"]);
+    for words in ["limit 40 IOPS 50Mbit", "limit of each initiator 20Mbit", ALICE] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(machine.ctl_text(&["targets"]).contains("limit of each initiator 5000 IOPS"));
+
+    let drift = machine.ctl_json(&["status"])["drift"].to_string();
+    assert!(drift.contains("initiator_limit") && drift.contains("iops = 40"), "{drift}");
+    let lines = machine.ctl_text(&["status", "--print-toml"]);
+    let own = format!("{{ initiator = \"{ALICE}\", iops = 300 }}");
+    let limits = format!("initiator_limit = [{{ bandwidth = \"20Mbit\" }}, {own}]");
+    assert!(lines.contains(&limits), "{lines}");
+    assert!(lines.contains("limit = { iops = 40, bandwidth = \"50Mbit\" }"), "{lines}");
+    let whole = machine.ctl_text(&["targets", "--print-toml"]);
+    assert_exit(&run(&["check", &machine.0.file("pasted.toml", whole.as_bytes())]), 0);
+
+    for wrong in [&["limit", "0", "--each-initiator", "--iops", "9"][..], &["add-lun", "mem:1M"]] {
+        let more: &[&str] = if wrong[0] == "add-lun" { &["--limit-iops", "9"] } else { &[] };
+        assert_exit(&machine.ctl(&[wrong, more].concat()), 1);
+    }
+    let mut apply = lunar(&["apply", &config]);
+    apply.env("XDG_RUNTIME_DIR", machine.0.path());
+    assert_exit(&finish(apply, b""), 0);
+    let luns = machine.ctl_json(&["luns"])["luns"].clone();
+    assert_eq!(luns[0]["initiator_limits"].as_array().unwrap().len(), 1, "{luns}");
     assert_eq!(machine.ctl_json(&["status"])["drift"], serde_json::json!([]));
     assert_exit(&server.stop().0, 0);
 }

@@ -4,7 +4,9 @@
 use block::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
 use control::config::lun::LunSettings;
 use control::config::parse;
-use control::daemon::{Applied, ApplyOptions, Daemon, LunAt, Opened, Origin, Source};
+use control::daemon::{
+    Applied, ApplyOptions, Daemon, LimitSettings, LunAt, Opened, Origin, Source,
+};
 use control::device_url::{DeviceUrl, LocalOptions, Opener};
 use control::{Failure, FailureKind};
 use std::path::{Path, PathBuf};
@@ -193,4 +195,40 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(target.kind, FailureKind::NotFound);
     assert_eq!(rig.daemon.log_out(77, &"a test").unwrap_err().kind, FailureKind::NotFound);
     assert!(rig.daemon.drift().is_empty());
+}
+
+/// Goal: a limit set at one LUN is one of the disk: all LUNs that show it have it, however they
+/// name the file, and what is served stays a configuration; setting it anew does not move it.
+#[test]
+fn limits_are_the_disks() {
+    let own = "initiators = [\"iqn.2026-11.org.example:one\"]\n";
+    let other = "initiators = [\"iqn.2026-11.org.example:two\"]\n";
+    let size = format!("{own}{SIZE}");
+    let rig = Rig::new("limits", &lun(0, "a.img", &size));
+    std::fs::hard_link(rig.directory.join("a.img"), rig.directory.join("b.img")).unwrap();
+    let both = lun(0, "a.img", &size) + &lun(0, "b.img", &format!("{other}{SIZE}"));
+    rig.apply(&both, ApplyOptions::default()).unwrap();
+    let device = rig.directory.join("b.img").display().to_string();
+    let at = LunAt { target: NAME, id: 0, device: Some(&device) };
+    let iops = |iops| LimitSettings { iops, bandwidth: None };
+    rig.daemon.limit(&at, &iops(Some(100)), &"a test").unwrap();
+    let names = [Some("iqn.2026-11.org.example:one"), None];
+    for name in names {
+        rig.daemon.limit_initiator_at(&at, name, &iops(Some(50)), &"a test").unwrap();
+    }
+    let running = rig.daemon.running();
+    let [one, two] = &running.targets[0].luns[..] else { panic!("two LUNs") };
+    assert_eq!((one.limit.iops(), two.limit.iops()), (Some(100), Some(100)));
+    assert_eq!(one.initiator_limits, two.initiator_limits);
+    parse(&rig.daemon.toml(), Path::new("/x.toml")).unwrap();
+    let before = rig.daemon.running().targets[0].luns[0].initiator_limits.clone();
+    rig.daemon.limit_initiator_at(&at, names[0], &iops(Some(70)), &"a test").unwrap();
+    let after = rig.daemon.running().targets[0].luns[0].initiator_limits.clone();
+    assert_eq!(after[1], before[1]);
+    assert_eq!((after[0].limit.iops(), after.len()), (Some(70), 2));
+    for name in names {
+        rig.daemon.limit_initiator_at(&at, name, &iops(None), &"a test").unwrap();
+    }
+    rig.daemon.limit(&at, &iops(None), &"a test").unwrap();
+    assert!(rig.daemon.drift().is_empty(), "{}", rig.daemon.drift());
 }

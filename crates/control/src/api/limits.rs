@@ -22,7 +22,10 @@ struct Whose {
 }
 
 pub(super) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(limit)).routes(routes!(limit_initiator))
+    OpenApiRouter::new()
+        .routes(routes!(limit))
+        .routes(routes!(limit_initiator))
+        .routes(routes!(limit_initiator_at))
 }
 
 /// Limits what all initiators together do to a LUN
@@ -44,6 +47,31 @@ async fn limit(
     change(&served, move |daemon| {
         let at = LunAt { target: &target, id, device: device.as_deref() };
         daemon.limit(&at, &settings, &by)
+    })
+    .await
+}
+
+/// Limits what an initiator does at a LUN
+#[utoipa::path(put, path = "/targets/{target}/luns/{lun}/initiator-limit", tag = "luns",
+    request_body = LimitSettings,
+    params(
+        ("target" = String, Path, description = "The target's iSCSI name"),
+        ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
+        Which,
+        Whose,
+    ),
+    responses((status = 200, description = "It is limited so", body = Changed)))]
+async fn limit_initiator_at(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At((target, id)): At<(String, u16)>,
+    Asked(Which { device }): Asked<Which>,
+    Asked(Whose { initiator }): Asked<Whose>,
+    Body(settings): Body<LimitSettings>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| {
+        let at = LunAt { target: &target, id, device: device.as_deref() };
+        daemon.limit_initiator_at(&at, initiator.as_deref(), &settings, &by)
     })
     .await
 }

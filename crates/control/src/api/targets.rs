@@ -3,6 +3,7 @@
 use super::extract::At;
 use super::problem::Problem;
 use super::shared::{Served, Shared, blocking};
+use crate::config::limit_settings::{InitiatorLimitInForce, LimitInForce};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ pub struct Target {
     pub chap: bool,
     /// Where logins are sent instead.
     pub redirect: Option<String>,
+    /// How much initiators may do at all its LUNs together; empty: as much as there is.
+    pub initiator_limits: Vec<InitiatorLimitInForce>,
     /// Its LUNs.
     pub luns: Vec<Lun>,
 }
@@ -87,6 +90,10 @@ pub struct Lun {
     pub initiators: Vec<String>,
     /// Networks from which it is seen; empty: all.
     pub networks: Vec<String>,
+    /// How much all initiators together may do.
+    pub limit: LimitInForce,
+    /// How much each initiator may do here; empty: as much as there is.
+    pub initiator_limits: Vec<InitiatorLimitInForce>,
 }
 
 impl Target {
@@ -100,6 +107,7 @@ impl Target {
             networks: networks(&target.access),
             chap: !target.chap.is_empty(),
             redirect: target.redirect.clone(),
+            initiator_limits: target.initiator_limits.iter().map(Into::into).collect(),
             luns: target.luns.iter().map(Lun::new).collect(),
         }
     }
@@ -125,6 +133,8 @@ impl Lun {
             poisoned: lun.unit.is_poisoned(),
             initiators: lun.access.initiators.clone(),
             networks: networks(&lun.access),
+            limit: lun.unit.limit().into(),
+            initiator_limits: lun.unit.initiator_limits().iter().map(Into::into).collect(),
         }
     }
 }

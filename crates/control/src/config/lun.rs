@@ -2,6 +2,7 @@
 
 use super::conflict::Disks;
 use super::file::{self, Problem, Problems, TableReader};
+use super::limit_settings::{InitiatorLimitSettings, LimitSettings};
 use super::model::{Configuration, LunConfig, TargetConfig};
 use super::resolve::Resolver;
 use super::rules;
@@ -63,6 +64,12 @@ pub struct LunSettings {
     /// Networks from which it is seen; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<Vec<String>>,
+    /// How much all initiators together may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitSettings>,
+    /// How much each initiator may do here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiator_limit: Option<Vec<InitiatorLimitSettings>>,
 }
 
 /// The LUN that `settings` describe, beside those that `target` has.

@@ -2,6 +2,7 @@
 
 pub mod conflict;
 pub mod file;
+pub mod limit_settings;
 pub mod lun;
 pub mod model;
 pub mod resolve;

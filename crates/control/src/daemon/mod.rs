@@ -284,8 +284,13 @@ impl Daemon {
             config::rules::check_size(bytes, block_bytes)
                 .map_err(|why| Failure::usage(format!("a size of {bytes} bytes")).hint(why))?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
-            let shown = place.map(|target| (target, index));
-            self.want_size(&mut wanted, shown, bytes);
+            let size = |lun: &mut LunConfig| {
+                lun.unit.options.size_bytes.get_or_insert(bytes);
+                set_size(&mut lun.unit, bytes);
+            };
+            if let Some(target) = place {
+                self.each_of_unit(&mut wanted, (target, index), &size);
+            }
             Ok(wanted)
         })
     }
@@ -412,19 +417,23 @@ impl Daemon {
         Ok(applied)
     }
 
-    /// Wants a size for the unit behind a LUN, whichever LUNs show it.
-    fn want_size(&self, wanted: &mut Configuration, at: Option<(usize, usize)>, bytes: u64) {
+    /// Changes every LUN that shows the same unit as the one at this target and place does.
+    fn each_of_unit(
+        &self,
+        wanted: &mut Configuration,
+        at: (usize, usize),
+        change: &dyn Fn(&mut LunConfig),
+    ) {
         let catalogue = self.server.catalogue();
         let shown = |(target, lun): (usize, usize)| {
             let unit = &catalogue.targets.get(target)?.luns.get(lun)?.unit;
             Some(Arc::clone(unit))
         };
-        let Some(unit) = at.and_then(shown) else { return };
+        let Some(unit) = shown(at) else { return };
         for (target, config) in wanted.targets.iter_mut().enumerate() {
             for (lun, config) in config.luns.iter_mut().enumerate() {
                 if shown((target, lun)).is_some_and(|other| Arc::ptr_eq(&unit, &other)) {
-                    config.unit.options.size_bytes.get_or_insert(bytes);
-                    set_size(&mut config.unit, bytes);
+                    change(config);
                 }
             }
         }

@@ -5,6 +5,7 @@ use control::api::changes::{self, Changed};
 use control::api::sessions::LoggedOut;
 use control::api::targets::Targets;
 use control::client::{ApiPath, Client, Method};
+use control::config::limit_settings::LimitSettings;
 use control::config::lun::LunSettings;
 use control::units::parse_size;
 use std::path::Path;
@@ -90,6 +91,12 @@ pub struct AddLun {
     /// It is seen only from this network; may be given again
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<String>,
+    /// So many commands that read or write a second, all initiators together, from 10
+    #[arg(long, value_name = "N")]
+    limit_iops: Option<u64>,
+    /// No more than this a second, like 200Mbit, from 10Mbit
+    #[arg(long, value_name = "RATE")]
+    limit_bandwidth: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -176,6 +183,8 @@ pub async fn add_lun(client: &Client, args: &AddLun, format: Format) -> Result<(
         maintenance_rate: args.maintenance_rate.clone(),
         initiators: some(&args.initiator),
         networks: some(&args.network),
+        limit: limit_of(args),
+        initiator_limit: None,
     };
     let path = ApiPath::new(&["targets", &target, "luns"]);
     tell(&client.send(Method::POST, &path, &settings).await?, &args.common, format)
@@ -256,6 +265,11 @@ pub(super) async fn target(client: &Client, common: &Common) -> Result<String, F
 /// A list, where it says anything.
 fn some(list: &[String]) -> Option<Vec<String>> {
     (!list.is_empty()).then(|| list.to_vec())
+}
+
+fn limit_of(args: &AddLun) -> Option<LimitSettings> {
+    let limit = LimitSettings { iops: args.limit_iops, bandwidth: args.limit_bandwidth.clone() };
+    (limit.iops.is_some() || limit.bandwidth.is_some()).then_some(limit)
 }
 
 /// A device as the server, which runs elsewhere, has to be told it.

@@ -10,18 +10,20 @@ use control::daemon::LimitSettings;
 #[command(after_help = "Examples:\n  \
     lunar ctl limit 0 --iops 1000 --bandwidth 200Mbit\n  \
     lunar ctl limit --initiator iqn.1993-08.org.debian:01:noisy --iops 500\n  \
+    lunar ctl limit 0 --each-initiator --iops 300\n  \
     lunar ctl limit 0 --none")]
-#[command(group = clap::ArgGroup::new("whose").required(true))]
+#[command(group = clap::ArgGroup::new("whose").required(true).multiple(true))]
 #[command(group = clap::ArgGroup::new("much").required(true).multiple(true))]
 pub struct Limit {
-    /// The LUN's number: what all initiators together do to it
+    /// The LUN's number: what all initiators together do to it, or one of them does there
     #[arg(group = "whose")]
     lun: Option<u16>,
-    /// What this initiator does at the target, at all LUNs and in all its sessions together
+    /// What this initiator does, in all its sessions together: at the LUN, or without one at all
+    /// LUNs of the target together
     #[arg(long, value_name = "IQN", group = "whose")]
     initiator: Option<String>,
-    /// What each initiator does at the target that has no limit of its own
-    #[arg(long, group = "whose")]
+    /// What each initiator does that has no limit of its own there
+    #[arg(long, group = "whose", conflicts_with = "initiator")]
     each_initiator: bool,
     /// So many commands that read or write a second, from 10
     #[arg(long, value_name = "N", group = "much")]
@@ -42,18 +44,18 @@ pub struct Limit {
 /// Runs it.
 pub async fn limit(client: &Client, args: &Limit, format: Format) -> Result<(), Failure> {
     let target = target(client, &args.common).await?;
+    let by_initiator = args.initiator.is_some() || args.each_initiator;
+    let key = if args.lun.is_some() && by_initiator { "initiator-limit" } else { "limit" };
     let path = match args.lun {
         Some(lun) => {
-            let path = ApiPath::new(&["targets", &target, "luns", &lun.to_string(), "limit"]);
+            let path = ApiPath::new(&["targets", &target, "luns", &lun.to_string(), key]);
             of_device(path, args.device.as_deref())
         }
-        None => {
-            let path = ApiPath::new(&["targets", &target, "limit"]);
-            match &args.initiator {
-                Some(name) => path.query("initiator", name),
-                None => path,
-            }
-        }
+        None => ApiPath::new(&["targets", &target, key]),
+    };
+    let path = match &args.initiator {
+        Some(name) => path.query("initiator", name),
+        None => path,
     };
     let body = LimitSettings { iops: args.iops, bandwidth: args.bandwidth.clone() };
     tell(&client.send(Method::PUT, &path, &body).await?, &args.common, format)

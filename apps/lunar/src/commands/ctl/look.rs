@@ -102,6 +102,10 @@ fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
         let who = [lun.initiators.as_slice(), &lun.networks].concat();
         notes.push(format!("for {}", who.join(" ")));
     }
+    if !lun.limit.is_none() {
+        notes.push(format!("limit {}", lun.limit));
+    }
+    notes.extend(lun.initiator_limits.iter().map(|limit| format!("limit of {limit}")));
     [
         target.to_owned(),
         lun.id.to_string(),
@@ -123,7 +127,8 @@ fn target_row(target: &Target) -> [String; 5] {
     let redirect = target.redirect.as_ref().map(|to| format!("redirected to {to}"));
     let poisoned = target.luns.iter().filter(|lun| lun.poisoned);
     let poisoned = poisoned.map(|lun| format!("LUN {} {POISONED}", lun.id));
-    let notes: Vec<_> = redirect.into_iter().chain(poisoned).collect();
+    let limits = target.initiator_limits.iter().map(|limit| format!("limit of {limit}"));
+    let notes: Vec<_> = poisoned.chain(redirect).chain(limits).collect();
     [
         target.name.clone(),
         target.luns.len().to_string(),
