@@ -2,7 +2,9 @@
 //! not synced in memory only (`interop::powercut`). `LUNAR_SEEDS` says how many seeds are played.
 
 mod blocks;
+mod changes;
 mod deeds;
+mod refused;
 mod rig;
 mod rounds;
 mod starts;

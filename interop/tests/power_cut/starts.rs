@@ -6,6 +6,7 @@ use interop::lunar::Lunar;
 use interop::powercut::PowerCutDisk;
 use interop::process::must;
 use interop::raw::Raw;
+use std::fs::File;
 use std::time::Duration;
 
 const SIZE: &str = "1M";
@@ -18,23 +19,34 @@ const TOOL_MAX: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug)]
 enum State {
     BesideTheFile,
-    /// Below directories of which none is there yet.
+    /// Below directories of which none is there yet; the file is in another one.
     Below(&'static str),
 }
 
 const STATES: [State; 2] = [State::BesideTheFile, State::Below("var/lib/lunar")];
 
+/// The directory of a file whose state lies elsewhere: no sync for the state's sake keeps its name.
+const APART: &str = "disks";
+
+/// A disk with nothing on it but that directory.
+fn empty(name: &str) -> Result<PowerCutDisk> {
+    let disk = PowerCutDisk::mount(name)?;
+    std::fs::create_dir(disk.path(APART))?;
+    File::open(disk.folder())?.sync_all()?;
+    Ok(disk)
+}
+
 fn serve(disk: &PowerCutDisk, state: State, more: &[&str]) -> Result<Lunar> {
-    let (file, name) = (disk.path("disk.img"), ["--name", TARGET]);
-    let directory;
-    let state: &[&str] = match state {
-        State::BesideTheFile => &[],
-        State::Below(below) => {
-            directory = disk.path(below);
-            &["--state", &directory]
+    let names = ["--name", TARGET];
+    match state {
+        State::BesideTheFile => {
+            Lunar::serve(&[&[disk.path("disk.img").as_str()], &names[..], more].concat())
         }
-    };
-    Lunar::serve(&[&[file.as_str()], &name[..], state, more].concat())
+        State::Below(below) => {
+            let (file, below) = (disk.path(&format!("{APART}/disk.img")), disk.path(below));
+            Lunar::serve(&[&[file.as_str(), "--state", &below], &names[..], more].concat())
+        }
+    }
 }
 
 /// The disk is there, with its size, and who it is.
@@ -64,7 +76,7 @@ fn cut_and_check(disk: &PowerCutDisk, state: State, same: &[u8]) -> Result<()> {
 #[test]
 fn a_new_disk_is_kept_when_it_is_served() -> Result<()> {
     for state in STATES {
-        let disk = PowerCutDisk::mount("power-new")?;
+        let disk = empty("power-new")?;
         let lunar = serve(&disk, state, &["--size", SIZE])?;
         let same = known_by(&lunar)?;
         disk.freeze();
@@ -80,7 +92,7 @@ fn a_new_disk_is_kept_when_it_is_served() -> Result<()> {
 fn a_first_start_that_is_cut_short_does_not_hinder_the_next() -> Result<()> {
     let state = State::Below("var/lib/lunar");
     for changes in 0..CHANGES_MAX {
-        let disk = PowerCutDisk::mount("power-start")?;
+        let disk = empty("power-start")?;
         disk.freeze_after(changes);
         let started = serve(&disk, state, &["--size", SIZE]);
         if started.is_ok() {
@@ -105,7 +117,7 @@ fn a_first_start_that_is_cut_short_does_not_hinder_the_next() -> Result<()> {
 fn what_a_killed_start_left_is_made_durable_by_the_next() -> Result<()> {
     for state in STATES {
         for changes in 0..CHANGES_MAX {
-            let disk = PowerCutDisk::mount("power-twice")?;
+            let disk = empty("power-twice")?;
             disk.freeze_after(changes);
             let whole = serve(&disk, state, &["--size", SIZE]).is_ok();
             // Without a cut: the process is gone, and all that it did is there to be seen.

@@ -9,9 +9,9 @@ use interop::scratch::Scratch;
 use std::time::{Duration, Instant};
 
 const SIZE: &str = "1M";
-const BLOCKS: u64 = 2048;
+pub const BLOCKS: u64 = 2048;
 const READY_MAX: Duration = Duration::from_secs(30);
-const REGISTER: u8 = 0;
+pub const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
 const REGISTER_AND_IGNORE: u8 = 6;
 const EXCLUSIVE_ACCESS: u8 = 3;
@@ -19,27 +19,27 @@ const CONFLICT: u8 = 0x18;
 /// Saving the state makes fewer changes to the disk than this.
 const CHANGES_MAX: u64 = 20;
 
-fn serve(disk: &PowerCutDisk, more: &[&str]) -> Result<Lunar> {
+pub fn serve(disk: &PowerCutDisk, more: &[&str]) -> Result<Lunar> {
     let file = disk.path("disk.img");
     Lunar::serve(&[&[file.as_str(), "--size", SIZE, "--name", TARGET], more].concat())
 }
 
 /// PERSISTENT RESERVE OUT with APTPL; its status.
-fn out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<u8> {
+pub fn out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<u8> {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.extend_from_slice(&[0, 0, 0, 0, 0x01, 0, 0, 0]);
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
     Ok(raw.execute_with(&cdb, &list)?.status)
 }
 
-fn must_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<()> {
+pub fn must_out(raw: &mut Raw, action: u8, kind: u8, keys: [u64; 2]) -> Result<()> {
     let status = out(raw, action, kind, keys)?;
     ensure!(status == 0, "PERSISTENT RESERVE OUT {action}: status {status:#x}");
     Ok(())
 }
 
 /// The registered keys.
-fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
+pub fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
     let (status, data) = raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 2, 0, 0], 512)?;
     ensure!(status == 0, "READ KEYS: status {status:#x}");
     let keys = data.get(8..).context("the header")?.chunks_exact(8);
@@ -219,6 +219,40 @@ fn what_was_erased_stays_erased() -> Result<()> {
     Ok(())
 }
 
+/// A session, once what the last run did not end is over.
+pub fn ready(lunar: &Lunar) -> Result<Raw> {
+    let mut raw = log_in(lunar, 1)?;
+    let began = Instant::now();
+    while raw.execute(&[0; 6], 0)?.0 != 0 {
+        ensure!(began.elapsed() < READY_MAX, "not ready again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(raw)
+}
+
+/// Goal: what is written once the disk was erased is not erased by the next start: that the
+/// operation is over was durable before the first command.
+#[test]
+fn what_is_written_after_an_erasure_stays() -> Result<()> {
+    let disk = PowerCutDisk::mount("power-erased")?;
+    let lunar = serve(&disk, &[])?;
+    let mut raw = log_in(&lunar, 1)?;
+    let outcome = raw.execute_with(&[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0], &[])?;
+    ensure!(outcome.status == 0, "BLOCK ERASE: {outcome:02x?}");
+    raw.write_blocks(7, &[0x77; 512])?;
+    let moment = disk.volume();
+    disk.freeze();
+    kill(lunar)?;
+    for seed in seeds(3) {
+        disk.cut_from(moment.clone(), seed);
+        let lunar = after_the_cut(serve(&disk, &[]), seed)?;
+        let found = after_the_cut(ready(&lunar)?.read_block(7), seed)?;
+        ensure!(found == [0x77; 512], "{LOST}: a block is erased once more, seed {seed}");
+        kill(lunar)?;
+    }
+    Ok(())
+}
+
 fn erase(cdb: &[u8], list: &[u8], byte: u8) -> Result<()> {
     let disk = PowerCutDisk::mount("power-erase")?;
     let lunar = serve(&disk, &["--cache", "write-back"])?;
@@ -236,12 +270,7 @@ fn erase(cdb: &[u8], list: &[u8], byte: u8) -> Result<()> {
     for seed in seeds(3) {
         disk.cut_from(moment.clone(), seed);
         let lunar = after_the_cut(serve(&disk, &[]), seed)?;
-        let mut raw = log_in(&lunar, 1)?;
-        let began = Instant::now();
-        while raw.execute(&[0; 6], 0)?.0 != 0 {
-            ensure!(began.elapsed() < READY_MAX, "not ready again");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut raw = ready(&lunar)?;
         let found = read_all(&mut raw, BLOCKS, 512)?;
         let left = found.iter().position(|found| *found != byte);
         ensure!(left.is_none(), "{LOST}: byte {left:?} is not erased, seed {seed}");

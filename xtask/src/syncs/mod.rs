@@ -1,15 +1,18 @@
 //! Every sync of the product is tested: each is removed once, and the power-cut tests must fail.
 //!
 //! [`table`] says of each call what it becomes, or why it is left alone; [`check`], which a test
-//! runs, compares it with the source; [`run`] does the rounds.
+//! runs, compares it with the source; [`scheme`] makes a server that can leave out each; [`run`]
+//! does the rounds.
 
+mod place;
 pub mod run;
 mod scan;
+mod scheme;
 pub mod table;
 
 use anyhow::{Context, Result};
 use std::path::Path;
-use table::{CALLS, Call};
+use table::{CALLS, Call, Fate};
 
 /// What does not fit between the source and the table, a sentence each.
 ///
@@ -19,15 +22,23 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     let mut covered = Vec::new();
     for call in CALLS {
-        match place(root, call)? {
-            Ok(lines) => covered.push((call.file, lines)),
+        let source = read(root, call)?;
+        match place::find(&source, call) {
+            Ok(place) => covered.push((call.file, place.lines(&source))),
             Err(what) => problems.push(what),
         }
     }
+    let tests = scan::tests(root)?;
+    for call in CALLS {
+        if let Fate::Removed { noticed_by, .. } = call.fate
+            && !tests.iter().any(|name| name.contains(noticed_by))
+        {
+            problems.push(format!("{}: no power-cut test is called {noticed_by}", call.file));
+        }
+    }
     for hit in scan::hits(root)? {
-        let is_covered = covered.iter().any(|(file, lines)| {
-            *file == hit.file && (hit.line >= lines.start && hit.line < lines.end)
-        });
+        let is_covered =
+            covered.iter().any(|(file, lines)| *file == hit.file && lines.contains(&hit.line));
         if !is_covered {
             problems.push(format!(
                 "{}:{}: `{}` is in no row of xtask/src/syncs/table.rs: say what it becomes when \
@@ -39,30 +50,16 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// The lines of the source that a row is about, or what is wrong with it.
-fn place(root: &Path, call: &Call) -> Result<Result<std::ops::Range<usize>, String>> {
+/// The file that a row is about.
+fn read(root: &Path, call: &Call) -> Result<String> {
     let path = root.join(call.file);
-    let source = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let mut found = source.match_indices(call.text);
-    Ok(match (found.next(), found.next()) {
-        (Some((at, _)), None) => {
-            let first = source[..at].lines().count() + usize::from(source[..at].ends_with('\n'));
-            Ok(first.max(1)..first.max(1) + call.text.lines().count())
-        }
-        (None, _) => Err(format!(
-            "{}: a row of xtask/src/syncs/table.rs is about a call that is not there: {:?}",
-            call.file, call.text
-        )),
-        (_, Some(_)) => Err(format!(
-            "{}: what a row of xtask/src/syncs/table.rs is about is there twice: {:?}",
-            call.file, call.text
-        )),
-    })
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
 /// The line of a call, for a reader.
 fn line(root: &Path, call: &Call) -> Result<usize> {
-    place(root, call)?.map(|lines| lines.start).map_err(anyhow::Error::msg)
+    let source = read(root, call)?;
+    Ok(place::find(&source, call).map_err(anyhow::Error::msg)?.lines(&source).start)
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! Removes one sync at a time from a copy of the tree, builds the server, and plays power cuts.
+//! Builds a server in which each sync can be left out, and plays power cuts without each.
 
+use super::scheme::{self, VARIABLE};
 use super::table::{CALLS, Call, Fate};
 use super::{check, line, scan};
 use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,31 +23,41 @@ struct Round {
 /// Rounds for all calls whose file or text contains `only`. `true`: each was noticed.
 ///
 /// # Errors
-/// The table does not fit the source; the unchanged copy fails; something cannot be run.
+/// The table does not fit the source; the server fails with all of its syncs; something cannot be
+/// run.
 pub fn mutate(root: &Path, only: &str) -> Result<bool> {
+    let began = Instant::now();
     let problems = check(root)?;
     ensure!(problems.is_empty(), "the table does not fit:\n{}", problems.join("\n"));
     let copy = Copy::make(root)?;
-    copy.build().context("the unchanged copy")?;
-    let unchanged = copy.play("")?;
-    ensure!(unchanged.success, "the unchanged copy fails:\n{}", unchanged.output);
-    println!("the unchanged server passes; one sync less each time:");
-    let mut missed = 0;
-    let mut done = 0;
-    for call in CALLS.iter().filter(|call| matches!(call.fate, Fate::Removed { .. })) {
+    let not_built = copy.build_all(root)?;
+    let complete = copy.play("", None)?;
+    ensure!(complete.success, "a server with all of its syncs fails:\n{}", complete.output);
+    println!("built, and passes with all syncs, after {} s", began.elapsed().as_secs());
+    let (mut missed, mut done) = (0, 0);
+    for (row, call) in CALLS.iter().enumerate() {
+        let Fate::Removed { noticed_by, .. } = call.fate else { continue };
         if !call.file.contains(only) && !call.text.contains(only) {
             continue;
         }
         let began = Instant::now();
-        let round = copy.without(call)?;
+        let round = match not_built.get(&row) {
+            Some(error) => {
+                Round { caught_by: None, how: format!("what it becomes does not compile: {error}") }
+            }
+            None => copy.round(row, noticed_by)?,
+        };
         let verdict = round.caught_by.as_deref().unwrap_or("NOT NOTICED");
         let place = format!("{}:{}", call.file, line(root, call)?);
-        println!("{place:<45} {:>4} s  {verdict}: {}", began.elapsed().as_secs(), round.how);
+        println!("{place:<45} {:>5.1} s  {verdict}: {}", began.elapsed().as_secs_f64(), round.how);
         missed += usize::from(round.caught_by.is_none());
         done += 1;
     }
     let kept = CALLS.iter().filter(|call| matches!(call.fate, Fate::Kept { .. })).count();
-    println!("{done} syncs removed, {missed} not noticed; {kept} calls are none, or left alone");
+    println!(
+        "{done} syncs removed, {missed} not noticed; {kept} calls are none, or left alone; {} s",
+        began.elapsed().as_secs()
+    );
     Ok(missed == 0)
 }
 
@@ -67,58 +79,59 @@ impl Copy {
         let target = tests.ancestors().nth(3).context("a target directory")?;
         let base = target.join("mutate-syncs");
         let copy = Self { tree: base.join("tree"), build: base.join("target"), tests };
-        for file in scan::files(root)? {
-            let to = copy.tree.join(&file);
+        let rewritten = |file: &str| CALLS.iter().any(|call| is_removed(call) && call.file == file);
+        for file in scan::files(root)?.into_iter().filter(|file| !rewritten(file)) {
             let bytes = fs::read(root.join(&file)).with_context(|| file.clone())?;
-            // What has not changed keeps its time, so that it is not built anew.
-            if fs::read(&to).ok().as_ref() != Some(&bytes) {
-                fs::create_dir_all(to.parent().context("a folder")?)?;
-                fs::write(&to, bytes)?;
-            }
+            write_changed(&copy.tree.join(&file), &bytes)?;
         }
         Ok(copy)
     }
 
-    fn build(&self) -> Result<()> {
-        let output = cargo()
-            .args(["build", "--locked", "-p", "lunar"])
-            .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.build)
-            .output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
+    /// Builds the server; the rows whose replacement does not compile, with the first error.
+    fn build_all(&self, root: &Path) -> Result<BTreeMap<usize, String>> {
+        let mut rows: BTreeSet<_> =
+            (0..CALLS.len()).filter(|row| is_removed(&CALLS[*row])).collect();
+        let mut not_built = BTreeMap::new();
+        loop {
+            let built = scheme::write(root, &self.tree, &rows)?;
+            let output = cargo()
+                .args(["build", "--locked", "-p", "lunar", "--message-format", "json"])
+                .current_dir(&self.tree)
+                .env("CARGO_TARGET_DIR", &self.build)
+                .env("CARGO_PROFILE_DEV_DEBUG", "0")
+                .output()?;
+            if output.status.success() {
+                return Ok(not_built);
+            }
+            let blamed = scheme::blamed(&String::from_utf8_lossy(&output.stdout), &built);
+            if blamed.is_empty() {
+                bail!("the copy does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+            }
+            rows.retain(|row| !blamed.contains_key(row));
+            not_built.extend(blamed);
+        }
     }
 
-    /// The power-cut tests with this in their names.
-    fn play(&self, tests: &str) -> Result<Played> {
-        let output = Command::new(&self.tests)
-            .arg(tests)
-            .env("LUNAR_BIN", self.build.join("debug/lunar"))
-            .env("RUST_BACKTRACE", "0")
-            .current_dir(&self.tree)
-            .output()?;
+    /// The power-cut tests with this in their names, with the sync of this row left out.
+    fn play(&self, tests: &str, without: Option<usize>) -> Result<Played> {
+        let mut command = Command::new(&self.tests);
+        command.arg(tests).env("LUNAR_BIN", self.build.join("debug/lunar"));
+        command.env("RUST_BACKTRACE", "0").env_remove(VARIABLE).current_dir(&self.tree);
+        if let Some(row) = without {
+            command.env(VARIABLE, row.to_string());
+        }
+        let output = command.output()?;
         let text = [output.stdout, output.stderr].concat();
         let output_text = String::from_utf8_lossy(&text).into_owned();
         ensure!(!output_text.contains("running 0 tests"), "no test is called {tests}");
         Ok(Played { success: output.status.success(), output: output_text })
     }
 
-    fn without(&self, call: &Call) -> Result<Round> {
-        let Fate::Removed { becomes, noticed_by } = call.fate else { bail!("it stays") };
-        let path = self.tree.join(call.file);
-        let source = fs::read_to_string(&path)?;
-        fs::write(&path, source.replace(call.text, becomes))?;
-        let round = self.round(noticed_by);
-        fs::write(&path, source)?;
-        round.with_context(|| format!("{}: {:?} becomes {becomes:?}", call.file, call.text))
-    }
-
     /// The tests that should notice come first, then all.
-    fn round(&self, noticed_by: &str) -> Result<Round> {
-        self.build()?;
+    fn round(&self, row: usize, noticed_by: &str) -> Result<Round> {
         let mut last = Played { success: true, output: String::new() };
         for tests in [noticed_by, ""] {
-            last = self.play(tests)?;
+            last = self.play(tests, Some(row))?;
             if !last.success {
                 break;
             }
@@ -137,6 +150,19 @@ impl Copy {
             _ => Round { caught_by: None, how: "every test passes".into() },
         })
     }
+}
+
+fn is_removed(call: &Call) -> bool {
+    matches!(call.fate, Fate::Removed { .. })
+}
+
+/// Writes a file, but what has not changed keeps its time, so that it is not built anew.
+pub(super) fn write_changed(path: &Path, bytes: &[u8]) -> Result<()> {
+    if fs::read(path).ok().as_deref() != Some(bytes) {
+        fs::create_dir_all(path.parent().context("a folder")?)?;
+        fs::write(path, bytes).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// Builds the tests, and says where they are.

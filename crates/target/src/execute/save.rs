@@ -40,6 +40,8 @@ impl Reserving {
             if let Err(error) = &saved {
                 tracing::error!(%error, "reservations could not be saved");
                 unit.scsi().roll_back(before, &after);
+                // Should the change be on the medium after all, the next start must not show it.
+                let _ = unit.save_state().await;
             }
             drop(alone);
             saved

@@ -1,0 +1,40 @@
+//! Where in its file the call of a row stands.
+
+use super::table::Call;
+use std::ops::Range;
+
+/// What is around the call in a row's text that is longer than the call.
+const MARKS: [char; 2] = ['«', '»'];
+
+/// Where a call stands.
+pub(super) struct Place {
+    /// In the file.
+    pub(super) bytes: Range<usize>,
+}
+
+impl Place {
+    /// Its lines, counted from 1.
+    pub(super) fn lines(&self, source: &str) -> Range<usize> {
+        let line = |at: usize| source[..at].matches('\n').count() + 1;
+        line(self.bytes.start)..line(self.bytes.end) + 1
+    }
+}
+
+/// Finds it, or says what is wrong.
+pub(super) fn find(source: &str, call: &Call) -> Result<Place, String> {
+    let wrong = |what: &str| {
+        format!("{}: {what}, says a row of xtask/src/syncs/table.rs: {:?}", call.file, call.text)
+    };
+    let text = call.text.replace(MARKS, "");
+    let mut found = source.match_indices(&text);
+    let (at, _) = found.next().ok_or_else(|| wrong("a call that is not there"))?;
+    if found.next().is_some() {
+        return Err(wrong("something that is there twice"));
+    }
+    let Some((before, rest)) = call.text.split_once(MARKS[0]) else {
+        return Ok(Place { bytes: at..at + text.len() });
+    };
+    let (marked, _) = rest.split_once(MARKS[1]).ok_or_else(|| wrong("a mark without its end"))?;
+    let start = at + before.len();
+    Ok(Place { bytes: start..start + marked.len() })
+}
