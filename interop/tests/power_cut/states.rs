@@ -13,6 +13,7 @@ pub const BLOCKS: u64 = 2048;
 const READY_MAX: Duration = Duration::from_secs(30);
 pub const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
+const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_IGNORE: u8 = 6;
 const EXCLUSIVE_ACCESS: u8 = 3;
 const CONFLICT: u8 = 0x18;
@@ -48,7 +49,7 @@ pub fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
 
 /// Another initiator is kept out.
 fn is_reserved(lunar: &Lunar) -> Result<bool> {
-    let read = log_in(lunar, 2)?.execute(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512)?;
+    let read = log_in(lunar, 3)?.execute(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512)?;
     Ok(read.0 == CONFLICT)
 }
 
@@ -66,6 +67,10 @@ fn reservations_are_kept() -> Result<()> {
     moments.push((disk.volume(), 0xa1, true));
     must_out(&mut one, REGISTER_AND_IGNORE, 0, [0, 0xa2])?;
     moments.push((disk.volume(), 0xa2, true));
+    let mut two = log_in(&lunar, 2)?;
+    must_out(&mut two, REGISTER, 0, [0, 0xb1])?;
+    must_out(&mut two, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, [0xb1, 0xa2])?;
+    moments.push((disk.volume(), 0xb1, true));
     disk.freeze();
     kill(lunar)?;
     for (moment, key, reserved) in moments {

@@ -54,7 +54,8 @@ const EXCLUSIVE: &str = "crates/scsi/src/plan/exclusive.rs";
 
 const REMOTE: &str = "crates/initiator/src/remote_disk.rs";
 
-const EACH: &str = "acknowledged_is_on_the_disk";
+const THROUGH: &str = "on_the_disk_that_writes_through_directly";
+const BACK: &str = "on_the_disk_that_writes_back_directly";
 const NEW: &str = "a_new_disk_is_kept";
 const KILLED: &str = "what_a_killed_start_left";
 const RESERVED: &str = "reservations_are_kept";
@@ -65,15 +66,15 @@ const NO_DISK: &str = "standard output, no disk";
 /// All of them.
 pub const CALLS: &[Call] = &[
     // The device: data.
-    removed(FILE, "rustix::fs::fdatasync(&synced.file)", "Ok::<(), rustix::io::Errno>(())", EACH),
-    removed(FILE, "self.commit.commit(&self.workers).await", "Ok::<(), SyncError>(())", EACH),
+    removed(FILE, "rustix::fs::fdatasync(&synced.file)", "Ok::<(), rustix::io::Errno>(())", BACK),
+    removed(FILE, "self.commit.commit(&self.workers).await", "Ok::<(), SyncError>(())", BACK),
     removed(
         FILE,
         "self.write_bytes(range, bytes, from).await?;
             }
             if durable { «self.commit().await» } else { Ok(()) }",
         "Ok(())",
-        EACH,
+        BACK,
     ),
     removed(
         FILE,
@@ -81,13 +82,13 @@ pub const CALLS: &[Call] = &[
         }
         if durable { «self.commit().await» } else { Ok(()) }",
         "Ok(())",
-        EACH,
+        THROUGH,
     ),
     removed(
         FILE,
         "if self.disk.read_only { Ok(()) } else { «self.commit().await» }",
         "Ok(())",
-        EACH,
+        BACK,
     ),
     kept(
         FILE,
@@ -171,6 +172,20 @@ pub const CALLS: &[Call] = &[
         "Ok::<(), crate::Error>(())",
         "a_refused_registration",
     ),
+    removed("crates/target/src/unit.rs", "file.save(&state)", "Ok(())", RESERVED),
+    removed(
+        "crates/scsi/src/reservations/out.rs",
+        "outcome.save = «before != self.encode()»;",
+        "false",
+        RESERVED,
+    ),
+    removed("crates/target/src/tasks.rs", "plan = if «save» {", "false", RESERVED),
+    removed(
+        "crates/target/src/tasks.rs",
+        "change.save(unit, &abort).await",
+        "Ending::Good(Bytes::new())",
+        RESERVED,
+    ),
     removed(LONG, "if «unit.save().await» {", "true", ERASED),
     removed(LONG, "self.save_state().await", "Ok::<(), crate::Error>(())", ERASED),
     removed(LONG, "self.device().flush().await?", "()", ERASED),
@@ -195,15 +210,15 @@ pub const CALLS: &[Call] = &[
         "a_refused_exit",
     ),
     // Commands: what makes durable.
-    removed(EXECUTE, "Plan::Flush { immediate } => «self.flush(immediate).await?»,", "()", EACH),
+    removed(EXECUTE, "Plan::Flush { immediate } => «self.flush(immediate).await?»,", "()", BACK),
     removed(
         EXECUTE,
         "if from_medium && self.unit.scsi().write_cache_enabled() {
             «self.flush(false).await?»;",
         "()",
-        EACH,
+        BACK,
     ),
-    removed(EXECUTE, "if durable { «self.flush(false).await» } else { Ok(()) }", "Ok(())", EACH),
+    removed(EXECUTE, "if durable { «self.flush(false).await» } else { Ok(()) }", "Ok(())", THROUGH),
     removed(EXECUTE, "self.unit.flush_later()", "()", AT_ONCE),
     removed(
         "crates/target/src/unit.rs",
@@ -215,26 +230,32 @@ pub const CALLS: &[Call] = &[
         EXECUTE,
         "Ok(self.abort.unless(self.device().flush()).await?.map_err(write_failed)?)",
         "Ok(())",
-        EACH,
+        BACK,
     ),
-    removed(EXECUTE, "self.put(guard, range, data.clone(), «true»).await?;", "false", EACH),
+    removed(EXECUTE, "self.put(guard, range, data.clone(), «true»).await?;", "false", BACK),
     removed(
         "crates/target/src/execute/copy.rs",
         "job.destination.flush(false).await",
         "Ok(())",
-        EACH,
+        THROUGH,
+    ),
+    removed(
+        "crates/target/src/execute/copy.rs",
+        "let durable = «self.make_durable(&jobs).await»;",
+        "Ok(())",
+        THROUGH,
     ),
     // Commands: what is to be durable.
-    removed("crates/scsi/src/plan/read_write.rs", "unit.is_durable(blocks.fua())", "false", EACH),
-    removed(EXCLUSIVE, "unit.is_durable(raw.flags & FUA != 0)", "false", EACH),
-    removed(EXCLUSIVE, "unit.is_durable(blocks.fua())", "false", EACH),
+    removed("crates/scsi/src/plan/read_write.rs", "unit.is_durable(blocks.fua())", "false", BACK),
+    removed(EXCLUSIVE, "unit.is_durable(raw.flags & FUA != 0)", "false", BACK),
+    removed(EXCLUSIVE, "unit.is_durable(blocks.fua())", "false", BACK),
     removed(
         PROVISIONING,
         "Plan::Unmap { ranges, durable: «unit.is_durable(false)» }",
         "false",
-        EACH,
+        THROUGH,
     ),
-    removed(PROVISIONING, "may_unmap, durable: «unit.is_durable(false)» }", "false", EACH),
+    removed(PROVISIONING, "may_unmap, durable: «unit.is_durable(false)» }", "false", THROUGH),
     kept(
         "crates/scsi/src/plan/atomic.rs",
         "unit.is_durable(raw.flags & FUA != 0)",
@@ -257,6 +278,12 @@ pub const CALLS: &[Call] = &[
         "crates/target/src/replace.rs",
         "tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await",
         "Ok::<_, tokio::time::error::Elapsed>(Ok::<(), block::Error>(()))",
+        "a_unit_that_is_taken_away",
+    ),
+    removed(
+        "crates/target/src/replace.rs",
+        "if let Err(why) = «retire(&unit).await» {",
+        "Ok(())",
         "a_unit_that_is_taken_away",
     ),
     // The tools.
