@@ -64,7 +64,7 @@ async fn create(
     };
     // A session is in use once it can be found; nobody else can know this one's TSIH.
     session
-        .join(shared, join.claim.cid, Member { mailbox, path })
+        .join(shared, join.claim.cid, Member { mailbox, path, parameters: join.connection })
         .map_err(|_| LoginStatus::TARGET_ERROR)?;
     Ok(session)
 }
@@ -175,7 +175,7 @@ async fn find(
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }
     let cid = join.claim.cid;
-    let member = Member { mailbox, path };
+    let member = Member { mailbox, path, parameters: join.connection };
     let until = Instant::now() + REPLACE_SECONDS_MAX;
     loop {
         if session.has_ended() {

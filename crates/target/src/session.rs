@@ -12,6 +12,7 @@ use crate::view::{Luns, View};
 use arc_swap::ArcSwap;
 use iscsi::pdu::LogoutResult;
 use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
+use iscsi::text::ConnectionParameters;
 use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
 use std::collections::{BTreeMap, HashMap};
@@ -98,6 +99,8 @@ pub(crate) struct Session {
 pub(crate) struct Member {
     pub(crate) mailbox: Mailbox,
     pub(crate) path: Path,
+    /// As its login negotiated them.
+    pub(crate) parameters: ConnectionParameters,
 }
 
 /// What a new session is made of.

@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::session::Session;
-use iscsi::text::SessionParameters;
+use iscsi::text::{ConnectionParameters, SessionParameters};
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
@@ -40,6 +40,8 @@ pub struct ConnectionInfo {
     pub peer: SocketAddr,
     /// Which of our addresses it reached.
     pub local: SocketAddr,
+    /// What its login negotiated; the initiator may declare another MaxRecvDataSegmentLength later.
+    pub parameters: ConnectionParameters,
 }
 
 impl Server {
@@ -65,6 +67,7 @@ fn info(session: &Session) -> SessionInfo {
             cid: *cid,
             peer: member.path.peer,
             local: member.path.local,
+            parameters: member.parameters,
         })
         .collect();
     SessionInfo {

@@ -7,6 +7,7 @@ use crate::Caller;
 use crate::time::rfc3339;
 use axum::extract::State;
 use axum::{Extension, Json};
+use iscsi::text::{SessionParameters, TaskReporting};
 use serde::{Deserialize, Serialize};
 use target::SessionInfo;
 use utoipa::ToSchema;
@@ -56,6 +57,15 @@ pub struct Connection {
     pub initiator_address: String,
     /// Which of our addresses it reached, `address:port`.
     pub portal_address: String,
+    /// HeaderDigest: whether a CRC32C follows each header.
+    pub header_digest: bool,
+    /// DataDigest: whether a CRC32C follows the data of each PDU.
+    pub data_digest: bool,
+    /// The initiator's MaxRecvDataSegmentLength, as declared at login: the target sends no more in
+    /// one PDU.
+    pub initiator_max_recv_data_segment_bytes: u32,
+    /// The target's MaxRecvDataSegmentLength: the initiator sends no more in one PDU.
+    pub target_max_recv_data_segment_bytes: u32,
 }
 
 /// The keys that both sides agreed on for the session, RFC 7143 section 13.
@@ -79,6 +89,14 @@ pub struct Negotiated {
     pub time_to_wait_seconds: u16,
     /// DefaultTime2Retain.
     pub time_to_retain_seconds: u16,
+    /// DataPDUInOrder.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder.
+    pub data_sequence_in_order: bool,
+    /// TaskReporting: `RFC3720`, `ResponseFence` or `FastAbort`.
+    pub task_reporting: String,
+    /// iSCSIProtocolLevel.
+    pub protocol_level: u8,
 }
 
 /// A session that has ended.
@@ -94,8 +112,15 @@ impl Session {
             cid: connection.cid,
             initiator_address: connection.peer.to_string(),
             portal_address: connection.local.to_string(),
+            header_digest: connection.parameters.digests.header,
+            data_digest: connection.parameters.digests.data,
+            initiator_max_recv_data_segment_bytes: connection
+                .parameters
+                .send_data_segment_bytes_max,
+            target_max_recv_data_segment_bytes: connection
+                .parameters
+                .receive_data_segment_bytes_max,
         });
-        let keys = info.parameters;
         Self {
             tsih: info.tsih,
             initiator: info.initiator_name,
@@ -106,17 +131,32 @@ impl Session {
             commands_in_flight: info.commands,
             luns: info.luns,
             connections: connections.collect(),
-            negotiated: Negotiated {
-                max_connections: keys.max_connections,
-                error_recovery_level: keys.error_recovery_level,
-                initial_r2t: keys.initial_r2t,
-                immediate_data: keys.immediate_data,
-                max_burst_bytes: keys.max_burst_bytes,
-                first_burst_bytes: keys.first_burst_bytes,
-                max_outstanding_r2t: keys.max_outstanding_r2t,
-                time_to_wait_seconds: keys.time_to_wait_seconds,
-                time_to_retain_seconds: keys.time_to_retain_seconds,
-            },
+            negotiated: Negotiated::new(&info.parameters),
+        }
+    }
+}
+
+impl Negotiated {
+    fn new(keys: &SessionParameters) -> Self {
+        let task_reporting = match keys.task_reporting {
+            TaskReporting::Rfc3720 => "RFC3720",
+            TaskReporting::ResponseFence => "ResponseFence",
+            TaskReporting::FastAbort => "FastAbort",
+        };
+        Self {
+            max_connections: keys.max_connections,
+            error_recovery_level: keys.error_recovery_level,
+            initial_r2t: keys.initial_r2t,
+            immediate_data: keys.immediate_data,
+            max_burst_bytes: keys.max_burst_bytes,
+            first_burst_bytes: keys.first_burst_bytes,
+            max_outstanding_r2t: keys.max_outstanding_r2t,
+            time_to_wait_seconds: keys.time_to_wait_seconds,
+            time_to_retain_seconds: keys.time_to_retain_seconds,
+            data_pdu_in_order: keys.data_pdu_in_order,
+            data_sequence_in_order: keys.data_sequence_in_order,
+            task_reporting: task_reporting.to_owned(),
+            protocol_level: keys.protocol_level,
         }
     }
 }
