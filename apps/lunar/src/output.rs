@@ -44,7 +44,10 @@ pub fn report(format: Format, failure: &Failure) -> ExitCode {
     }
     ExitCode::from(match failure.kind {
         FailureKind::Usage => EXIT_USAGE,
-        FailureKind::Failed | FailureKind::NotFound | FailureKind::Conflict => EXIT_FAILED,
+        FailureKind::Failed
+        | FailureKind::NotFound
+        | FailureKind::Conflict
+        | FailureKind::Stopping => EXIT_FAILED,
     })
 }
 

@@ -55,7 +55,7 @@ pub fn serve(
     let runtime = runtime()?;
     let metrics = configuration.metrics;
     let hangup = match origin {
-        Origin::File(_) => Hangup::Applies,
+        Origin::File { .. } => Hangup::Applies,
         Origin::Arguments => Hangup::Ends,
     };
     let opened = Opened::open(configuration.clone(), origin, Arc::new(LocalOpener))?;

@@ -122,10 +122,11 @@ pub async fn serve_until_signal(
     std::thread::Builder::new()
         .name("shutdown".to_owned())
         .spawn(move || {
-            // Nothing changes any more.
+            // The API goes on: it refuses changes, and tells how far the end is.
+            let report = daemon.shutdown(GRACE, &mut |progress| told(progress));
             drop(api);
             // When a second signal came, nobody waits for the report any more.
-            let _ = done.send(daemon.server().shutdown(GRACE, &mut |progress| told(progress)));
+            let _ = done.send(report);
         })
         .map_err(|error| Failure::new(format!("cannot stop the server: {error}")))?;
     tokio::select! {
@@ -149,7 +150,7 @@ fn apply(daemon: &Arc<Daemon>) {
         notify::reloading();
         let applied = daemon.apply(&Source::OwnFile, ApplyOptions::default(), &Caller::Signal);
         match (applied, daemon.origin()) {
-            (Ok(applied), Origin::File(file)) => {
+            (Ok(applied), Origin::File { path: file, .. }) => {
                 let changes = applied.difference.changes.len();
                 let told = format!("{} applied, changes: {changes}", file.display());
                 notify::ready(&told);

@@ -225,3 +225,58 @@ fn the_documentation_runs_as_written() {
     assert_eq!(json(&run(&["info", &server.lun(0), "--json"]))["size_bytes"], 8 << 20);
     assert_exit(&server.stop().0, 0);
 }
+
+/// Goal: SIGHUP has the next connection see a new certificate and the next request need a new
+/// token; files that cannot be used refuse the change.
+#[test]
+fn certificate_and_token_are_read_anew() {
+    let scratch = Scratch::new("renewal");
+    scratch.file("token", TOKEN.as_bytes());
+    let (old, _) = certificate(&scratch);
+    let trusted = scratch.file("old.pem", &std::fs::read(&old).unwrap());
+    let text = "[listen]\nportals = [\"127.0.0.1:0\"]\n\
+        [api]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n\
+        tls = { certificate_file = \"cert.pem\", key_file = \"key.pem\" }\n\
+        [[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+        [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
+    let config = scratch.file("lunar.toml", text.as_bytes());
+    let server = Server::start_command(lunar(&["target", "--config", &config]));
+    let url = format!("https://{}/api/v1/status", server.report["api"].as_str().unwrap());
+    let opens = |trusted: &str, token: &str| {
+        let bearer = format!("Authorization: Bearer {token}");
+        let mut command = Command::new("curl");
+        command.args(["-sSf", "--max-time", "30", "--cacert", trusted, "-H", &bearer, &url]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command, b"").status.success()
+    };
+    assert!(opens(&trusted, TOKEN));
+    scratch.file("key.pem", b"no key");
+    let mut apply = lunar(&["apply", &config, "--api"]);
+    apply.arg(server.report["api"].as_str().unwrap());
+    apply.args([
+        "--ca-file",
+        &trusted,
+        "--token-file",
+        &scratch.path().join("token").display().to_string(),
+    ]);
+    let refused = finish(apply, b"");
+    assert_exit(&refused, 1);
+    assert!(said(&refused).contains("no private key in"), "{}", said(&refused));
+    assert!(opens(&trusted, TOKEN), "what was used is used on");
+    certificate(&scratch);
+    let (new, token) = (scratch.path().join("cert.pem"), "another-token-0123456789");
+    scratch.file("token", token.as_bytes());
+    let new = new.to_str().unwrap();
+    let begun = std::time::Instant::now();
+    while !opens(new, token) {
+        common::signal(server.pid(), "HUP");
+        assert!(begun.elapsed() < common::PATIENCE, "not used");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(!opens(&trusted, token) && !opens(new, TOKEN));
+    let (stopped, _) = server.stop();
+    assert_exit(&stopped, 0);
+    let told = said(&stopped);
+    assert!(told.contains("~ api.tls: read anew from"), "{told}");
+    assert!(!told.contains(token), "{told}");
+}

@@ -363,3 +363,47 @@ fn serve_has_nothing_to_apply_to() {
     assert!(said(&refused).contains("started without a configuration"), "{}", said(&refused));
     assert_exit(&server.stop().0, 0);
 }
+
+/// Goal: a file that says what runs differs in nothing, however it is named: paths in it begin
+/// where it is. What needs a restart, here metrics, is told, and is drift until the file takes it
+/// back.
+#[test]
+fn a_file_that_says_what_runs_differs_in_nothing() {
+    let scratch = Scratch::new("apply-same");
+    scratch.file("secret", b"a-secret-of-the-test");
+    let chap = "chap = { user = \"u\", secret_file = \"secret\" }\n";
+    let disk = lun(0, "file:disk.img") + "size = \"1MiB\"\n";
+    let same =
+        format!("state = \"state\"\n{}", with_portal(&target(ONE, &(chap.to_owned() + &disk))));
+    scratch.file("lunar.toml", same.as_bytes());
+    let here = |arguments: &[&str]| {
+        let mut command = lunar(arguments);
+        command.env("XDG_RUNTIME_DIR", scratch.path()).current_dir(scratch.path());
+        command
+    };
+    let server = Server::start_command(here(&["target", "--config", "lunar.toml"]));
+    let whole = scratch.path().join("lunar.toml").display().to_string();
+    for file in ["lunar.toml", "./lunar.toml", &whole] {
+        let told = finish(here(&["apply", file, "--dry-run"]), b"");
+        assert_exit(&told, 0);
+        assert!(said(&told).starts_with("nothing differs"), "{}", said(&told));
+    }
+    let status = || json(&finish(here(&["ctl", "status", "--json"]), b""));
+    for (text, lines) in
+        [(format!("{same}[metrics]\nlisten = \"127.0.0.1:0\"\n"), 1), (same.clone(), 0)]
+    {
+        scratch.file("lunar.toml", text.as_bytes());
+        let told = finish(here(&["apply", "lunar.toml", "--json"]), b"");
+        assert_exit(&told, 0);
+        let drift: Vec<_> = status()["drift"].as_array().unwrap().iter().map(self::text).collect();
+        assert_eq!(drift.len(), lines, "{drift:?}");
+        let changes = self::lines(&json(&told));
+        let told = "metrics.listen: none -> \"127.0.0.1:0\" (needs a restart)";
+        assert_eq!(
+            changes.iter().filter(|line| line.ends_with(told)).count(),
+            lines,
+            "{changes:?}"
+        );
+    }
+    assert_exit(&server.stop().0, 0);
+}

@@ -55,7 +55,8 @@ impl Machine {
 
 /// An initiator that stays logged in until its input ends.
 fn initiator(url: &str) -> Child {
-    let mut command = lunar(&["write", url, "--initiator-name", ALICE]);
+    let digest = ["--header-digest", "crc32c", "--data-digest", "none"];
+    let mut command = lunar(&[&["write", url, "--initiator-name", ALICE][..], &digest].concat());
     let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
     // Less than it writes at once: it waits for more.
     child.stdin.as_mut().unwrap().write_all(&[7; 512]).unwrap();
@@ -126,7 +127,18 @@ fn sessions_are_seen_and_logged_out() {
     assert_eq!(session["luns"], serde_json::json!([0]));
     assert!(session["connections"][0]["initiator_address"].as_str().unwrap().starts_with("127."));
     assert!(session["since"].as_str().unwrap().ends_with('Z'));
-    assert!(machine.ctl_text(&["sessions"]).contains(ALICE));
+    let connection = &session["connections"][0];
+    assert_eq!(
+        (&connection["header_digest"], &connection["data_digest"]),
+        (&true.into(), &false.into())
+    );
+    let longest = connection["initiator_max_recv_data_segment_bytes"].as_u64().unwrap();
+    assert!(longest >= 512, "{connection}");
+    assert_eq!(session["negotiated"]["protocol_level"], 2);
+    let told = machine.ctl_text(&["sessions"]);
+    for words in [ALICE, "HeaderDigest=CRC32C DataDigest=None"] {
+        assert!(told.contains(words), "{told}");
+    }
     let tsih = session["tsih"].to_string();
     assert_eq!(machine.ctl_json(&["logout", &tsih])["tsih"], session["tsih"]);
     wait_until("no session", || {
@@ -341,4 +353,58 @@ fn limits_in_force_are_told() {
     assert_eq!(luns[0]["initiator_limits"].as_array().unwrap().len(), 1, "{luns}");
     assert_eq!(machine.ctl_json(&["status"])["drift"], serde_json::json!([]));
     assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: who may not use a server's socket is told whose it is, and fails with 1. Method: nobody
+/// may connect, and root without the right to do what it may not.
+#[test]
+fn a_socket_of_somebody_else_is_told() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let machine = Machine::new("permission");
+    let server = machine.start(&["mem:1M"]);
+    let api = server.report["api"].as_str().unwrap().to_owned();
+    let socket = api.trim_start_matches("unix:");
+    std::fs::set_permissions(socket, PermissionsExt::from_mode(0o000)).unwrap();
+    let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    for (arguments, json) in [(&["--api", &api][..], false), (&["--api", &api, "--json"], true)] {
+        let plain = lunar(&[&["ctl", "status"], arguments].concat());
+        let mut command = match root {
+            false => plain,
+            true => {
+                let mut command = std::process::Command::new("setpriv");
+                command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
+                command.arg(plain.get_program()).args(plain.get_args());
+                command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+                command
+            }
+        };
+        command.env("XDG_RUNTIME_DIR", machine.0.path());
+        let refused = finish(command, b"");
+        assert_exit(&refused, 1);
+        let told = said(&refused);
+        for words in ["cannot reach a server at", "Permission denied", "its owner's alone"] {
+            assert!(told.contains(words), "{told}");
+        }
+        assert_eq!(refused.stdout.is_empty(), !json, "{told}");
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: while a server ends it can be looked at, and says so; a change is refused. Method: a
+/// connection that does not leave keeps the end waiting for seconds.
+#[test]
+fn a_server_that_ends_takes_no_changes() {
+    let machine = Machine::new("ends");
+    let server = machine.start(&["mem:1M"]);
+    let portal = server.portal();
+    let stays = std::net::TcpStream::connect(portal.trim_start_matches("iscsi://")).unwrap();
+    assert_exit(&run(&["info", &server.lun(0)]), 0);
+    let stopped = std::thread::spawn(move || server.stop());
+    wait_until("it is stopping", || machine.ctl_json(&["status"])["stopping"] == true);
+    let refused = machine.ctl(&["add-lun", "mem:1M"]);
+    assert_exit(&refused, 1);
+    assert!(said(&refused).contains("the server is stopping"), "{}", said(&refused));
+    assert!(machine.ctl_text(&["status"]).contains("stopping"));
+    drop(stays);
+    assert_exit(&stopped.join().unwrap().0, 0);
 }

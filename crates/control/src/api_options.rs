@@ -3,6 +3,7 @@
 use crate::auth::Token;
 use crate::daemon::Daemon;
 use crate::http::{Address, Bound, HttpLimits, HttpOptions, HttpServer, default_sockets};
+use crate::renewal::{ApiFiles, Slot};
 use crate::tls::TlsFiles;
 use crate::{Failure, api};
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ impl ApiOptions {
 /// An API that has its address.
 pub struct BoundApi {
     bound: Bound,
-    token: Option<Token>,
+    files: ApiFiles,
 }
 
 impl ApiOptions {
@@ -90,11 +91,16 @@ impl ApiOptions {
         self.check().map_err(|(what, hint)| Failure::usage(what).hint(hint))?;
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
         let http = HttpOptions { address, tls: self.tls.clone(), limits: HttpLimits::default() };
-        Ok(Some(BoundApi { bound: Bound::bind(http)?, token }))
+        Ok(Some(BoundApi::new(Bound::bind(http)?, self.clone(), token)))
     }
 }
 
 impl BoundApi {
+    fn new(bound: Bound, options: ApiOptions, token: Option<Token>) -> Self {
+        let files = ApiFiles { options, tls: bound.tls(), token: Slot::new(token) };
+        Self { bound, files }
+    }
+
     /// Where it listens, with the port it got.
     pub fn address(&self) -> &Address {
         self.bound.address()
@@ -105,7 +111,9 @@ impl BoundApi {
     /// # Errors
     /// When the system gives no thread.
     pub fn serve(self, daemon: Arc<Daemon>) -> Result<HttpServer, Failure> {
-        self.bound.serve(api::router(daemon, self.token))
+        let router = api::router_with(Arc::clone(&daemon), Arc::clone(&self.files.token));
+        daemon.renew_with(self.files);
+        self.bound.serve(router)
     }
 }
 
@@ -115,7 +123,7 @@ fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
         let address = Address::Unix(path);
         let http = HttpOptions { address, tls: None, limits: HttpLimits::default() };
         match Bound::bind(http) {
-            Ok(bound) => return Some(BoundApi { bound, token: None }),
+            Ok(bound) => return Some(BoundApi::new(bound, ApiOptions::default(), None)),
             Err(failure) => why = failure.to_string(),
         }
     }

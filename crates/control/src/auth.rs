@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::api::Problem;
 use crate::http::Peer;
+use crate::renewal::Slot;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
@@ -96,6 +97,11 @@ impl Token {
         Ok(Self(token.to_vec()))
     }
 
+    /// Whether both are the same; takes as long whatever the bytes are.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        bool::from(self.0.ct_eq(&other.0))
+    }
+
     /// For a request's header; never for a log.
     pub(crate) fn header(&self) -> Vec<u8> {
         [b"Bearer ", self.0.as_slice()].concat()
@@ -114,7 +120,7 @@ impl Token {
 /// Lets requests through to the API, with a [`Caller`] among their extensions, or refuses them.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Arc<Slot<Token>>,
 }
 
 pub(crate) async fn guard(
@@ -150,7 +156,7 @@ impl Guard {
             )
             .hint("a name that leads here may be a web page's trick: use the address itself"));
         }
-        match &self.token {
+        match self.token.get() {
             Some(token) if token.is_shown(headers) => Ok(Caller::Token { address }),
             Some(_) => Err(Problem::new(StatusCode::UNAUTHORIZED, "the token is missing or wrong")
                 .hint("send `Authorization: Bearer TOKEN`; lunar ctl: --token-file FILE")),
@@ -196,7 +202,7 @@ mod tests {
         method: Method,
         list: &[(&'static str, &'static str)],
     ) -> Result<Caller, StatusCode> {
-        let guard = Guard { token: token.then(|| Token(SECRET.to_vec())) };
+        let guard = Guard { token: Slot::new(token.then(|| Token(SECRET.to_vec()))) };
         let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls };
         guard.judge(&peer, &method, &headers(list)).map_err(|problem| problem.status)
     }

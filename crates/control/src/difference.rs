@@ -63,7 +63,8 @@ pub enum Effect {
     Grows,
     /// The unit gets smaller: what lies beyond its new end is lost.
     Shrinks,
-    /// The unit is closed and opened again; sessions that see it lose it for that moment.
+    /// The unit is closed and opened again; sessions that see it lose it for that moment, and
+    /// reservations without APTPL are released. What is in memory is lost.
     Reopens,
     /// It holds after the daemon's next start.
     Restart,
@@ -79,9 +80,28 @@ impl Effect {
             Self::Grows => "initiators are told",
             Self::Shrinks => "what lies beyond is lost",
             Self::Reopens => {
-                "the unit is closed and opened again: sessions that see it lose it for that moment"
+                "the unit is closed and opened again: sessions that see it lose it for that \
+                 moment, reservations without APTPL are released"
             }
             Self::Restart => "needs a restart",
+        }
+    }
+}
+
+impl Change {
+    /// Of a key of the server's: the files that it names hold something else.
+    pub(crate) fn of_file(section: &str, setting: &Setting) -> Self {
+        let (key, value) = (format!("{section}.{}", setting.key), setting.value.as_ref());
+        let told = value.map_or_else(String::new, Value::toml);
+        Self {
+            change: ChangeKind::Change,
+            target: None,
+            lun: None,
+            from: value.map(Value::json),
+            to: value.map(Value::json),
+            effect: Effect::AtOnce,
+            line: format!("~ {key}: read anew from {told}"),
+            key: Some(key),
         }
     }
 }
@@ -153,7 +173,8 @@ impl Difference {
         for (was, is) in pair_luns(&old.luns, &new.luns) {
             match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
                 (Some(was), Some(is)) => {
-                    let place = place.lun(is, &new.luns);
+                    let in_memory = matches!(was.unit.device, DeviceUrl::Memory { .. });
+                    let place = Place { in_memory, ..place.lun(is, &new.luns) };
                     self.lun(&place, was, is, same_disk(was, is));
                 }
                 (None, Some(is)) => {
@@ -213,8 +234,11 @@ impl Difference {
             true => format!("~ {place}{key}: a secret in {}", text(&new.value)),
             false => format!("~ {place}{key}: {} -> {}", text(&old.value), text(&new.value)),
         };
-        if !effect.note().is_empty() {
-            line.push_str(&format!(" ({})", effect.note()));
+        let forgets = effect == Effect::Reopens && place.in_memory;
+        match (effect.note(), forgets) {
+            ("", _) => {}
+            (note, false) => line.push_str(&format!(" ({note})")),
+            (note, true) => line.push_str(&format!(" ({note}, what is in memory is lost)")),
         }
         self.changes.push(Change {
             change: ChangeKind::Change,
@@ -291,6 +315,8 @@ struct Place {
     lun: Option<u16>,
     /// Which of several LUNs of one number.
     which: Option<String>,
+    /// Its device so far forgets everything when it is closed.
+    in_memory: bool,
 }
 
 impl Place {
@@ -304,6 +330,7 @@ impl Place {
             target: self.target.clone(),
             lun: Some(lun.id),
             which: several.then(|| lun.unit.device.to_string()),
+            in_memory: false,
         }
     }
 }
@@ -412,9 +439,15 @@ mod tests {
                 target(&format!("{LUN}cache = \"write-back\"\n")),
                 format!(
                     "{a} LUN 0 cache: \"write-through\" -> \"write-back\" (the unit is closed \
-                     and opened again: sessions that see it lose it for that moment)"
+                     and opened again: sessions that see it lose it for that moment, reservations \
+                     without APTPL are released, what is in memory is lost)"
                 ),
                 Effect::Reopens,
+            ),
+            (
+                format!("[metrics]\nlisten = \"127.0.0.1:9860\"\n{base}"),
+                "~ metrics.listen: none -> \"127.0.0.1:9860\" (needs a restart)".to_owned(),
+                Effect::Restart,
             ),
             (
                 format!("[limits]\nconnections = 5\n{base}"),

@@ -14,6 +14,8 @@ pub enum FailureKind {
     NotFound,
     /// It cannot be done as things are.
     Conflict,
+    /// It cannot be done any more: the server is stopping.
+    Stopping,
 }
 
 /// What went wrong and what to do about it.
@@ -58,6 +60,13 @@ impl Failure {
     /// It cannot be done as things are.
     pub fn conflict(what: impl Into<String>) -> Self {
         Self { kind: FailureKind::Conflict, ..Self::new(what) }
+    }
+
+    /// The server is stopping: it takes no changes.
+    pub fn stopping() -> Self {
+        let what = "the server is stopping: nothing that it serves changes any more";
+        Self { kind: FailureKind::Stopping, ..Self::new(what) }
+            .hint("ask again when it has been started anew")
     }
 
     /// With advice.

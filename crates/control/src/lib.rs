@@ -14,6 +14,7 @@ mod failure;
 pub mod http;
 pub mod identity;
 pub mod metrics;
+mod renewal;
 pub mod secrets;
 pub mod time;
 mod tls;

@@ -21,8 +21,29 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// A certificate and its key, as a server uses them.
+#[derive(Clone)]
+pub(crate) struct ServerTls {
+    pub(crate) acceptor: TlsAcceptor,
+    /// Its certificates: who has the same ones has the same key.
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl ServerTls {
+    /// Whether both show the same to clients.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.certificates == other.certificates
+    }
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerTls(…)")
+    }
+}
+
 /// Reads both files and checks that they fit.
-pub(crate) fn server(files: &TlsFiles) -> Result<TlsAcceptor, Failure> {
+pub(crate) fn server(files: &TlsFiles) -> Result<ServerTls, Failure> {
     let certificates = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| {
         Failure::new(format!("no private key in {}: {error}", files.key.display()))
@@ -30,13 +51,15 @@ pub(crate) fn server(files: &TlsFiles) -> Result<TlsAcceptor, Failure> {
     })?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+        .and_then(|builder| {
+            builder.with_no_client_auth().with_single_cert(certificates.clone(), key)
+        })
         .map_err(|error| {
             let both = (files.certificate.display(), files.key.display());
             Failure::new(format!("{} and {} cannot be used: {error}", both.0, both.1))
                 .hint("name a certificate and the private key that belongs to it")
         })?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(ServerTls { acceptor: TlsAcceptor::from(Arc::new(config)), certificates })
 }
 
 /// A client that trusts the certificates in `trusted` and those they have signed.

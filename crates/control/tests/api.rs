@@ -178,3 +178,38 @@ fn the_client_says_what_failed() {
     assert!(get(&address, None, None).unwrap_err().contains("is it the API of lunar"));
     liar.join().unwrap();
 }
+
+/// Goal: a server that is stopping refuses every change with 503 and why, and can be looked at.
+#[test]
+fn nothing_changes_at_the_end() {
+    let scratch = Scratch::new("end");
+    let socket = format!("unix:{}", scratch.path("api.sock").display());
+    let daemon = common::daemon();
+    let server = common::serve_daemon(daemon.clone(), &socket, None, None, HttpLimits::default());
+    let stopping = || ask(server.address(), "GET", "/api/v1/status", "").1["stopping"].clone();
+    assert_eq!(stopping(), false);
+    daemon.shutdown(std::time::Duration::from_secs(1), &mut |_| {});
+    assert_eq!(stopping(), true);
+    let contract = contract();
+    for (method, path, body) in [
+        ("POST", "/targets/{t}/luns", "{\"device\": \"mem:1M\"}"),
+        ("DELETE", "/targets/{t}/luns/0", ""),
+        ("POST", "/targets/{t}/luns/0/resize", "{\"size_bytes\": 2097152}"),
+        ("POST", "/targets/{t}/luns/0/recover", "{\"accept_loss\": true}"),
+        ("PUT", "/targets/{t}/luns/0/limit", "{\"iops\": 10}"),
+        ("PUT", "/targets/{t}/luns/0/initiator-limit", "{\"iops\": 10}"),
+        ("PUT", "/targets/{t}/limit", "{\"iops\": 10}"),
+        ("PUT", "/targets/{t}/redirect", "{\"address\": \"192.0.2.1:3260\"}"),
+        ("DELETE", "/targets/{t}/redirect", ""),
+        ("DELETE", "/sessions/1", ""),
+    ] {
+        let path = format!("/api/v1{}", path.replace("{t}", TARGET));
+        let headers = format!("Content-Type: application/json\r\n\r\n{body}");
+        let (status, answer) = ask(server.address(), method, &path, &headers);
+        assert_eq!(status, 503, "{method} {path}: {answer}");
+        assert!(answer["error"].as_str().unwrap().contains("stopping"), "{answer}");
+        assert!(answer["hint"].is_string(), "{answer}");
+        contract.check(method, &path, status, &answer);
+    }
+    assert_eq!(daemon.server().catalogue().targets[0].luns.len(), 1);
+}

@@ -65,7 +65,8 @@ impl Rig {
         let file = directory.join("lunar.toml");
         std::fs::write(&file, configuration(luns)).unwrap();
         let read = parse(&configuration(luns), &file).unwrap();
-        let opened = Opened::open(read, Origin::File(file), opener.clone()).unwrap();
+        let origin = Origin::File { path: file, api: None };
+        let opened = Opened::open(read, origin, opener.clone()).unwrap();
         Self { daemon: opened.serve().unwrap(), directory, opener }
     }
 

@@ -24,10 +24,13 @@ pub struct Target {
 /// # Errors
 /// A wrong configuration, what cannot be opened, a failed final sync.
 pub fn run(args: &Target, format: Format) -> Result<(), Failure> {
-    let mut configuration = config::load(&args.config)?;
-    if let Some(api) = args.api.options()? {
-        configuration.api = api;
+    // What is sent by `lunar apply` has whole paths: the same file must mean the same.
+    let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
+    let mut configuration = config::load(&path)?;
+    let api = args.api.options()?;
+    if let Some(api) = &api {
+        configuration.api = api.clone();
     }
-    let origin = Origin::File(args.config.clone());
+    let origin = Origin::File { path, api };
     serving::serve(configuration, origin, &Clients::default(), format)
 }

@@ -14,6 +14,7 @@ pub mod targets;
 
 use crate::auth::{Guard, Token, guard};
 use crate::daemon::Daemon;
+use crate::renewal::Slot;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
 use shared::{Served, Shared};
@@ -49,6 +50,11 @@ pub fn document() -> OpenApi {
 /// The API over `daemon`, which has just started. Over TCP changes want `token`, and where there is
 /// one so does reading.
 pub fn router(daemon: Arc<Daemon>, token: Option<Token>) -> Router {
+    router_with(daemon, Slot::new(token))
+}
+
+/// The same with a token that may be another one later.
+pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Router {
     let served = Served { daemon, started: SystemTime::now(), since: Instant::now() };
     let (router, _) = resources().split_for_parts();
     router

@@ -18,7 +18,7 @@ const TOKEN: &str = "token";
 const PROBLEM: &str = "ProblemBody";
 
 /// What each request may be answered instead of a success.
-const PROBLEMS: [(StatusCode, &str); 10] = [
+const PROBLEMS: [(StatusCode, &str); 11] = [
     (StatusCode::BAD_REQUEST, "The request cannot be read"),
     (StatusCode::UNAUTHORIZED, "The token is missing or wrong"),
     (StatusCode::FORBIDDEN, "A web page asks, or a change without a token"),
@@ -29,6 +29,7 @@ const PROBLEMS: [(StatusCode, &str); 10] = [
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not said to be JSON"),
     (StatusCode::UNPROCESSABLE_ENTITY, "What is asked for makes no sense"),
     (StatusCode::INTERNAL_SERVER_ERROR, "An error of ours; the log says more"),
+    (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping: nothing changes any more"),
 ];
 
 /// What the document says beside the routes.

@@ -49,6 +49,7 @@ impl From<Failure> for Problem {
         let status = match failure.kind {
             FailureKind::Usage => StatusCode::UNPROCESSABLE_ENTITY,
             FailureKind::NotFound => StatusCode::NOT_FOUND,
+            FailureKind::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             FailureKind::Conflict | FailureKind::Failed => StatusCode::CONFLICT,
         };
         let problems = failure.parts.and_then(|parts| match parts.list {

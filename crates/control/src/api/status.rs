@@ -25,6 +25,8 @@ pub struct Status {
     pub pid: u32,
     /// The portals it listens on, `address:port`.
     pub portals: Vec<String>,
+    /// Whether it is ending: nothing changes any more.
+    pub stopping: bool,
     /// How its units are, in a word.
     pub health: Health,
     /// What is wrong with them; none: nothing.
@@ -78,6 +80,7 @@ impl Status {
             uptime_seconds: served.since.elapsed().as_secs(),
             pid: std::process::id(),
             portals: server.addresses().iter().map(ToString::to_string).collect(),
+            stopping: served.daemon.is_stopping(),
             health: if troubles.is_empty() { Health::Good } else { Health::Degraded },
             troubles,
             targets: catalogue.targets.len(),

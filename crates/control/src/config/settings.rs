@@ -316,7 +316,8 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
     ]
 }
 
-fn of_api(is: &ApiOptions) -> Vec<Setting> {
+/// The keys of `[api]`.
+pub fn of_api(is: &ApiOptions) -> Vec<Setting> {
     let path = |path: &PathBuf| Value::path(path);
     let listen = match &is.listen {
         ApiListen::Default => None,

@@ -2,20 +2,24 @@
 
 mod limits;
 mod plan;
+mod stopping;
 mod toml;
 mod units;
 mod work;
 
+use crate::api_options::ApiOptions;
 use crate::config::lun::LunSettings;
 use crate::config::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
-use crate::difference::{ChangeKind, Difference, Effect};
+use crate::difference::{Change, ChangeKind, Difference, Effect};
+use crate::renewal::ApiFiles;
 use crate::{Failure, config};
 use plan::{Layout, Plan};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use target::{Catalogue, LogicalUnit, LunOptions, Server, ServerOptions, TargetOptions};
 use units::{Entry, Opening, set_size};
 use utoipa::ToSchema;
@@ -27,7 +31,12 @@ pub use limits::LimitSettings;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
     /// A file, which can be read again.
-    File(PathBuf),
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The API that the command line said, which holds instead of the file's.
+        api: Option<ApiOptions>,
+    },
     /// The arguments of a command.
     Arguments,
 }
@@ -103,6 +112,10 @@ pub struct Daemon {
     /// Held while something changes.
     entries: Mutex<Vec<Entry>>,
     told: Mutex<Told>,
+    /// Nothing changes any more.
+    stopping: AtomicBool,
+    /// What its API reads from files.
+    files: OnceLock<ApiFiles>,
 }
 
 #[derive(Clone, Debug)]
@@ -164,7 +177,15 @@ impl Opened {
             limits: configuration.limits.clone(),
         })?;
         let told = Mutex::new(Told { applied: configuration, running });
-        Ok(Daemon { server, origin, opening, entries: Mutex::new(entries), told })
+        Ok(Daemon {
+            server,
+            origin,
+            opening,
+            entries: Mutex::new(entries),
+            told,
+            stopping: AtomicBool::new(false),
+            files: OnceLock::new(),
+        })
     }
 }
 
@@ -219,18 +240,39 @@ impl Daemon {
     ) -> Result<Applied, Failure> {
         let wanted = self.read(source)?;
         let aim = Aim { becomes_applied: true, dry_run: options.dry_run, shrink: options.shrink };
-        self.change(&aim, by, |_| Ok(wanted))
+        // Files that cannot be used refuse the whole change, before anything is done.
+        let files = self.files.get();
+        let renewed = files.map(ApiFiles::read).transpose()?.unwrap_or_default();
+        let mut applied = self.change(&aim, by, |_| Ok(wanted))?;
+        let changes = renewed.changes.clone();
+        if let Some(files) = files.filter(|_| applied.made) {
+            audit(&changes, by);
+            files.put(renewed);
+        }
+        applied.difference.changes.extend(changes);
+        Ok(applied)
+    }
+
+    /// The API's certificate and token are read anew from these whenever a configuration is
+    /// applied.
+    pub(crate) fn renew_with(&self, files: ApiFiles) {
+        // One API serves a daemon.
+        let _ = self.files.set(files);
     }
 
     fn read(&self, source: &Source) -> Result<Configuration, Failure> {
-        let Origin::File(own) = &self.origin else {
+        let Origin::File { path: own, api } = &self.origin else {
             return Err(Failure::conflict("this server was started without a configuration")
                 .hint("change it with lunar ctl, or start lunar target --config FILE"));
         };
-        match source {
-            Source::OwnFile => config::load(own),
-            Source::Text { text, path } => config::parse(text, path),
+        let mut read = match source {
+            Source::OwnFile => config::load(own)?,
+            Source::Text { text, path } => config::parse(text, path)?,
+        };
+        if let Some(api) = api {
+            read.api = api.clone();
         }
+        Ok(read)
     }
 
     /// Shows a further LUN at a target, until the next configuration is applied.
@@ -321,7 +363,7 @@ impl Daemon {
     /// # Errors
     /// No such LUN, a disk that cannot be synced still.
     pub fn recover(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<(), Failure> {
-        let entries = lock(&self.entries);
+        let entries = self.begin_change()?;
         let mut running = self.running();
         let target = find(&mut running, at.target)?;
         let (name, index) = (target.name.clone(), which(&target.luns, at)?);
@@ -342,6 +384,9 @@ impl Daemon {
     /// # Errors
     /// No such session.
     pub fn log_out(&self, tsih: u16, by: &dyn fmt::Display) -> Result<(), Failure> {
+        if self.is_stopping() {
+            return Err(Failure::stopping());
+        }
         let session = self.server.sessions().into_iter().find(|session| session.tsih == tsih);
         let ended = block_on(self.server.log_out(tsih))?;
         match session.filter(|_| ended) {
@@ -361,7 +406,7 @@ impl Daemon {
         by: &dyn fmt::Display,
         wish: impl FnOnce(Configuration) -> Result<Configuration, Failure>,
     ) -> Result<Applied, Failure> {
-        let mut entries = lock(&self.entries);
+        let mut entries = self.begin_change()?;
         let running = self.running();
         let wanted = wish(running.clone())?;
         // What cannot be had without a restart stays as it is.
@@ -413,7 +458,8 @@ impl Daemon {
             told.applied = wanted;
         }
         drop(told);
-        audit(&applied, by);
+        audit(&applied.difference.changes, by);
+        applied.warnings.iter().for_each(|warning| tracing::error!("{warning}"));
         Ok(applied)
     }
 
@@ -564,8 +610,8 @@ fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {
 }
 
 /// One line for each change, for whoever asks later who did it.
-fn audit(applied: &Applied, by: &dyn fmt::Display) {
-    for change in &applied.difference.changes {
+fn audit(changes: &[Change], by: &dyn fmt::Display) {
+    for change in changes {
         let (target, lun, key) = (&change.target, change.lun, &change.key);
         let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
         let (from, to) = (text(&change.from), text(&change.to));
@@ -576,9 +622,6 @@ fn audit(applied: &Applied, by: &dyn fmt::Display) {
             (_, ChangeKind::Change) => "changed",
         };
         tracing::info!(target: "audit", %by, target, lun, key, from, to, "{what}");
-    }
-    for warning in &applied.warnings {
-        tracing::error!("{warning}");
     }
 }
 

@@ -75,7 +75,7 @@ impl Opening {
             opener,
             state: configuration.state.clone(),
             transfer_bytes: configuration.limits.transfer_bytes,
-            grow: matches!(origin, Origin::File(_)),
+            grow: matches!(origin, Origin::File { .. }),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use super::stall::StallLimit;
 use super::{HttpLimits, Listener};
+use crate::renewal::Slot;
+use crate::tls::ServerTls;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -13,7 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 /// How long to wait before accepting again when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,7 +40,7 @@ pub enum Peer {
 
 enum Accepting {
     Unix(UnixListener),
-    Tcp(TcpListener, Option<TlsAcceptor>),
+    Tcp(TcpListener, Arc<Slot<ServerTls>>),
 }
 
 /// Accepts until told to stop.
@@ -53,7 +54,7 @@ impl Acceptor {
     /// Within a runtime.
     pub(super) fn new(
         listener: Listener,
-        tls: Option<TlsAcceptor>,
+        tls: Arc<Slot<ServerTls>>,
         router: Router,
         limits: Arc<HttpLimits>,
     ) -> std::io::Result<Self> {
@@ -111,7 +112,7 @@ impl Acceptor {
             Accepting::Tcp(listener, tls) => {
                 let (stream, address) = listener.accept().await?;
                 let _ = stream.set_nodelay(true); // slower without, not wrong
-                Ok(Accepted::Tcp(stream, address, tls.clone()))
+                Ok(Accepted::Tcp(stream, address, tls.get()))
             }
         }
     }
@@ -124,7 +125,8 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 
 enum Accepted {
     Unix(tokio::net::UnixStream, u32),
-    Tcp(tokio::net::TcpStream, SocketAddr, Option<TlsAcceptor>),
+    /// Over TLS where there is a certificate.
+    Tcp(tokio::net::TcpStream, SocketAddr, Option<Arc<ServerTls>>),
 }
 
 struct Served {
@@ -141,7 +143,7 @@ impl Accepted {
                 served.http(stream, Peer::Tcp { address, tls: false }).await;
             }
             Self::Tcp(stream, address, Some(tls)) => {
-                let handshake = tls.accept(stream);
+                let handshake = tls.acceptor.accept(stream);
                 match tokio::time::timeout(served.limits.handshake_time, handshake).await {
                     Ok(Ok(stream)) => {
                         served.http(stream, Peer::Tcp { address, tls: true }).await;

@@ -6,14 +6,14 @@ mod socket_file;
 mod stall;
 
 use crate::Failure;
-use crate::tls::{self, TlsFiles};
+use crate::renewal::Slot;
+use crate::tls::{self, ServerTls, TlsFiles};
 use connection::Acceptor;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 pub(crate) use address::runtime_directories;
 pub use address::{Address, default_sockets};
@@ -86,7 +86,7 @@ pub struct Bound {
     listener: Listener,
     address: Address,
     socket: Option<SocketFile>,
-    tls: Option<TlsAcceptor>,
+    tls: Arc<Slot<ServerTls>>,
     limits: HttpLimits,
 }
 
@@ -98,12 +98,17 @@ impl Bound {
     pub fn bind(options: HttpOptions) -> Result<Self, Failure> {
         let tls = options.tls.as_ref().map(tls::server).transpose()?;
         let (listener, address, socket) = listen(&options.address)?;
-        Ok(Self { listener, address, socket, tls, limits: options.limits })
+        Ok(Self { listener, address, socket, tls: Slot::new(tls), limits: options.limits })
     }
 
     /// Where it listens, with the port it got.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// The certificate that clients are shown.
+    pub(crate) fn tls(&self) -> Arc<Slot<ServerTls>> {
+        Arc::clone(&self.tls)
     }
 
     /// Serves `router`, whose handlers find a [`Peer`] among the extensions of each request.

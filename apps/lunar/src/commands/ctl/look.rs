@@ -149,8 +149,9 @@ fn session_row(session: &Session) -> [String; 7] {
     let keys = &session.negotiated;
     let yes = |is| if is { "Yes" } else { "No" };
     let negotiated = format!(
-        "MaxBurstLength={} FirstBurstLength={} ImmediateData={} InitialR2T={} \
+        "{} MaxBurstLength={} FirstBurstLength={} ImmediateData={} InitialR2T={} \
          ErrorRecoveryLevel={}",
+        digests(session),
         keys.max_burst_bytes,
         keys.first_burst_bytes,
         yes(keys.immediate_data),
@@ -168,6 +169,20 @@ fn session_row(session: &Session) -> [String; 7] {
     ]
 }
 
+/// Those of each connection, once where they are alike.
+fn digests(session: &Session) -> String {
+    let name = |is| if is { "CRC32C" } else { "None" };
+    let mut all: Vec<String> = Vec::new();
+    for connection in &session.connections {
+        let (header, data) = (name(connection.header_digest), name(connection.data_digest));
+        let keys = format!("HeaderDigest={header} DataDigest={data}");
+        if !all.contains(&keys) {
+            all.push(keys);
+        }
+    }
+    all.join(" / ")
+}
+
 fn human_status(status: &ApiStatus, client: &Client) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -181,6 +196,9 @@ fn human_status(status: &ApiStatus, client: &Client) -> String {
     line("portals", status.portals.join(" "));
     line("targets", format!("{} with {} LUNs", status.targets, status.luns));
     line("sessions", format!("{} on {} connections", status.sessions, status.connections));
+    if status.stopping {
+        line("stopping", "nothing changes any more".to_owned());
+    }
     match status.health {
         Health::Good => line("health", "good".to_owned()),
         Health::Degraded => line("health", "degraded:".to_owned()),

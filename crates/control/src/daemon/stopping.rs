@@ -1,0 +1,58 @@
+//! The end of a daemon: what changes is through, nothing changes any more, then the server ends.
+
+use super::{Daemon, Entry};
+use crate::Failure;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+use target::ShutdownReport;
+
+/// How long the end waits for a change that has begun; one that hangs on a device is left.
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(15);
+const CHANGE_POLL: Duration = Duration::from_millis(20);
+
+impl Daemon {
+    /// Refuses changes from now on, waits for the one that has begun, then ends the server as
+    /// [`target::Server::shutdown`] does.
+    pub fn shutdown(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
+        self.stopping.store(true, Ordering::Release);
+        self.wait_for_change(progress);
+        self.server.shutdown(grace, progress)
+    }
+
+    /// Whether it has begun to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits for its turn to change something.
+    ///
+    /// # Errors
+    /// The server is stopping.
+    pub(super) fn begin_change(&self) -> Result<MutexGuard<'_, Vec<Entry>>, Failure> {
+        let entries = super::lock(&self.entries);
+        match self.is_stopping() {
+            true => Err(Failure::stopping()),
+            false => Ok(entries),
+        }
+    }
+
+    fn wait_for_change(&self, progress: &mut dyn FnMut(&str)) {
+        let until = Instant::now() + CHANGE_TIME_MAX;
+        let mut told = false;
+        loop {
+            match self.entries.try_lock() {
+                Ok(_) | Err(TryLockError::Poisoned(_)) => return,
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => {
+                    progress("a change of what is served hangs: it is left");
+                    return;
+                }
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if !std::mem::replace(&mut told, true) {
+                progress("waiting for a change of what is served");
+            }
+            std::thread::sleep(CHANGE_POLL);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What an API shows and wants to be shown, read from files, and read anew while it serves.
+
+use crate::Failure;
+use crate::api_options::ApiOptions;
+use crate::auth::Token;
+use crate::config::settings;
+use crate::difference::Change;
+use crate::tls::{self, ServerTls};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Something that is used by many, and put in another's place while it is.
+#[derive(Debug)]
+pub(crate) struct Slot<T>(RwLock<Option<Arc<T>>>);
+
+impl<T> Slot<T> {
+    pub(crate) fn new(value: Option<T>) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(value.map(Arc::new))))
+    }
+
+    /// What is in it at this moment.
+    pub(crate) fn get(&self) -> Option<Arc<T>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn put(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(value));
+    }
+}
+
+/// The files of an API that serves.
+#[derive(Debug)]
+pub(crate) struct ApiFiles {
+    /// Which files.
+    pub(crate) options: ApiOptions,
+    /// The certificate that the next connection is shown.
+    pub(crate) tls: Arc<Slot<ServerTls>>,
+    /// The token that the next request has to show.
+    pub(crate) token: Arc<Slot<Token>>,
+}
+
+/// What the files hold now, where it is something else than what is used.
+#[derive(Debug, Default)]
+pub(crate) struct Renewed {
+    tls: Option<ServerTls>,
+    token: Option<Token>,
+    /// A line for each.
+    pub(crate) changes: Vec<Change>,
+}
+
+impl ApiFiles {
+    /// Reads the files again.
+    ///
+    /// # Errors
+    /// One that cannot be read, or does not hold what it should: what is used stays.
+    pub(crate) fn read(&self) -> Result<Renewed, Failure> {
+        let tls = self.options.tls.as_ref().map(tls::server).transpose()?;
+        let tls = tls.filter(|new| self.tls.get().is_none_or(|old| !old.same(new)));
+        let token = self.options.token_file.as_deref().map(Token::read).transpose()?;
+        let token = token.filter(|new| self.token.get().is_none_or(|old| !old.same(new)));
+        let keys = settings::of_api(&self.options);
+        let changed = |name: &str| {
+            let setting = keys.iter().find(|setting| setting.key == name)?;
+            Some(Change::of_file("api", setting))
+        };
+        let changes = [
+            tls.as_ref().and_then(|_| changed("tls")),
+            token.as_ref().and_then(|_| changed("token_file")),
+        ];
+        Ok(Renewed { tls, token, changes: changes.into_iter().flatten().collect() })
+    }
+
+    /// Uses them from now on: connections go on, the next one is shown the new certificate, the
+    /// next request has to show the new token.
+    pub(crate) fn put(&self, renewed: Renewed) {
+        if let Some(tls) = renewed.tls {
+            self.tls.put(tls);
+        }
+        if let Some(token) = renewed.token {
+            self.token.put(token);
+        }
+    }
+}
