@@ -4,7 +4,8 @@
 mod common;
 
 use block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, Geometry, MemoryDevice, Sparse,
+    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, Geometry,
+    MemoryDevice, Sparse,
 };
 use common::raw::Raw;
 use common::*;
@@ -52,8 +53,26 @@ impl BlockDevice for Volatile {
     fn sparse(&self) -> Option<&dyn Sparse> {
         self.sparse.then_some(self)
     }
+    fn atomic(&self) -> Option<&dyn AtomicWrite> {
+        Some(self)
+    }
     fn io_tier(&self) -> String {
         self.memory.io_tier()
+    }
+}
+
+impl AtomicWrite for Volatile {
+    fn limits(&self) -> AtomicLimits {
+        self.memory.atomic().unwrap().limits()
+    }
+    fn write_atomic(
+        &self,
+        range: BlockRange,
+        from: bytes::Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        self.changed(durable);
+        self.memory.atomic().unwrap().write_atomic(range, from, durable)
     }
 }
 
@@ -120,6 +139,7 @@ fn changes(sparse: bool) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
         ("WRITE (6)", vec![0x0a, 0, 0, 0, 1, 0], ones(1)),
         ("WRITE (10)", ten(0x2a, 0, 2).to_vec(), ones(2)),
         ("WRITE (16)", sixteen(0x8a, 0, 0, 2), ones(2)),
+        ("WRITE ATOMIC (16)", sixteen(0x9c, 0, 0, 8), ones(8)),
         ("ORWRITE", sixteen(0x8b, 0, 8, 2), ones(2)),
         ("COMPARE AND WRITE", compare, [vec![0; 512], ones(1)].concat()),
         ("WRITE SAME (10)", ten(0x41, 16, 8).to_vec(), ones(1)),
@@ -170,6 +190,7 @@ fn write_back_is_durable_when_asked() {
     };
     let asked = [
         ("WRITE with FUA", fua(0x2a), vec![1; 512]),
+        ("WRITE ATOMIC with FUA", sixteen(0x9c, 8, 0, 8), vec![1; 8 * 512]),
         ("WRITE AND VERIFY", ten(0x2e, 0, 1).to_vec(), vec![1; 512]),
         ("SYNCHRONIZE CACHE", ten(0x35, 0, 0).to_vec(), vec![]),
         ("START STOP UNIT: stop", vec![0x1b, 0, 0, 0, 0, 0], vec![]),

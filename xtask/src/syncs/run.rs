@@ -5,13 +5,17 @@ use super::table::{CALLS, Call, Fate};
 use super::{check, line, scan};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// In front of each message of the power-cut tests that says that something was lost.
 const LOST: &str = "NOT KEPT";
+
+/// All of the power-cut tests take half a minute. What hangs is a round that failed.
+const PLAY_MAX: Duration = Duration::from_secs(300);
+const POLL: Duration = Duration::from_millis(10);
 
 /// What became of a removed sync.
 struct Round {
@@ -120,11 +124,9 @@ impl Copy {
         if let Some(row) = without {
             command.env(VARIABLE, row.to_string());
         }
-        let output = command.output()?;
-        let text = [output.stdout, output.stderr].concat();
-        let output_text = String::from_utf8_lossy(&text).into_owned();
-        ensure!(!output_text.contains("running 0 tests"), "no test is called {tests}");
-        Ok(Played { success: output.status.success(), output: output_text })
+        let (success, output) = run_within(&mut command, &self.build.join("played.log"))?;
+        ensure!(!output.contains("running 0 tests"), "no test is called {tests}");
+        Ok(Played { success, output })
     }
 
     /// The tests that should notice come first, then all.
@@ -147,9 +149,33 @@ impl Copy {
                 let how = format!("{test} fails, but nothing was lost:\n{}", last.output);
                 Round { caught_by: None, how }
             }
-            _ => Round { caught_by: None, how: "every test passes".into() },
+            _ if last.success => Round { caught_by: None, how: "every test passes".into() },
+            _ => {
+                let how = format!("the tests crashed, or hung:\n{}", last.output);
+                Round { caught_by: None, how }
+            }
         })
     }
+}
+
+/// Whether it succeeds, and what it writes, by way of a file; it is killed when it takes too long.
+fn run_within(command: &mut Command, log: &Path) -> Result<(bool, String)> {
+    let file = File::create(log).with_context(|| log.display().to_string())?;
+    let mut child = command.stdout(file.try_clone()?).stderr(file).spawn()?;
+    let until = Instant::now() + PLAY_MAX;
+    let success = loop {
+        if let Some(status) = child.try_wait()? {
+            break status.success();
+        }
+        if Instant::now() >= until {
+            child.kill()?;
+            child.wait()?;
+            break false;
+        }
+        std::thread::sleep(POLL);
+    };
+    let output = fs::read(log)?;
+    Ok((success, String::from_utf8_lossy(&output).into_owned()))
 }
 
 fn is_removed(call: &Call) -> bool {

@@ -259,7 +259,7 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/scsi/src/plan/atomic.rs",
         "unit.is_durable(raw.flags & FUA != 0)",
-        "files offer no atomic writes; target/tests/durable.rs looks after memory",
+        "no file offers atomic writes; target/tests/durable.rs notices with a disk that does",
     ),
     // The end of a unit, and of the server.
     removed(
