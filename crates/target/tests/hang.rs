@@ -325,7 +325,8 @@ fn a_hanging_save_is_aborted() {
     let pdu = raw.command(0xa1, &register, 24);
     raw.send(&pdu.with_data(list)).unwrap();
     log_out(raw);
-    drop(std::fs::File::open(&fifo).unwrap());
+    // Open as long as saves are tried.
+    let reader = std::fs::File::open(&fifo).unwrap();
     let raw = std::cell::RefCell::new(rig.log_in(2));
     rig.wait_for("the save has failed and is taken back", |_| {
         let in_keys = [0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0];
@@ -333,6 +334,7 @@ fn a_hanging_save_is_aborted() {
     });
     log_out(raw.into_inner());
     rig.ends_well();
+    drop(reader);
     std::fs::remove_dir_all(state).unwrap();
 }
 
