@@ -151,11 +151,11 @@ impl Server {
         }
     }
 
-    /// Long operations stop between two pieces; `true`: one does not.
+    /// Long operations stop between two pieces, and saves end; `true`: one does not.
     fn wait_for_operations(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let units = self.shared.units();
-        while units.iter().any(|unit| unit.operates()) {
+        while units.iter().any(|unit| unit.operates() || unit.saves()) {
             if Instant::now() >= until {
                 return true;
             }
@@ -170,6 +170,9 @@ impl Server {
             let (device, writes) = (unit.device().name(), unit.leftover_writes());
             if writes > 0 {
                 progress(&format!("{device} HANGS: {writes} aborted write(s) have not returned"));
+            }
+            if unit.saves() {
+                progress(&format!("the state of {device} HANGS: its save has not returned"));
             }
         }
     }

@@ -257,6 +257,11 @@ impl LogicalUnit {
         self.later.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a save runs now, perhaps one that nobody waits for any more.
+    pub(crate) fn saves(&self) -> bool {
+        self.state.as_ref().is_some_and(|file| file.try_lock().is_err())
+    }
+
     /// Saves the state durably. One save runs at a time, so that two do not overtake each other and
     /// those that hang take one thread; the SCSI state is not locked: no command waits for a save
     /// but those that ask for one. Dropped, a save that has begun goes on.

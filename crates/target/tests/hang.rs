@@ -293,12 +293,9 @@ fn fenced_off_while_a_write_hangs() {
     rig.ends_well();
 }
 
-/// Goal: a reservation whose saving hangs can be aborted, as can those that wait for it; the unit
-/// goes on, and its session ends. What cannot be saved in the end does not hold.
-/// Method: a FIFO in the place of the new state hangs until somebody opens it; it cannot be synced.
-#[test]
-fn a_hanging_save_is_aborted() {
-    let state = std::env::temp_dir().join(format!("lunar-hang-{}", std::process::id()));
+/// A FIFO in the place of the new state hangs until somebody opens it; it cannot be synced.
+fn with_a_save_that_hangs(name: &str) -> (Rig, std::path::PathBuf) {
+    let state = std::env::temp_dir().join(format!("lunar-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&state).unwrap();
     let fifo = state.join("scsi-state.new");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -308,25 +305,41 @@ fn a_hanging_save_is_aborted() {
         let made = LogicalUnitOptions { state: Some(state.clone()), ..made };
         options.targets[0].luns[0].unit = LogicalUnit::open(made).unwrap();
     });
-    let mut raw = rig.log_in(1);
+    (rig, state)
+}
+
+/// REGISTER with APTPL of key 1, which replaces `key`; its task tag.
+fn register(raw: &mut Raw, key: u8) -> u32 {
     let mut list = vec![0; 24];
-    (list[15], list[20]) = (1, 1); // a key, APTPL
-    let register = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
-    for _ in 0..20 {
-        let pdu = raw.command(0xa1, &register, 24);
-        raw.send(&pdu.clone().with_data(list.clone())).unwrap();
-        std::thread::sleep(Duration::from_millis(5));
-        let abort = send_function(&mut raw, ABORT_TASK, pdu.u32_at(16));
-        let Answer::Pdu(first) = raw.answer(PATIENCE).unwrap() else { panic!("silence") };
-        assert_eq!((first.u32_at(16), first.header[2]), (abort, 0), "{first:02x?}");
-        list[7] = 1; // it is registered, as far as the unit knows
+    (list[7], list[15], list[20]) = (key, 1, 1);
+    let pdu = raw.command(0xa1, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], 24);
+    raw.send(&pdu.clone().with_data(list)).unwrap();
+    pdu.u32_at(16)
+}
+
+fn register_and_abort(raw: &mut Raw, key: u8) {
+    let tag = register(raw, key);
+    std::thread::sleep(Duration::from_millis(5));
+    let abort = send_function(raw, ABORT_TASK, tag);
+    let Answer::Pdu(first) = raw.answer(PATIENCE).unwrap() else { panic!("silence") };
+    assert_eq!((first.u32_at(16), first.header[2]), (abort, 0), "{first:02x?}");
+}
+
+/// Goal: a reservation whose saving hangs can be aborted, as can those that wait for it; the unit
+/// goes on, and its session ends. What cannot be saved in the end does not hold.
+#[test]
+fn a_hanging_save_is_aborted() {
+    let (rig, state) = with_a_save_that_hangs("hang");
+    let mut raw = rig.log_in(1);
+    for round in 0..20 {
+        // It is registered after the first, as far as the unit knows.
+        register_and_abort(&mut raw, u8::from(round > 0));
     }
     raw.write_blocks(0, &[1; 512]).unwrap();
-    let pdu = raw.command(0xa1, &register, 24);
-    raw.send(&pdu.with_data(list)).unwrap();
+    register(&mut raw, 1);
     log_out(raw);
     // Open as long as saves are tried.
-    let reader = std::fs::File::open(&fifo).unwrap();
+    let reader = std::fs::File::open(state.join("scsi-state.new")).unwrap();
     let raw = std::cell::RefCell::new(rig.log_in(2));
     rig.wait_for("the save has failed and is taken back", |_| {
         let in_keys = [0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0];
@@ -335,6 +348,20 @@ fn a_hanging_save_is_aborted() {
     log_out(raw.into_inner());
     rig.ends_well();
     drop(reader);
+    std::fs::remove_dir_all(state).unwrap();
+}
+
+/// Goal: a save that hangs, and that nobody waits for any more, does not keep the server from its
+/// end.
+#[test]
+fn a_server_ends_while_a_save_hangs() {
+    let (rig, state) = with_a_save_that_hangs("hang-at-the-end");
+    let mut raw = rig.log_in(1);
+    register_and_abort(&mut raw, 0);
+    log_out(raw);
+    rig.ends_well();
+    // The thread that hangs ends with the process; here, it may end.
+    drop(std::fs::File::open(state.join("scsi-state.new")).unwrap());
     std::fs::remove_dir_all(state).unwrap();
 }
 
