@@ -223,10 +223,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Takes writes again after a failed sync, since an operator has decided so; nothing else may.
     /// What the system has cached is dropped, so that what is read from now on is what the medium
     /// has: some of what was written since the last good sync may be missing. On a disk that is
-    /// not poisoned it is a sync.
+    /// not poisoned it is a flush as any other, which poisons when it fails.
     ///
     /// # Errors
-    /// `Medium`: a sync fails still, the disk stays as it was.
+    /// `Medium`: a sync fails still, the disk stays poisoned; else as of a flush.
     fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.flush()
     }

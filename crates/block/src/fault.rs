@@ -346,6 +346,9 @@ impl BlockDevice for FaultDevice {
 
     fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
+            if !self.sync_counts().is_some_and(|counts| counts.poisoned) {
+                return self.flush().await;
+            }
             let effect = self.state().draw(Operation::Flush, None);
             match effect {
                 Some(Effect::Fail(kind)) => return Err(self.error(kind, None)),

@@ -18,7 +18,7 @@ use crate::{
     Sparse, SyncCounts,
 };
 use bytes::Bytes;
-use commit::{GroupCommit, SyncError};
+use commit::{Era, GroupCommit, SyncError};
 use disk::{Disk, InlineRead};
 use std::io;
 use std::ops::Range;
@@ -109,15 +109,16 @@ impl FileDevice {
         }
     }
 
-    /// What every change checks first.
-    fn check_writable(&self) -> Result<(), Error> {
+    /// What every change checks first; it is committed in the era that this gives.
+    fn check_writable(&self) -> Result<Era, Error> {
+        let era = self.commit.era();
         if self.disk.read_only {
             return Err(Error::new(ErrorKind::ReadOnly, self.name(), "it is read-only"));
         }
         if self.commit.is_poisoned() {
             return Err(self.poisoned());
         }
-        Ok(())
+        Ok(era)
     }
 
     fn poisoned(&self) -> Error {
@@ -126,8 +127,8 @@ impl FileDevice {
         Error::new(ErrorKind::Poisoned, self.name(), what)
     }
 
-    async fn commit(&self) -> Result<(), Error> {
-        match self.commit.commit(&self.workers).await {
+    async fn commit(&self, era: Era) -> Result<(), Error> {
+        match self.commit.commit(era, &self.workers).await {
             Ok(()) => Ok(()),
             Err(SyncError::Poisoned) => Err(self.poisoned()),
             Err(SyncError::Failed(error)) => {
@@ -178,7 +179,7 @@ impl FileDevice {
     /// Deallocates or zeroes.
     async fn clear(&self, range: BlockRange, deallocate: bool, durable: bool) -> Result<(), Error> {
         let bytes = self.disk.geometry().checked_range(self.name(), range)?;
-        self.check_writable()?;
+        let era = self.check_writable()?;
         if !bytes.is_empty() {
             self.blocking(range, move |disk| {
                 let result = if deallocate { disk.deallocate(&bytes) } else { disk.zero(&bytes) };
@@ -186,7 +187,7 @@ impl FileDevice {
             })
             .await?;
         }
-        if durable { self.commit().await } else { Ok(()) }
+        if durable { self.commit(era).await } else { Ok(()) }
     }
 }
 
@@ -214,16 +215,19 @@ impl BlockDevice for FileDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked(self.name(), range, from.len(), true)?;
-            self.check_writable()?;
+            let era = self.check_writable()?;
             if !bytes.is_empty() {
                 self.write_bytes(range, bytes, from).await?;
             }
-            if durable { self.commit().await } else { Ok(()) }
+            if durable { self.commit(era).await } else { Ok(()) }
         })
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(async move { if self.disk.read_only { Ok(()) } else { self.commit().await } })
+        Box::pin(async move {
+            let era = self.commit.era();
+            if self.disk.read_only { Ok(()) } else { self.commit(era).await }
+        })
     }
 
     fn prefetch(&self, range: BlockRange) {
@@ -259,13 +263,11 @@ impl BlockDevice for FileDevice {
 
     fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
+            if !self.commit.is_poisoned() {
+                return self.flush().await;
+            }
             let (disk, commit) = (Arc::clone(&self.disk), Arc::clone(&self.commit));
-            let tried = self.workers.run(move || {
-                commit.try_again()?;
-                disk.drop_cache()?;
-                commit.forget();
-                Ok::<_, io::Error>(())
-            });
+            let tried = self.workers.run(move || commit.recover(|| disk.drop_cache()));
             let tried = tried.await.unwrap_or_else(|lost| Err(io::Error::other(lost)));
             tried.map_err(|error| {
                 let failed =

@@ -29,7 +29,7 @@ const SIGNS: &[&str] = &[
     "if save {",
     "retire(",
     "make_durable(",
-    ".try_again(",
+    ".sync_in_order(",
     "send_flush(",
     "flush_all(",
     "is_durable(",

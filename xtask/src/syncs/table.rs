@@ -43,6 +43,7 @@ const fn kept(file: &'static str, text: &'static str, why: &'static str) -> Call
 
 const DURABLE: &str = "crates/block/src/durable.rs";
 const FILE: &str = "crates/block/src/file.rs";
+const COMMIT: &str = "crates/block/src/file/commit.rs";
 const OPEN: &str = "crates/block/src/file/open.rs";
 const IDENTITY: &str = "crates/control/src/identity.rs";
 const EXECUTE: &str = "crates/target/src/execute.rs";
@@ -67,12 +68,12 @@ const NO_DISK: &str = "standard output, no disk";
 pub const CALLS: &[Call] = &[
     // The device: data.
     removed(FILE, "rustix::fs::fdatasync(&synced.file)", "Ok::<(), rustix::io::Errno>(())", BACK),
-    removed(FILE, "self.commit.commit(&self.workers).await", "Ok::<(), SyncError>(())", BACK),
+    removed(FILE, "self.commit.commit(era, &self.workers).await", "Ok::<(), SyncError>(())", BACK),
     removed(
         FILE,
         "self.write_bytes(range, bytes, from).await?;
             }
-            if durable { «self.commit().await» } else { Ok(()) }",
+            if durable { «self.commit(era).await» } else { Ok(()) }",
         "Ok(())",
         BACK,
     ),
@@ -80,19 +81,30 @@ pub const CALLS: &[Call] = &[
         FILE,
         ".await?;
         }
-        if durable { «self.commit().await» } else { Ok(()) }",
+        if durable { «self.commit(era).await» } else { Ok(()) }",
         "Ok(())",
         THROUGH,
     ),
     removed(
         FILE,
-        "if self.disk.read_only { Ok(()) } else { «self.commit().await» }",
+        "if self.disk.read_only { Ok(()) } else { «self.commit(era).await» }",
         "Ok(())",
         BACK,
     ),
     kept(
         FILE,
-        "commit.try_again()?;",
+        "return self.flush().await;",
+        "what recovers a disk that is not poisoned: no promise",
+    ),
+    removed(
+        COMMIT,
+        "self.sync_in_order().map_err(|error| SyncError::Failed(Arc::new(error)))",
+        "Ok(())",
+        BACK,
+    ),
+    kept(
+        COMMIT,
+        "self.sync_in_order()?;",
         "after a failed sync: lets out no disk whose syncs still fail; block's own test of recover",
     ),
     // The device: its size and its name.
@@ -121,7 +133,7 @@ pub const CALLS: &[Call] = &[
     removed(DURABLE, "File::open(directory)?.sync_all()", "File::open(directory).map(drop)", NEW),
     removed(
         "crates/block/src/file/resize.rs",
-        "self.commit().await",
+        "self.commit(era).await",
         "Ok(())",
         "a_resize_that_was_told_done",
     ),
@@ -308,5 +320,6 @@ pub const CALLS: &[Call] = &[
         "self.flush()",
         "what a disk that is not poisoned does: no promise",
     ),
+    kept("crates/block/src/fault.rs", "return self.flush().await;", "a decorator for tests"),
     kept("crates/block/src/fault.rs", "self.inner.flush().await", "a decorator for tests"),
 ];

@@ -23,17 +23,32 @@ type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
 ///
 /// After a sync has failed, nothing is durable any more: the kernel may have dropped the pages it
 /// could not write and report success next time. So the failure is remembered until an operator
-/// has it forgotten.
+/// has it forgotten; and since it is reported once, to whichever sync comes first, all syncs of a
+/// disk go one after the other, those of a recovery too.
 pub(crate) struct GroupCommit {
     sync: Sync,
     state: Mutex<State>,
     gathered: Condvar,
     /// How long a sync waits for those it expects, after one that took so long.
     patience: fn(Duration) -> Duration,
+    /// Held by every sync until it is known what it says of the disk.
+    order: Mutex<()>,
     poisoned: AtomicBool,
+    /// How often the disk was poisoned.
+    era: AtomicU64,
     durations: Durations,
     requests: AtomicU64,
     failures: AtomicU64,
+}
+
+/// A span between two failed syncs. What was written in one is made durable in that one or lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Era(u64);
+
+/// Who waits for one sync.
+struct Group {
+    waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
+    era: Era,
 }
 
 #[derive(Default)]
@@ -63,7 +78,9 @@ impl GroupCommit {
             state: Mutex::default(),
             gathered: Condvar::new(),
             patience: |took| (took / GATHER_PART).min(GATHER_MAX),
+            order: Mutex::default(),
             poisoned: AtomicBool::new(false),
+            era: AtomicU64::new(0),
             durations: Durations::default(),
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -83,12 +100,21 @@ impl GroupCommit {
         self.poisoned.load(SeqCst)
     }
 
-    /// Everything written before this call is durable after.
-    pub(crate) async fn commit(self: &Arc<Self>, workers: &Workers) -> Result<(), SyncError> {
+    /// That of this moment: to be asked for before anything is written.
+    pub(crate) fn era(&self) -> Era {
+        Era(self.era.load(SeqCst))
+    }
+
+    /// Everything written in `era` before this call is durable after.
+    pub(crate) async fn commit(
+        self: &Arc<Self>,
+        era: Era,
+        workers: &Workers,
+    ) -> Result<(), SyncError> {
         let (done, result) = oneshot::channel();
         let begin = {
             let mut state = self.state();
-            if self.is_poisoned() {
+            if self.is_poisoned() || self.era() != era {
                 return Err(SyncError::Poisoned);
             }
             state.waiters.push(done);
@@ -106,29 +132,31 @@ impl GroupCommit {
         result.await.unwrap_or(Err(SyncError::Poisoned))
     }
 
-    /// Syncs once more, whatever became of the syncs before; blocks.
-    pub(crate) fn try_again(&self) -> io::Result<()> {
-        (self.sync)()
-    }
-
-    /// Forgets that a sync has failed.
-    pub(crate) fn forget(&self) {
-        self.poisoned.store(false, SeqCst);
+    /// Syncs once more and, when that goes well and `between` too, forgets that a sync has failed;
+    /// blocks. Where none has, it is a sync as any other.
+    pub(crate) fn recover(&self, between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let _order = self.order();
+        self.sync_in_order()?;
+        if self.is_poisoned() {
+            between()?;
+            self.poisoned.store(false, SeqCst);
+        }
+        Ok(())
     }
 
     /// Syncs until nobody waits.
     fn serve(&self) {
         let mut patience = Duration::ZERO;
         loop {
-            let Some(waiters) = self.gather(patience) else { return };
+            let Some(group) = self.gather(patience) else { return };
             let begun = Instant::now();
-            let result = self.sync_once(waiters.len());
+            let result = self.sync_once(&group);
             patience = (self.patience)(begun.elapsed());
             {
                 let mut state = self.state();
-                state.expected = waiters.len() + state.waiters.len();
+                state.expected = group.waiters.len() + state.waiters.len();
             }
-            for waiter in waiters {
+            for waiter in group.waiters {
                 // Some may be gone.
                 let _ = waiter.send(result.clone());
             }
@@ -136,7 +164,7 @@ impl GroupCommit {
     }
 
     /// Those whom the next sync serves; `None`: nobody waits.
-    fn gather(&self, patience: Duration) -> Option<Vec<oneshot::Sender<Result<(), SyncError>>>> {
+    fn gather(&self, patience: Duration) -> Option<Group> {
         let mut state = self.state();
         if state.expected > 1 && !patience.is_zero() {
             let missing = |state: &mut State| state.waiters.len() < state.expected;
@@ -148,22 +176,43 @@ impl GroupCommit {
             state.running = false;
             return None;
         }
-        Some(std::mem::take(&mut state.waiters))
+        Some(Group { waiters: std::mem::take(&mut state.waiters), era: self.era() })
     }
 
-    fn sync_once(&self, requests: usize) -> Result<(), SyncError> {
-        if self.is_poisoned() {
+    fn sync_once(&self, group: &Group) -> Result<(), SyncError> {
+        let _order = self.order();
+        if self.is_poisoned() || self.era() != group.era {
             return Err(SyncError::Poisoned);
         }
-        self.requests.fetch_add(requests as u64, Relaxed);
+        self.requests.fetch_add(group.waiters.len() as u64, Relaxed);
+        self.sync_in_order().map_err(|error| SyncError::Failed(Arc::new(error)))
+    }
+
+    /// A sync; the order is held.
+    fn sync_in_order(&self) -> io::Result<()> {
         let begun = Instant::now();
         let result = (self.sync)();
         self.durations.count(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        result.map_err(|error| {
-            self.poisoned.store(true, SeqCst);
+        if result.is_err() {
             self.failures.fetch_add(1, Relaxed);
-            SyncError::Failed(Arc::new(error))
-        })
+            self.poison();
+        }
+        result
+    }
+
+    /// Nothing is durable any more. Who waits is told now: after a recovery a sync would go well
+    /// that has nothing of theirs.
+    fn poison(&self) {
+        let mut state = self.state();
+        self.era.fetch_add(1, SeqCst);
+        self.poisoned.store(true, SeqCst);
+        for waiter in state.waiters.drain(..) {
+            let _ = waiter.send(Err(SyncError::Poisoned)); // it may be gone
+        }
+    }
+
+    fn order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -213,7 +262,7 @@ mod tests {
                         let pause = (thread * 7 + round * 3) % 11 * 300;
                         std::thread::sleep(Duration::from_micros(pause as u64));
                         let mine = written.fetch_add(1, SeqCst) + 1;
-                        block_on(group.commit(workers)).unwrap();
+                        block_on(group.commit(group.era(), workers)).unwrap();
                         assert!(durable.load(SeqCst) >= mine, "not covered by its sync");
                     }
                 });
@@ -241,7 +290,7 @@ mod tests {
         });
         Arc::get_mut(&mut group).unwrap().patience = |_| Duration::from_secs(20);
         let workers = Workers::new("test", 2);
-        let commit = || block_on(group.commit(&workers)).unwrap();
+        let commit = || block_on(group.commit(group.era(), &workers)).unwrap();
         let waiting = || group.state().waiters.len();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -279,16 +328,41 @@ mod tests {
             Err(io::Error::from_raw_os_error(5))
         });
         let workers = Workers::new("test", 2);
-        let failed = block_on(group.commit(&workers));
+        let failed = block_on(group.commit(group.era(), &workers));
         assert!(matches!(failed, Err(SyncError::Failed(e)) if e.raw_os_error() == Some(5)));
         for _ in 0..3 {
-            let later = block_on(group.commit(&workers));
+            let later = block_on(group.commit(group.era(), &workers));
             assert!(matches!(later, Err(SyncError::Poisoned)));
         }
         assert_eq!(calls.load(SeqCst), 1);
         let counts = group.counts();
         assert!(counts.poisoned);
         assert_eq!((counts.durations.count(), counts.requests, counts.failures), (1, 1, 1));
+    }
+
+    /// Goal: what was written before a sync failed is not acknowledged after a recovery, also if it
+    /// asks only then; while one is recovered nobody's sync comes between.
+    #[test]
+    fn what_is_lost_stays_lost() {
+        let broken = Arc::new(AtomicBool::new(true));
+        let fails = Arc::clone(&broken);
+        let group = GroupCommit::new(move || match fails.load(SeqCst) {
+            true => Err(io::Error::from_raw_os_error(5)),
+            false => Ok(()),
+        });
+        let workers = Workers::new("test", 2);
+        let before = group.era();
+        block_on(group.commit(before, &workers)).unwrap_err();
+        broken.store(false, SeqCst);
+        group.recover(|| Err(io::Error::other("not yet"))).unwrap_err();
+        assert!(group.is_poisoned());
+        let between = || {
+            assert!(block_on(group.commit(group.era(), &workers)).is_err());
+            Ok(())
+        };
+        group.recover(between).unwrap();
+        assert!(matches!(block_on(group.commit(before, &workers)), Err(SyncError::Poisoned)));
+        block_on(group.commit(group.era(), &workers)).unwrap();
     }
 
     /// A waiter that gives up does not keep the others waiting.
@@ -300,9 +374,9 @@ mod tests {
         });
         let workers = Workers::new("test", 1);
         block_on(async {
-            let first = group.commit(&workers);
+            let first = group.commit(group.era(), &workers);
             tokio::select! { biased; _ = first => {}, () = std::future::ready(()) => {} }
-            group.commit(&workers).await.unwrap();
+            group.commit(group.era(), &workers).await.unwrap();
         });
     }
 }

@@ -9,11 +9,11 @@ use std::os::unix::fs::FileTypeExt;
 impl Resize for FileDevice {
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            self.check_writable()?;
+            let era = self.check_writable()?;
             let new = self.disk.shape.with_size(&self.disk.name, size_bytes)?;
             let all = BlockRange::new(0, new.block_count);
             self.blocking(all, move |disk| disk.resize(new)).await?;
-            self.commit().await
+            self.commit(era).await
         })
     }
 }

@@ -298,6 +298,42 @@ fn recovered() {
     block_on(device.flush()).unwrap();
 }
 
+/// Goal: no recovery takes a failure away from those whom it concerns: one that nobody needed, or a
+/// second one beside the first. Method: the next sync fails, but for the first recovery's.
+#[test]
+fn a_recovery_hides_no_failure() {
+    use std::sync::Mutex;
+    let scratch = Scratch::new();
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let (begun, syncs) = std::sync::mpsc::channel();
+    let (say, said) = std::sync::mpsc::channel();
+    let said = Mutex::new(said);
+    let device = FileDevice::with_sync(disk, move || {
+        begun.send(()).map_err(io::Error::other)?;
+        match said.lock().unwrap().recv() {
+            Ok(true) => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(5)),
+        }
+    });
+    let poisoned = || device.sync_counts().unwrap().poisoned;
+    say.send(false).unwrap();
+    assert_eq!(block_on(device.recover()).unwrap_err().kind, ErrorKind::Medium);
+    assert!(poisoned(), "a recovery that nobody needed has seen it fail");
+    assert_eq!(block_on(device.flush()).unwrap_err().kind, ErrorKind::Poisoned);
+    assert_eq!(device.sync_counts().unwrap().failures, 1);
+    syncs.recv().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| block_on(device.recover()));
+        syncs.recv().unwrap();
+        scope.spawn(|| block_on(device.recover()));
+        say.send(true).unwrap();
+        say.send(false).unwrap();
+    });
+    assert!(poisoned(), "the second has seen it fail");
+    assert_eq!(block_on(device.flush()).unwrap_err().kind, ErrorKind::Poisoned);
+    assert_eq!(device.sync_counts().unwrap().failures, 2);
+}
+
 /// While a sync takes long, writes do not go inline: they might wait with it.
 #[test]
 fn no_inline_write_beside_a_long_sync() {
