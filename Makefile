@@ -4,23 +4,26 @@ CARGO ?= cargo
 DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
+# Else two cargos that run at once look for a token pipe that make does not hand to them.
+unexport MAKEFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit interop doc soak fuzz conformance conformance-tables interop-kernel package
+.PHONY: help run test check lint unit release interop doc soak fuzz conformance conformance-tables interop-kernel package
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 	@scripts/setup build
-	$(CARGO) build --release --locked -p lunar
+	@$(MAKE) --no-print-directory release
 	@mkdir -p demo
 	@scripts/run-release serve demo/disk.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
 
 test: ## Install what is missing, run every test: style, unit, property, interop, documentation
 	@scripts/setup test
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory unit
+	@# Many unit tests wait more than they compute: meanwhile the release build for interop.
+	@$(MAKE) --no-print-directory --jobs=2 unit release
 	@$(MAKE) --no-print-directory interop
 	@$(MAKE) --no-print-directory doc
 
@@ -36,8 +39,10 @@ unit: ## Unit and property tests, the rules of the house
 	$(CARGO) test --locked --workspace --exclude interop
 	$(CARGO) test --locked -p interop --lib
 
-interop: ## Real peers against the release build: libiscsi, QEMU, tgt
+release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar
+
+interop: release ## Real peers against the release build: libiscsi, QEMU, tgt
 	$(CARGO) test --locked -p interop
 
 doc: ## The API documentation, without a warning

@@ -5,6 +5,7 @@
 //! leaves nothing behind.
 
 pub mod conformance;
+pub mod dialogue;
 pub mod document;
 pub mod extended_copy;
 pub mod faults;

@@ -114,7 +114,7 @@ pub fn must(program: &str, arguments: &[&str], limit: Duration) -> Result<String
 }
 
 /// Starts a program in a process group of its own; the kernel kills it when we are gone.
-fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
+pub(crate) fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", program])
         .args(arguments)
@@ -136,7 +136,7 @@ fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 }
 
 /// Waits for `child`; kills its whole group when `limit` is over.
-fn wait(child: &mut Child, limit: Duration) -> Result<End> {
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<End> {
     let until = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {

@@ -5,16 +5,17 @@
 
 #[path = "kill/load.rs"]
 mod load;
+#[path = "kill/qemu.rs"]
+mod qemu;
 
 use anyhow::{Context, Result, ensure};
 use interop::lunar::Lunar;
-use interop::process::{End, run};
+use interop::process::End;
 use interop::scratch::{Random, Scratch};
 use load::{Load, Totals};
+use qemu::Qemu;
 use rustix::process::Signal;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:kill";
@@ -37,72 +38,6 @@ fn number(variable: &str) -> Result<Option<u64>> {
     }
 }
 
-/// QEMU at work on a disk, in one program after the other, until told to stop.
-struct Qemu {
-    stop: Arc<AtomicBool>,
-    runs: Arc<AtomicU64>,
-    thread: JoinHandle<Result<Duration>>,
-}
-
-impl Qemu {
-    fn start(url: String) -> Self {
-        let (stop, runs) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let (until, count) = (Arc::clone(&stop), Arc::clone(&runs));
-        let thread = thread::spawn(move || {
-            let mut longest = Duration::ZERO;
-            while !until.load(Ordering::Relaxed) {
-                let turn = count.fetch_add(1, Ordering::Relaxed);
-                longest = longest.max(if turn.is_multiple_of(2) {
-                    Self::bench(&url)?
-                } else {
-                    Self::patterns(&url, turn)?
-                });
-            }
-            Ok(longest)
-        });
-        Self { stop, runs, thread }
-    }
-
-    /// Writes at depth 8.
-    fn bench(url: &str) -> Result<Duration> {
-        let arguments = ["bench", "-f", "raw", "-t", "none", "-w", "-c", "1500", "-d", "8"];
-        Self::run("qemu-img", &[&arguments[..], &["-s", "4096", url]].concat())
-    }
-
-    /// Writes, flushes and reads back.
-    fn patterns(url: &str, turn: u64) -> Result<Duration> {
-        let mut commands = Vec::new();
-        for step in 0..60 {
-            let (byte, at) = (1 + (turn + step) % 255, (step % 16) * 256);
-            commands.push(format!("write -P {byte} {at}k 64k"));
-            if step % 8 == 0 {
-                commands.push("flush".to_owned());
-            }
-            commands.push(format!("read -P {byte} {at}k 64k"));
-        }
-        let mut arguments = vec!["-f", "raw", "-t", "none"];
-        arguments.extend(commands.iter().flat_map(|command| ["-c", command]));
-        arguments.push(url);
-        Self::run("qemu-io", &arguments)
-    }
-
-    fn run(program: &str, arguments: &[&str]) -> Result<Duration> {
-        let finished = run(program, arguments, WAIT_MAX)?;
-        let told = ["failed", "Failed", "Error", "error"];
-        let clean = told.iter().all(|word| !finished.stdout.contains(word));
-        ensure!(finished.succeeded() && clean, "{program} met an error: {}", finished.outputs());
-        Ok(finished.took)
-    }
-
-    /// Waits for its last program; returns how many there were, and how long the longest took.
-    fn finish(self) -> Result<(u64, Duration)> {
-        self.stop.store(true, Ordering::Relaxed);
-        let longest =
-            self.thread.join().map_err(|_| anyhow::anyhow!("QEMU's thread panicked"))??;
-        Ok((self.runs.load(Ordering::Relaxed), longest))
-    }
-}
-
 /// One kill under load.
 fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Result<()> {
     let profile = PROFILES[(number % PROFILES.len() as u64) as usize];
@@ -114,7 +49,7 @@ fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Resu
     let address = lunar.address().to_owned();
     let may_lose_cache = profile.contains(&"write-back");
     let load = Load::start(&lunar.url(TARGET, 0), random.next_u64(), may_lose_cache)?;
-    let qemu = Qemu::start(lunar.url(TARGET, 1));
+    let qemu = Qemu::start(&lunar.url(TARGET, 1), WAIT_MAX)?;
 
     thread::sleep(Duration::from_millis(200 + random.below(1000)));
     lunar.server().signal(Signal::KILL)?;
@@ -127,9 +62,9 @@ fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Resu
     thread::sleep(Duration::from_millis(random.below(500)));
     let lunar = Lunar::serve_on(&address, &arguments)?;
     load.wait_until_all_went_on(WAIT_MAX)?;
-    let (qemu_runs, qemu_longest) = qemu.finish().context("QEMU across the restart")?;
-    totals.qemu_runs += qemu_runs;
-    totals.qemu_longest = totals.qemu_longest.max(qemu_longest);
+    let qemu = qemu.finish(WAIT_MAX).context("QEMU across the restart")?;
+    totals.qemu_commands += qemu.commands;
+    totals.qemu_longest = totals.qemu_longest.max(qemu.longest);
     load.finish(&disk, totals).context("our initiator across the restart")?;
     lunar.stop(WAIT_MAX)?;
     Ok(())
@@ -138,7 +73,7 @@ fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Resu
 /// Goal: a server killed at any moment has lost nothing it acknowledged, and torn nothing; our
 /// initiator and QEMU's, connected across kill and start, see no error.
 /// Method: 32 writers of our initiator, each with a part of the disk and one write in flight;
-/// QEMU's programs on another LUN; in each round another cache mode and way of I/O.
+/// one `qemu-io` on another LUN; in each round another cache mode and way of I/O.
 #[test]
 fn acknowledged_means_kept() -> Result<()> {
     let rounds = number("LUNAR_KILL_ROUNDS")?.unwrap_or(ROUNDS);

@@ -38,7 +38,7 @@ pub struct Totals {
     /// Flushes that failed because a volatile cache may have been lost.
     pub told_lost: u64,
     pub longest: Duration,
-    pub qemu_runs: u64,
+    pub qemu_commands: u64,
     pub qemu_longest: Duration,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Totals {
         write!(
             f,
             "{} writes acknowledged, {} flushes, {} blocks verified, {} writes unanswered at the \
-             kill, {} flushes told of a lost cache, longest latency {:.2?}; QEMU: {} programs \
+             kill, {} flushes told of a lost cache, longest latency {:.2?}; QEMU: {} commands \
              without an error, the longest {:.2?}",
             self.acknowledged,
             self.flushed,
@@ -55,7 +55,7 @@ impl fmt::Display for Totals {
             self.unanswered,
             self.told_lost,
             self.longest,
-            self.qemu_runs,
+            self.qemu_commands,
             self.qemu_longest,
         )
     }
