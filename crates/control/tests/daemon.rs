@@ -1,109 +1,15 @@
 //! A daemon changes what it serves, and takes back what fails half way.
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
-use block::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
+mod rig;
+
+use control::FailureKind;
 use control::config::lun::LunSettings;
 use control::config::parse;
-use control::daemon::{
-    Applied, ApplyOptions, Daemon, LimitSettings, LunAt, Opened, Origin, Source,
-};
-use control::device_url::{DeviceUrl, LocalOptions, Opener};
-use control::{Failure, FailureKind};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-const NAME: &str = "iqn.2026-11.org.example:a";
-
-/// Opens files and memory; refuses direct I/O while told so.
-#[derive(Debug, Default)]
-struct Fussy {
-    no_direct: AtomicBool,
-}
-
-impl Opener for Fussy {
-    fn open(
-        &self,
-        url: &DeviceUrl,
-        options: &LocalOptions,
-    ) -> Result<Arc<dyn BlockDevice>, Failure> {
-        if options.direct && self.no_direct.load(Ordering::Acquire) {
-            return Err(Failure::new("no direct I/O today"));
-        }
-        let (block_bytes, physical) = (options.block_bytes, options.physical_block_bytes);
-        match url {
-            DeviceUrl::Memory { size_bytes } => {
-                Ok(Arc::new(MemoryDevice::new(*size_bytes, block_bytes, physical)?))
-            }
-            DeviceUrl::File(path) => Ok(FileDevice::open(FileOptions {
-                path: path.clone(),
-                create_size_bytes: options.size_bytes,
-                block_bytes,
-                physical_block_bytes: physical,
-                direct: false,
-                read_only: options.read_only,
-                thin: options.thin,
-            })?),
-            DeviceUrl::Iscsi(_) => Err(Failure::usage("not here")),
-        }
-    }
-}
-
-struct Rig {
-    directory: PathBuf,
-    opener: Arc<Fussy>,
-    daemon: Daemon,
-}
-
-impl Rig {
-    fn new(name: &str, luns: &str) -> Self {
-        let process = std::process::id();
-        let directory = std::env::temp_dir().join(format!("lunar-daemon-{process}-{name}"));
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        let opener = Arc::new(Fussy::default());
-        let file = directory.join("lunar.toml");
-        std::fs::write(&file, configuration(luns)).unwrap();
-        let read = parse(&configuration(luns), &file).unwrap();
-        let origin = Origin::File { path: file, api: None };
-        let opened = Opened::open(read, origin, opener.clone()).unwrap();
-        Self { daemon: opened.serve().unwrap(), directory, opener }
-    }
-
-    fn apply(&self, luns: &str, options: ApplyOptions) -> Result<Applied, Failure> {
-        let path = self.directory.join("other.toml");
-        let source = Source::Text { text: configuration(luns), path };
-        self.daemon.apply(&source, options, &"a test")
-    }
-
-    fn uuids(&self) -> Vec<uuid::Uuid> {
-        self.daemon.server().catalogue().units().iter().map(|unit| unit.options().uuid).collect()
-    }
-
-    fn size(&self, lun: usize) -> u64 {
-        let catalogue = self.daemon.server().catalogue();
-        catalogue.targets[0].luns[lun].unit.options().device.geometry().size_bytes()
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let mut silent = |_: &str| {};
-        self.daemon.server().shutdown(std::time::Duration::from_secs(1), &mut silent);
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn configuration(luns: &str) -> String {
-    let portal = "[listen]\nportals = [\"127.0.0.1:0\"]\n";
-    format!("{portal}[limits]\nlogin_seconds = 20\n[[target]]\nname = \"{NAME}\"\n{luns}")
-}
-
-fn lun(id: u16, device: &str, more: &str) -> String {
-    format!("[[target.lun]]\nid = {id}\ndevice = \"{device}\"\n{more}\n")
-}
-
-const SIZE: &str = "size = \"1MiB\"";
+use control::daemon::{ApplyOptions, LimitSettings, LunAt, Source};
+use rig::{NAME, Rig, SIZE, configuration, lun};
+use std::path::Path;
+use std::sync::atomic::Ordering;
 
 /// Goal: a unit that cannot be opened with its new settings is opened as it was; what was opened,
 /// made and resized for the same change is taken back.

@@ -427,8 +427,11 @@ impl Daemon {
         let open = std::mem::take(&mut *entries);
         let mut work = Work::new(&self.server, &self.opening, &running, layout, open);
         let made = work.units(&plan).and_then(|places| {
+            work.grow(&plan)?;
             let layout = plan.layout(&places);
-            work.switch(&served, &layout).map(|replaced| (replaced, layout))
+            let replaced = work.switch(&served, &layout)?;
+            work.shrink(&plan)?;
+            Ok((replaced, layout))
         });
         let (replaced, layout) = match made {
             Ok(made) => made,

@@ -31,9 +31,10 @@ impl Entry {
 
     pub(super) fn resize(&mut self, bytes: u64) -> Result<(), Failure> {
         // Whether it may get smaller was asked before.
-        block_on(self.unit.resize(bytes, Shrink::Allowed))??;
-        set_size(&mut self.config, bytes);
-        Ok(())
+        let resized = block_on(self.unit.resize(bytes, Shrink::Allowed));
+        let is = self.size_bytes();
+        set_size(&mut self.config, is);
+        Ok(resized??)
     }
 }
 

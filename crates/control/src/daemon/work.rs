@@ -1,8 +1,8 @@
 //! Opening, closing and resizing units for a change, and taking that back.
 
 use super::plan::{Layout, Plan};
-use super::units::{Created, Entry, Opening};
-use super::{block_on, catalogue};
+use super::units::{Created, Entry, Opening, set_size};
+use super::{block_on, catalogue, tell_sizes};
 use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ pub(super) struct Work<'d> {
     /// How many were open.
     old: usize,
     created: Vec<Created>,
-    /// Units that got another size, and the one they had.
+    /// Units that may have got another size, and the one they had.
     resized: Vec<(usize, u64)>,
     /// Units that were closed, and what they were.
     closed: Vec<(usize, UnitConfig)>,
@@ -58,7 +58,8 @@ impl<'d> Work<'d> {
         }
     }
 
-    /// Opens what is new, resizes, reopens; returns the slot of each wanted unit.
+    /// Opens what is new, and what needs other settings again; returns the slot of each wanted
+    /// unit.
     pub(super) fn units(&mut self, plan: &Plan) -> Result<Vec<usize>, Failure> {
         let mut slots = Vec::new();
         for wanted in &plan.wanted {
@@ -72,9 +73,6 @@ impl<'d> Work<'d> {
                 }
             });
         }
-        for (slot, bytes) in &plan.resizes {
-            self.resize(*slot, *bytes)?;
-        }
         let reopened = plan.wanted.iter().filter(|wanted| wanted.reopens);
         let reopened: Vec<_> = reopened.filter_map(|w| Some((w.open?, &w.config))).collect();
         if !reopened.is_empty() {
@@ -83,32 +81,55 @@ impl<'d> Work<'d> {
         Ok(slots)
     }
 
+    /// Gives units more room. It stays, whatever fails after: initiators use it at once.
+    pub(super) fn grow(&mut self, plan: &Plan) -> Result<(), Failure> {
+        self.resize(plan, |is, wanted| wanted > is)
+    }
+
+    /// Takes room away from units, after everything else that can fail: what is there is lost.
+    pub(super) fn shrink(&mut self, plan: &Plan) -> Result<(), Failure> {
+        self.resize(plan, |is, wanted| wanted < is)
+    }
+
+    fn resize(&mut self, plan: &Plan, which: fn(u64, u64) -> bool) -> Result<(), Failure> {
+        for (slot, bytes) in &plan.resizes {
+            let Some(entry) = &mut self.slots[*slot] else { continue };
+            let before = entry.size_bytes();
+            if which(before, *bytes) {
+                // One that fails may have changed it.
+                self.resized.push((*slot, before));
+                entry.resize(*bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The unit in a slot.
     pub(super) fn unit(&self, slot: usize) -> Option<Arc<LogicalUnit>> {
         self.slots.get(slot)?.as_ref().map(|entry| Arc::clone(&entry.unit))
+    }
+
+    fn size_bytes(&self, slot: usize) -> Option<u64> {
+        self.slots.get(slot)?.as_ref().map(Entry::size_bytes)
     }
 
     fn open(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().flatten()
     }
 
-    fn resize(&mut self, slot: usize, bytes: u64) -> Result<(), Failure> {
-        let Some(entry) = &mut self.slots[slot] else { return Ok(()) };
-        let before = entry.size_bytes();
-        entry.resize(bytes)?;
-        self.resized.push((slot, before));
-        Ok(())
-    }
-
     fn reopen(&mut self, units: &[(usize, &UnitConfig)]) -> Result<(), Failure> {
         // Who sees them loses them, so that nothing holds them open.
         let without: Vec<_> = units.iter().map(|(slot, _)| *slot).collect();
         self.show_before(&without)?;
+        let sizes: Vec<_> = units.iter().map(|(slot, _)| self.size_bytes(*slot)).collect();
         for (slot, _) in units {
             self.close(*slot)?;
         }
-        for (slot, config) in units {
-            let (entry, created) = self.opening.open(config, self.open())?;
+        for ((slot, config), size) in units.iter().zip(sizes) {
+            // Another size is given to it later.
+            let mut config = UnitConfig::clone(config);
+            size.into_iter().for_each(|bytes| set_size(&mut config, bytes));
+            let (entry, created) = self.opening.open(&config, self.open())?;
             self.created.push(created);
             self.slots[*slot] = Some(entry);
         }
@@ -178,11 +199,12 @@ impl<'d> Work<'d> {
                 Err(error) => lost.push(format!("{} is not served: {error}", config.device)),
             }
         }
-        for (slot, bytes) in std::mem::take(&mut self.resized).into_iter().rev() {
-            if let Some(entry) = &mut self.slots[slot]
-                && let Err(error) = entry.resize(bytes)
+        for (slot, before) in std::mem::take(&mut self.resized) {
+            if let Some(entry) = &self.slots[slot]
+                && entry.size_bytes() != before
             {
-                lost.push(format!("{} keeps its new size: {error}", entry.config.device));
+                let (device, is) = (&entry.config.device, entry.size_bytes());
+                lost.push(format!("{device} keeps its new size, {is} bytes"));
             }
         }
         if let Err(error) = self.show_before(&[]) {
@@ -193,6 +215,7 @@ impl<'d> Work<'d> {
             false => format!("{}; and not all was put back: {}", failure.what, lost.join("; ")),
         };
         let mut running = self.running.clone();
+        tell_sizes(&mut running, &self.before, &|slot| self.unit(slot));
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
             let mut shown = shown.iter();
             let there = |slot: Option<usize>| slot.is_some_and(|slot| self.slots[slot].is_some());

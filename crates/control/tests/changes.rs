@@ -1,0 +1,55 @@
+//! What a change may do to disks that are in use, and what it leaves alone.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod rig;
+
+use block::{Error, ErrorKind};
+use control::daemon::ApplyOptions;
+use rig::{Rig, SIZE, lun, write};
+use std::sync::atomic::Ordering;
+
+const MIB: u64 = 1 << 20;
+const SHRINK: ApplyOptions = ApplyOptions { dry_run: false, shrink: true };
+
+fn sized(id: u16, device: &str, mib: u64) -> String {
+    lun(id, device, &format!("size = \"{mib}MiB\""))
+}
+
+/// Goal: blocks are given up after everything that can fail: a change that fails has given up none.
+#[test]
+fn a_change_that_fails_has_given_up_no_block() {
+    let rig = Rig::new("tail", &(sized(0, "a.img", 2) + &sized(1, "b.img", 1)));
+    rig.write("a.img", 4000, 7);
+    rig.opener.no_direct.store(true, Ordering::Release);
+    let wanted = sized(0, "a.img", 1) + &lun(1, "b.img", &format!("{SIZE}\nio = \"direct\""));
+    assert_eq!(rig.apply(&wanted, SHRINK).unwrap_err().what, "no direct I/O today");
+    assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
+    assert!(rig.daemon.drift().is_empty(), "{}", rig.daemon.drift());
+    rig.opener.no_direct.store(false, Ordering::Release);
+    rig.apply(&wanted, SHRINK).unwrap();
+    assert_eq!(rig.size(0), MIB);
+}
+
+/// Goal: initiators use new blocks as soon as they are told of them; a change that fails after that
+/// does not take them away, and says that the disk stays as large.
+#[test]
+fn room_that_was_given_is_never_taken_back() {
+    let rig = Rig::new("given", &(sized(0, "a.img", 1) + &sized(1, "b.img", 1)));
+    *rig.opener.on_resize.lock().unwrap() = Some(Box::new(|resized| {
+        if resized.name == "a.img" {
+            return Ok(());
+        }
+        write(&resized.opener.disk("a.img"), 4000, 7);
+        Err(Error::new(ErrorKind::Medium, "b.img", "no sync today"))
+    }));
+    let wanted = sized(0, "a.img", 2) + &sized(1, "b.img", 2);
+    let failure = rig.apply(&wanted, ApplyOptions::default()).unwrap_err();
+    assert!(failure.what.contains("no sync today"), "{failure}");
+    assert!(failure.what.contains("a.img keeps its new size, 2097152 bytes"), "{failure}");
+    assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
+    let drift = rig.daemon.drift().to_string();
+    assert!(drift.contains("LUN 0 size: \"1MiB\" -> \"2MiB\""), "{drift}");
+    *rig.opener.on_resize.lock().unwrap() = None;
+    rig.apply(&wanted, ApplyOptions::default()).unwrap();
+    assert_eq!((rig.size(0), rig.size(1), rig.read("a.img", 4000)), (2 * MIB, 2 * MIB, 7));
+}
