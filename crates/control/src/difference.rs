@@ -88,6 +88,20 @@ impl Effect {
     }
 }
 
+/// What is known of the disk that a LUN is to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    /// The same LUN shows it already, however it is named.
+    pub same: bool,
+    /// The size that it has, if some LUN shows it already.
+    pub size_bytes: Option<u64>,
+    /// It is closed and opened again.
+    pub reopens: bool,
+}
+
+/// Tells it of a LUN, and of what became that.
+type Known<'k> = dyn Fn(Option<&LunConfig>, &LunConfig) -> Shown + 'k;
+
 impl Change {
     /// Of a key of the server's: the files that it names hold something else.
     pub(crate) fn of_file(section: &str, setting: &Setting) -> Self {
@@ -112,13 +126,8 @@ impl Difference {
         self.changes.is_empty()
     }
 
-    /// What leads from `old` to `new`. `same_disk` knows whether two LUNs show one disk, however
-    /// it is named.
-    pub fn between(
-        old: &Configuration,
-        new: &Configuration,
-        same_disk: &dyn Fn(&LunConfig, &LunConfig) -> bool,
-    ) -> Self {
+    /// What leads from `old` to `new`.
+    pub fn between(old: &Configuration, new: &Configuration, known: &Known<'_>) -> Self {
         let mut difference = Self::default();
         difference.server(old, new);
         let find = |list: &[TargetConfig], name: &str| {
@@ -126,13 +135,13 @@ impl Difference {
         };
         for target in &new.targets {
             match find(&old.targets, &target.name) {
-                Some(index) => difference.target(&old.targets[index], target, same_disk),
-                None => difference.whole_target(ChangeKind::Add, target),
+                Some(index) => difference.target(&old.targets[index], target, known),
+                None => difference.whole_target(ChangeKind::Add, target, known),
             }
         }
         for target in &old.targets {
             if find(&new.targets, &target.name).is_none() {
-                difference.whole_target(ChangeKind::Remove, target);
+                difference.whole_target(ChangeKind::Remove, target, known);
             }
         }
         difference
@@ -154,12 +163,7 @@ impl Difference {
         }
     }
 
-    fn target(
-        &mut self,
-        old: &TargetConfig,
-        new: &TargetConfig,
-        same_disk: &dyn Fn(&LunConfig, &LunConfig) -> bool,
-    ) {
+    fn target(&mut self, old: &TargetConfig, new: &TargetConfig, known: &Known<'_>) {
         let place = Place::of(new);
         for (old, new) in settings::of_target(old).iter().zip(&settings::of_target(new)) {
             let effect = match new.key {
@@ -175,10 +179,12 @@ impl Difference {
                 (Some(was), Some(is)) => {
                     let in_memory = matches!(was.unit.device, DeviceUrl::Memory { .. });
                     let place = Place { in_memory, ..place.lun(is, &new.luns) };
-                    self.lun(&place, was, is, same_disk(was, is));
+                    self.lun(&place, was, is, known(Some(was), is));
                 }
                 (None, Some(is)) => {
-                    self.whole_lun(ChangeKind::Add, &place.lun(is, &new.luns), is);
+                    let place = place.lun(is, &new.luns);
+                    self.whole_lun(ChangeKind::Add, &place, is);
+                    self.moved(&place, is, known(None, is));
                 }
                 (Some(was), None) => {
                     self.whole_lun(ChangeKind::Remove, &place.lun(was, &old.luns), was);
@@ -188,29 +194,57 @@ impl Difference {
         }
     }
 
-    fn lun(&mut self, place: &Place, old: &LunConfig, new: &LunConfig, same_disk: bool) {
+    fn lun(&mut self, place: &Place, old: &LunConfig, new: &LunConfig, shown: Shown) {
         let (was, is) = (size_of(&old.unit), size_of(&new.unit));
         let resize = if is < was { Effect::Shrinks } else { Effect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
-        if !same_disk && old.unit.device == new.unit.device && !memory {
-            self.replaced_file(place, new);
+        let (same, open) = (shown.same, shown.size_bytes.is_some());
+        if !same && !open && old.unit.device == new.unit.device && !memory {
+            self.reopened(place, new, "is another file now");
         }
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
             let effect = match new.key {
                 "initiators" | "networks" | "limit" | "initiator_limit" => Effect::AtOnce,
                 // Without a size it has the one it has.
                 "size" if new.value.is_none() => continue,
-                "size" => resize,
-                "device" if same_disk && memory => resize,
-                "device" if same_disk => Effect::AtOnce,
-                _ => Effect::Reopens,
+                "size" if same => resize,
+                "size" if open => continue,
+                "device" if same && memory => resize,
+                "device" => Effect::AtOnce,
+                _ if same => Effect::Reopens,
+                // It is another disk.
+                _ => Effect::AtOnce,
             };
             self.setting(place, new.key, old, new, effect);
         }
+        if !same {
+            self.moved(place, new, shown);
+        }
     }
 
-    /// Another file of the same name is there now.
-    fn replaced_file(&mut self, place: &Place, lun: &LunConfig) {
+    /// What becomes of a disk that was shown elsewhere so far.
+    fn moved(&mut self, place: &Place, lun: &LunConfig, shown: Shown) {
+        let (Some(was), device) = (shown.size_bytes, &lun.unit.device) else { return };
+        if shown.reopens {
+            self.reopened(place, lun, "gets other settings");
+        }
+        let Some(is) = size_of(&lun.unit).filter(|is| *is != was) else { return };
+        let effect = if is < was { Effect::Shrinks } else { Effect::Grows };
+        let text = |bytes| Value::Size(bytes).toml();
+        let note = effect.note();
+        self.changes.push(Change {
+            change: ChangeKind::Change,
+            target: place.target.clone(),
+            lun: place.lun,
+            key: Some("size".to_owned()),
+            from: Some(was.into()),
+            to: Some(is.into()),
+            effect,
+            line: format!("~ {place}size of {device}: {} -> {} ({note})", text(was), text(is)),
+        });
+    }
+
+    fn reopened(&mut self, place: &Place, lun: &LunConfig, why: &str) {
         let device = lun.unit.device.to_string();
         let note = Effect::Reopens.note();
         self.changes.push(Change {
@@ -221,7 +255,7 @@ impl Difference {
             from: Some(device.as_str().into()),
             to: Some(device.as_str().into()),
             effect: Effect::Reopens,
-            line: format!("~ {place}device: {device:?} is another file now ({note})"),
+            line: format!("~ {place}device: {device:?} {why} ({note})"),
         });
     }
 
@@ -252,11 +286,15 @@ impl Difference {
         });
     }
 
-    fn whole_target(&mut self, change: ChangeKind, target: &TargetConfig) {
+    fn whole_target(&mut self, change: ChangeKind, target: &TargetConfig, known: &Known<'_>) {
         let place = Place::of(target);
         self.whole(change, &place, &settings::of_target(target), "name", Effect::SessionsEnd);
         for lun in &target.luns {
-            self.whole_lun(change, &place.lun(lun, &target.luns), lun);
+            let place = place.lun(lun, &target.luns);
+            self.whole_lun(change, &place, lun);
+            if change == ChangeKind::Add {
+                self.moved(&place, lun, known(None, lun));
+            }
         }
     }
 
@@ -389,9 +427,11 @@ mod tests {
     }
 
     fn lines(old: &str, new: &str) -> Vec<(String, Effect)> {
-        let same = |was: &LunConfig, is: &LunConfig| {
+        let same = |was: Option<&LunConfig>, is: &LunConfig| {
             let memory = |lun: &LunConfig| matches!(lun.unit.device, DeviceUrl::Memory { .. });
-            memory(was) && memory(is) || was.unit.device == is.unit.device
+            let same =
+                |was: &LunConfig| memory(was) && memory(is) || was.unit.device == is.unit.device;
+            Shown { same: was.is_some_and(same), ..Shown::default() }
         };
         let difference = Difference::between(&read(old), &read(new), &same);
         let text = serde_json::to_string(&difference).unwrap();
@@ -527,7 +567,10 @@ mod tests {
         std::fs::write(&file, "hunter2hunter2").unwrap();
         let old = read(&text);
         std::fs::write(&file, "hunter3hunter3").unwrap();
-        let difference = Difference::between(&old, &read(&text), &|_, _| true);
+        let difference = Difference::between(&old, &read(&text), &|_, _| Shown {
+            same: true,
+            ..Shown::default()
+        });
         let [change] = &difference.changes[..] else { panic!("{difference}") };
         assert!(change.line.contains("chap: a secret in { user = \"u\""), "{difference}");
         assert!(!format!("{difference:?}").contains("hunter"));

@@ -4,8 +4,9 @@
 mod rig;
 
 use block::{Error, ErrorKind};
-use control::daemon::ApplyOptions;
-use rig::{Rig, SIZE, lun, write};
+use control::FailureKind;
+use control::daemon::{ApplyOptions, LunAt};
+use rig::{NAME, Rig, SIZE, lun, write};
 use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
@@ -52,4 +53,54 @@ fn room_that_was_given_is_never_taken_back() {
     *rig.opener.on_resize.lock().unwrap() = None;
     rig.apply(&wanted, ApplyOptions::default()).unwrap();
     assert_eq!((rig.size(0), rig.size(1), rig.read("a.img", 4000)), (2 * MIB, 2 * MIB, 7));
+}
+
+/// Goal: a disk gets smaller only with leave, also where another LUN is to show it than before; and
+/// what becomes of its size is told.
+#[test]
+fn a_disk_that_moves_does_not_shrink_unasked() {
+    let rig = Rig::new("moved", &sized(0, "a.img", 1));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap();
+    rig.write("a.img", 4000, 7);
+    let renumbered = sized(1, "a.img", 1);
+    let told = rig.differs(&renumbered).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
+    let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
+    let mut renamed = rig.source(&sized(0, "a.img", 1));
+    let control::daemon::Source::Text { text, .. } = &mut renamed else { panic!() };
+    *text = text.replace(NAME, "iqn.2026-11.org.example:other");
+    let refused = rig.daemon.apply(&renamed, ApplyOptions::default(), &"a test").unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
+    assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
+
+    let moved = sized(1, "a.img", 3);
+    let told = rig.differs(&moved).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"3MiB\" (initiators are told)"), "{told}");
+    rig.apply(&moved, ApplyOptions::default()).unwrap();
+    rig.apply(&renumbered, SHRINK).unwrap();
+    assert_eq!(rig.size(0), MIB);
+}
+
+/// Goal: two disks that change places are told as that, and neither gets the other's size unasked.
+#[test]
+fn disks_that_change_places_keep_their_sizes() {
+    let rig = Rig::new("places", &(sized(0, "a.img", 1) + &sized(1, "b.img", 2)));
+    rig.write("b.img", 4000, 7);
+    let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);
+    let told = rig.differs(&taken).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
+    let refused = rig.apply(&taken, ApplyOptions::default()).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
+    assert_eq!((rig.size(1), rig.read("b.img", 4000)), (2 * MIB, 7));
+
+    let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
+    let told = rig.differs(&exchanged);
+    assert!(told.len() == 2 && told.iter().all(|line| line.contains("device: ")), "{told:?}");
+    assert!(told.iter().all(|line| !line.contains('(')), "{told:?}");
+    let uuids = rig.uuids();
+    rig.apply(&exchanged, ApplyOptions::default()).unwrap();
+    assert_eq!(rig.uuids(), [uuids[1], uuids[0]]);
+    assert_eq!((rig.size(0), rig.size(1), rig.read("b.img", 4000)), (2 * MIB, MIB, 7));
 }

@@ -11,7 +11,7 @@ use crate::api_options::ApiOptions;
 use crate::config::lun::LunSettings;
 use crate::config::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
-use crate::difference::{Change, ChangeKind, Difference, Effect};
+use crate::difference::{Change, ChangeKind, Difference, Effect, Shown};
 use crate::renewal::ApiFiles;
 use crate::{Failure, config};
 use plan::{Layout, Plan};
@@ -213,7 +213,8 @@ impl Daemon {
     /// How what is served differs from the configuration applied last: from that to this.
     pub fn drift(&self) -> Difference {
         let Told { applied, running } = self.told().clone();
-        Difference::between(&applied, &running, &|_, _| true)
+        let same = |_: Option<&LunConfig>, _: &LunConfig| Shown { same: true, ..Shown::default() };
+        Difference::between(&applied, &running, &same)
     }
 
     /// Lines of a configuration for what was changed since the last one was applied.
@@ -417,7 +418,7 @@ impl Daemon {
         };
         let layout = Layout::of(&self.server.catalogue(), &entries);
         let plan = Plan::new(&entries, &running, &layout, &served)?;
-        let difference = difference(&running, &wanted, &layout, &entries);
+        let difference = difference(&running, &wanted, &layout, &entries, &plan);
         if aim.dry_run {
             return Ok(Applied { difference, ..Applied::default() });
         }
@@ -430,7 +431,7 @@ impl Daemon {
             work.grow(&plan)?;
             let layout = plan.layout(&places);
             let replaced = work.switch(&served, &layout)?;
-            work.shrink(&plan)?;
+            work.shrink(&plan, aim.shrink)?;
             Ok((replaced, layout))
         });
         let (replaced, layout) = match made {
@@ -584,21 +585,11 @@ fn difference(
     wanted: &Configuration,
     layout: &Layout,
     entries: &[Entry],
+    plan: &Plan,
 ) -> Difference {
     let mut known = running.clone();
     tell_all_sizes(&mut known, layout, entries);
-    let shown = |lun: &LunConfig| {
-        let targets = known.targets.iter().zip(&layout.0);
-        let mut luns = targets.flat_map(|(target, shown)| target.luns.iter().zip(shown));
-        let (_, shown) = luns.find(|(other, _)| std::ptr::eq(*other, lun))?;
-        entries.get((*shown)?)
-    };
-    Difference::between(&known, wanted, &|was, is| match is.unit.device.path() {
-        Some(path) => shown(was).is_some_and(|entry| {
-            entry.file.is_some() && entry.file == block::file_identity(path).ok()
-        }),
-        None => was.unit.device.path().is_none(),
-    })
+    Difference::between(&known, wanted, &|_, lun| plan.shown(entries, wanted, lun))
 }
 
 fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {

@@ -3,8 +3,8 @@
 use super::units::{Entry, agree, same_settings, wanted_size};
 use crate::Failure;
 use crate::config::conflict::Place;
-use crate::config::model::{Configuration, UnitConfig};
-use crate::difference::pair_luns;
+use crate::config::model::{Configuration, LunConfig, UnitConfig};
+use crate::difference::{Shown, pair_luns};
 use block::file_identity;
 use target::Catalogue;
 
@@ -42,8 +42,8 @@ pub(super) struct Plan {
     pub(super) wanted: Vec<Wanted>,
     /// Open units that get another size, and that size in bytes.
     pub(super) resizes: Vec<(usize, u64)>,
-    /// Indices into `wanted`.
-    luns: Vec<Vec<usize>>,
+    /// Indices into `wanted`, and whether the LUN shows that unit already.
+    luns: Vec<Vec<(usize, bool)>>,
 }
 
 impl Plan {
@@ -73,8 +73,11 @@ impl Plan {
                 }
             }
             let luns = target.luns.iter().zip(before);
-            let luns = luns.map(|(lun, before)| plan.want(entries, &lun.unit, before));
-            let luns = luns.collect::<Result<_, _>>()?;
+            let luns = luns.map(|(lun, before)| {
+                let wanted = plan.want(entries, &lun.unit, before)?;
+                Ok((wanted, before.is_some() && before == plan.wanted[wanted].open))
+            });
+            let luns = luns.collect::<Result<_, Failure>>()?;
             plan.luns.push(luns);
         }
         for wanted in &plan.wanted {
@@ -111,11 +114,24 @@ impl Plan {
         Ok(self.wanted.len() - 1)
     }
 
+    /// What is known of the disk that a LUN of `new`, the configuration it was made for, shows.
+    pub(super) fn shown(&self, entries: &[Entry], new: &Configuration, lun: &LunConfig) -> Shown {
+        let targets = new.targets.iter().zip(&self.luns);
+        let mut luns = targets.flat_map(|(target, luns)| target.luns.iter().zip(luns));
+        let Some((_, (wanted, same))) = luns.find(|(other, _)| std::ptr::eq(*other, lun)) else {
+            return Shown::default();
+        };
+        let wanted = &self.wanted[*wanted];
+        let entry = wanted.open.and_then(|index| entries.get(index));
+        let size_bytes = entry.map(Entry::size_bytes);
+        Shown { same: *same, size_bytes, reopens: wanted.reopens }
+    }
+
     /// With the place of each wanted unit.
     pub(super) fn layout(&self, places: &[usize]) -> Layout {
         let luns = self.luns.iter();
         Layout(
-            luns.map(|luns| luns.iter().map(|wanted| places.get(*wanted).copied()).collect())
+            luns.map(|luns| luns.iter().map(|(wanted, _)| places.get(*wanted).copied()).collect())
                 .collect(),
         )
     }

@@ -29,9 +29,8 @@ impl Entry {
         self.unit.options().device.geometry().size_bytes()
     }
 
-    pub(super) fn resize(&mut self, bytes: u64) -> Result<(), Failure> {
-        // Whether it may get smaller was asked before.
-        let resized = block_on(self.unit.resize(bytes, Shrink::Allowed));
+    pub(super) fn resize(&mut self, bytes: u64, shrink: Shrink) -> Result<(), Failure> {
+        let resized = block_on(self.unit.resize(bytes, shrink));
         let is = self.size_bytes();
         set_size(&mut self.config, is);
         Ok(resized??)

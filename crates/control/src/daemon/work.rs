@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use target::{LogicalUnit, Replaced, Server};
+use target::{LogicalUnit, Replaced, Server, Shrink};
 
 /// How long a unit that is to be opened again may take to close: commands that a device keeps
 /// hold it open.
@@ -83,22 +83,28 @@ impl<'d> Work<'d> {
 
     /// Gives units more room. It stays, whatever fails after: initiators use it at once.
     pub(super) fn grow(&mut self, plan: &Plan) -> Result<(), Failure> {
-        self.resize(plan, |is, wanted| wanted > is)
+        self.resize(plan, Shrink::Refused, |is, wanted| wanted > is)
     }
 
     /// Takes room away from units, after everything else that can fail: what is there is lost.
-    pub(super) fn shrink(&mut self, plan: &Plan) -> Result<(), Failure> {
-        self.resize(plan, |is, wanted| wanted < is)
+    pub(super) fn shrink(&mut self, plan: &Plan, allowed: bool) -> Result<(), Failure> {
+        let shrink = if allowed { Shrink::Allowed } else { Shrink::Refused };
+        self.resize(plan, shrink, |is, wanted| wanted < is)
     }
 
-    fn resize(&mut self, plan: &Plan, which: fn(u64, u64) -> bool) -> Result<(), Failure> {
+    fn resize(
+        &mut self,
+        plan: &Plan,
+        shrink: Shrink,
+        which: fn(u64, u64) -> bool,
+    ) -> Result<(), Failure> {
         for (slot, bytes) in &plan.resizes {
             let Some(entry) = &mut self.slots[*slot] else { continue };
             let before = entry.size_bytes();
             if which(before, *bytes) {
                 // One that fails may have changed it.
                 self.resized.push((*slot, before));
-                entry.resize(*bytes)?;
+                entry.resize(*bytes, shrink)?;
             }
         }
         Ok(())
