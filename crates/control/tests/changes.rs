@@ -3,10 +3,13 @@
 
 mod rig;
 
-use block::{Error, ErrorKind};
+use block::{BlockDevice, Error, ErrorKind};
 use control::FailureKind;
-use control::daemon::{ApplyOptions, LunAt};
-use rig::{NAME, Rig, SIZE, lun, write};
+use control::config::parse;
+use control::daemon::{ApplyOptions, LimitSettings, LunAt};
+use initiator::{RemoteDisk, SessionOptions};
+use rig::{NAME, Rig, SIZE, block_on, lun, write};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
@@ -103,4 +106,57 @@ fn disks_that_change_places_keep_their_sizes() {
     rig.apply(&exchanged, ApplyOptions::default()).unwrap();
     assert_eq!(rig.uuids(), [uuids[1], uuids[0]]);
     assert_eq!((rig.size(0), rig.size(1), rig.read("b.img", 4000)), (2 * MIB, MIB, 7));
+}
+
+/// What an initiator is told of the size.
+fn told_size(rig: &Rig) -> u64 {
+    let url = format!("iscsi://{}/{NAME}/0", rig.daemon.server().addresses()[0]);
+    let options = SessionOptions::new("iqn.2026-11.org.example:initiator");
+    let url = url.parse().unwrap();
+    block_on(async {
+        let disk = RemoteDisk::connect(&url, &options).await.unwrap();
+        let size = disk.geometry().size_bytes();
+        disk.unit().initiator().log_out().await.unwrap();
+        size
+    })
+}
+
+/// Goal: a disk whose new size could not be synced has that size for everybody, and no later
+/// change gives it another one.
+#[test]
+fn a_size_that_is_not_synced_is_one_size() {
+    let rig = Rig::new("unsynced", &lun(0, "a.img", SIZE));
+    rig.apply(&lun(0, "a.img", ""), ApplyOptions::default()).unwrap();
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let fails = || {
+        let fail =
+            |_: &rig::Resized<'_>| Err(Error::new(ErrorKind::Medium, "a.img", "no sync today"));
+        *rig.opener.on_resize.lock().unwrap() = Some(Box::new(fail));
+    };
+    let limit = |iops| LimitSettings { iops: Some(iops), bandwidth: None };
+    for (mib, iops) in [(3, 100), (2, 200)] {
+        fails();
+        let failed = rig.daemon.resize(&at, mib * MIB, true, &"a test").unwrap_err();
+        assert!(failed.what.contains("no sync today"), "{failed}");
+        assert!(failed.what.contains(&format!("new size, {} bytes", mib * MIB)), "{failed}");
+        *rig.opener.on_resize.lock().unwrap() = None;
+        let told = rig.daemon.toml();
+        assert!(told.contains(&format!("size = \"{mib}MiB\"")), "{told}");
+        rig.daemon.limit(&at, &limit(iops), &"a test").unwrap();
+        assert_eq!((rig.size(0), told_size(&rig)), (mib * MIB, mib * MIB));
+    }
+}
+
+/// Goal: memory that got another size is told with that size, in lines that are a configuration.
+#[test]
+fn resized_memory_is_told_once() {
+    let rig = Rig::new("memory", &lun(0, "mem:1M", ""));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    for mib in [3, 2] {
+        rig.daemon.resize(&at, mib * MIB, true, &"a test").unwrap();
+        let told = rig.daemon.toml();
+        parse(&told, Path::new("/x.toml")).unwrap();
+        assert!(told.contains(&format!("device = \"mem:{mib}MiB\"")), "{told}");
+        assert!(!told.contains("size = "), "{told}");
+    }
 }

@@ -24,7 +24,8 @@ impl LogicalUnit {
     ///
     /// # Errors
     /// A device whose size is not ours to change, a size that is impossible, a smaller one that
-    /// was not allowed, a SANITIZE or FORMAT UNIT that is under way; the size is as it was then.
+    /// was not allowed, a SANITIZE or FORMAT UNIT that is under way; the size is as it was then,
+    /// unless only the sync failed.
     pub async fn resize(self: &Arc<Self>, size_bytes: u64, shrink: Shrink) -> Result<(), Error> {
         let device = self.device();
         let name = device.name();
@@ -39,9 +40,10 @@ impl LogicalUnit {
         let old = device.geometry();
         let lost = old.size_bytes().saturating_sub(size_bytes);
         if lost == 0 {
-            resize.resize(size_bytes).await?;
+            let resized = resize.resize(size_bytes).await;
+            // A disk of which only the sync has failed has that size.
             self.scsi().resize(device.geometry().block_count);
-            return Ok(());
+            return Ok(resized?);
         }
         if shrink == Shrink::Refused {
             return Err(refuse(format!("the last {lost} bytes would be lost")));

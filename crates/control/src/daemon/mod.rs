@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use target::{Catalogue, LogicalUnit, LunOptions, Server, ServerOptions, TargetOptions};
-use units::{Entry, Opening, set_size};
+use units::{Entry, Opening, say_size, set_size};
 use utoipa::ToSchema;
 use work::Work;
 
@@ -327,10 +327,7 @@ impl Daemon {
             config::rules::check_size(bytes, block_bytes)
                 .map_err(|why| Failure::usage(format!("a size of {bytes} bytes")).hint(why))?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
-            let size = |lun: &mut LunConfig| {
-                lun.unit.options.size_bytes.get_or_insert(bytes);
-                set_size(&mut lun.unit, bytes);
-            };
+            let size = |lun: &mut LunConfig| say_size(&mut lun.unit, bytes);
             if let Some(target) = place {
                 self.each_of_unit(&mut wanted, (target, index), &size);
             }

@@ -202,6 +202,14 @@ pub(super) fn set_size(config: &mut UnitConfig, bytes: u64) {
     }
 }
 
+/// Says the size that a unit has, where none was said before as well.
+pub(super) fn say_size(config: &mut UnitConfig, bytes: u64) {
+    if config.device.path().is_some() {
+        config.options.size_bytes = Some(bytes);
+    }
+    set_size(config, bytes);
+}
+
 /// The size that is wanted, if one is.
 pub(super) fn wanted_size(config: &UnitConfig) -> Option<u64> {
     match config.device {

@@ -1,8 +1,8 @@
 //! Opening, closing and resizing units for a change, and taking that back.
 
 use super::plan::{Layout, Plan};
-use super::units::{Created, Entry, Opening, set_size};
-use super::{block_on, catalogue, tell_sizes};
+use super::units::{Created, Entry, Opening, say_size, set_size};
+use super::{block_on, catalogue};
 use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
 use std::sync::{Arc, Weak};
@@ -205,12 +205,14 @@ impl<'d> Work<'d> {
                 Err(error) => lost.push(format!("{} is not served: {error}", config.device)),
             }
         }
+        let mut resized = Vec::new();
         for (slot, before) in std::mem::take(&mut self.resized) {
             if let Some(entry) = &self.slots[slot]
                 && entry.size_bytes() != before
             {
                 let (device, is) = (&entry.config.device, entry.size_bytes());
                 lost.push(format!("{device} keeps its new size, {is} bytes"));
+                resized.push((slot, is));
             }
         }
         if let Err(error) = self.show_before(&[]) {
@@ -221,7 +223,13 @@ impl<'d> Work<'d> {
             false => format!("{}; and not all was put back: {}", failure.what, lost.join("; ")),
         };
         let mut running = self.running.clone();
-        tell_sizes(&mut running, &self.before, &|slot| self.unit(slot));
+        for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
+            for (lun, shown) in target.luns.iter_mut().zip(shown) {
+                if let Some((_, is)) = resized.iter().find(|(slot, _)| *shown == Some(*slot)) {
+                    say_size(&mut lun.unit, *is);
+                }
+            }
+        }
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
             let mut shown = shown.iter();
             let there = |slot: Option<usize>| slot.is_some_and(|slot| self.slots[slot].is_some());

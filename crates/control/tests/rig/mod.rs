@@ -221,14 +221,11 @@ pub fn write(disk: &FaultDevice, lba: u64, byte: u8) {
     block_on(disk.write(BlockRange::new(lba, 1), bytes, true)).unwrap();
 }
 
-pub fn block_on<T>(work: impl Future<Output = T> + Send) -> T
-where
-    T: Send,
-{
+pub fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> T {
     // Some of it runs inside of another runtime.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(work)
         });
         thread.join().unwrap()
