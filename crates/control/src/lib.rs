@@ -18,6 +18,7 @@ mod renewal;
 pub mod secrets;
 pub mod time;
 mod tls;
+pub mod trace;
 pub mod units;
 
 pub use auth::{Caller, Token};

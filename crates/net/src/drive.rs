@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
+use crate::tap::TapChange;
 use iscsi::framing::Header;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -45,6 +46,10 @@ pub trait Role {
     /// Of more than the socket can hold, the peer took something: it is there, though it says
     /// nothing, and what was sent to it may be long on its way.
     fn peer_takes(&mut self, _now: Time, _out: &mut Outbox) {}
+    /// Whether its PDUs are to be copied. Asked in every turn, before anything is received or said.
+    fn tap(&mut self) -> TapChange {
+        TapChange::Same
+    }
     /// `false` while the machine waits for an answer before it can judge the next PDU.
     fn can_receive(&self) -> bool;
     /// The connection is over: flush and close.
@@ -104,6 +109,10 @@ impl Connection {
     ) -> Woken {
         let mut at_once = true;
         poll_fn(|context| {
+            if let TapChange::To(tap) = role.tap() {
+                self.inbound.tap.set(tap.clone());
+                self.outbox.set_tap(tap);
+            }
             let work = role.poll_work(clock.now(), context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
             let mut woken = Woken { work, timer, readable: false, at_once };

@@ -2,8 +2,9 @@
 
 use crate::drive::Role;
 use crate::outbox::Outbox;
+use crate::tap::InboundTap;
 use crate::turn::Turn;
-use iscsi::framing::{Deframer, Event};
+use iscsi::framing::{Deframer, Digests, Event};
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +62,8 @@ pub(crate) struct Inbound {
     used: usize,
     /// The leftover waits for the role, the outbox or the next turn, not for more bytes.
     stalled: bool,
+    digests: Digests,
+    pub(crate) tap: InboundTap,
 }
 
 /// What a read found.
@@ -76,7 +79,14 @@ pub(crate) enum Arrived {
 
 impl Inbound {
     pub(crate) fn new() -> Self {
-        Self { deframer: Deframer::new(), leftover: Vec::new(), used: 0, stalled: false }
+        Self {
+            deframer: Deframer::new(),
+            leftover: Vec::new(),
+            used: 0,
+            stalled: false,
+            digests: Digests::default(),
+            tap: InboundTap::default(),
+        }
     }
 
     /// Whether bytes wait that the role could not take when they came.
@@ -157,6 +167,7 @@ impl Inbound {
         ])?;
         let placed = received.min(room_bytes);
         self.deframer.received(&room[..placed]);
+        self.tap.piece(&room[..placed]);
         role.payload_filled(placed);
         count(&DIRECT, placed);
         Ok((received - placed, received == 0))
@@ -185,6 +196,7 @@ impl Inbound {
             // Before the next PDU: they may have been set while no bytes came.
             if let Some(digests) = out.take_receive_digests() {
                 self.deframer.set_digests(digests);
+                self.digests = digests;
             }
             let (consumed, event) = self.deframer.push(&bytes[used..]);
             let piece = &bytes[used..used + consumed];
@@ -192,13 +204,21 @@ impl Inbound {
             match event {
                 Some(Event::Header(header)) => {
                     turn.count();
+                    self.tap.header(&header, self.digests);
                     role.header(now, header, out);
                 }
                 Some(Event::HeaderDigestError) => role.header_digest_error(now, out),
-                Some(Event::Payload { bytes }) => place(&piece[..bytes.min(piece.len())], role),
-                Some(Event::PayloadEnd { digest_ok }) => role.payload_end(now, digest_ok, out),
+                Some(Event::Payload { bytes }) => {
+                    self.tap.piece(piece);
+                    place(&piece[..bytes.min(piece.len())], role);
+                }
+                Some(Event::PayloadEnd { digest_ok }) => {
+                    self.tap.piece(piece);
+                    self.tap.end();
+                    role.payload_end(now, digest_ok, out);
+                }
                 None if consumed == 0 => break,
-                None => {}
+                None => self.tap.piece(piece),
             }
         }
         used

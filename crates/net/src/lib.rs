@@ -14,6 +14,7 @@ mod drive;
 mod inbound;
 mod outbox;
 mod socket;
+mod tap;
 mod turn;
 
 pub use clock::Clock;
@@ -22,4 +23,7 @@ pub use drive::{Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
 pub use socket::{connect, listen, prepare};
+pub use tap::{
+    Direction, TAP_BYTES_MAX, TAP_PDUS_MAX, Tap, TapChange, TapReader, TappedConnection, TappedPdu,
+};
 pub use turn::{TURN_BYTES, TURN_PDUS};

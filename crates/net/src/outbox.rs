@@ -1,10 +1,12 @@
 //! What is to be sent: PDUs in order, as pieces that leave together.
 
+use crate::tap::TappedConnection;
 use crate::turn::TURN_BYTES;
 use bytes::{Buf, Bytes};
 use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use tokio::net::TcpStream;
 
 /// Pieces handed to one system call, at most.
@@ -22,12 +24,27 @@ pub struct Outbox {
     digests: Digests,
     receive_digests: Option<Digests>,
     scratch: Vec<u8>,
+    tap: Option<Arc<TappedConnection>>,
 }
 
 impl Outbox {
     /// Appends a PDU with padding and the digests in force.
     pub fn push(&mut self, pdu: &Pdu) {
+        let start = self.scratch.len();
         encode_head(pdu, self.digests, &mut self.scratch);
+        let tap = self.tap.as_deref();
+        let copying = tap.map(|tap| tap.begin_sent(&self.scratch[start..], pdu, self.digests));
+        self.push_data(pdu);
+        if let (Some(tap), Some(mut copying)) = (&self.tap, copying) {
+            if !pdu.data.is_empty() {
+                copying.add(&pdu.data);
+                copying.add(&self.scratch); // what follows the data: nothing was sealed since
+            }
+            tap.end(copying);
+        }
+    }
+
+    fn push_data(&mut self, pdu: &Pdu) {
         if pdu.data.is_empty() {
             return;
         }
@@ -41,6 +58,11 @@ impl Outbox {
     pub fn set_digests(&mut self, digests: Digests) {
         self.digests = digests;
         self.receive_digests = Some(digests);
+    }
+
+    /// Copies what is pushed from now on.
+    pub(crate) fn set_tap(&mut self, tap: Option<Arc<TappedConnection>>) {
+        self.tap = tap;
     }
 
     /// Digests that the receiving side has to take over, once.

@@ -3,7 +3,6 @@
 use crate::access::{self, Path};
 use crate::join;
 use crate::login::Login;
-use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
 use crate::session::{Mail, Mailbox, Session};
 use crate::statistics::Commands;
@@ -15,7 +14,7 @@ use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::{Join, Joined};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
-use net::{Outbox, Role, TURN_BYTES, TURN_PDUS};
+use net::{Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange, TappedConnection};
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -60,6 +59,8 @@ struct Connection {
     login: Login,
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
+    /// In full feature phase: the trace of the session that is known here.
+    traced: Option<u32>,
     tasks: Tasks,
     commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
@@ -105,6 +106,7 @@ impl Connection {
             login: Login::default(),
             joining: None,
             session: None,
+            traced: None,
             tasks,
             commands,
             managed: HashSet::new(),
@@ -193,7 +195,10 @@ impl Connection {
                     self.answers.extend(self.tasks.fail(task, unit.as_ref(), fault));
                 }
             }
-            Output::FullFeature(parameters) => out.set_digests(parameters.digests),
+            Output::FullFeature(parameters) => {
+                out.set_digests(parameters.digests);
+                self.traced = Some(0);
+            }
             Output::Close(reason) => {
                 // Now: the peer may take its time to close, and try again meanwhile.
                 match &reason {
@@ -201,7 +206,7 @@ impl Connection {
                         self.login.refused(&self.shared, self.path, *status, why);
                     }
                     CloseReason::TimedOut(_) if self.session.is_none() => {
-                        self.shared.counters.login_refused(LoginRefusal::TimedOut);
+                        self.login.timed_out(&self.shared, self.path);
                     }
                     _ => {}
                 }
@@ -309,7 +314,10 @@ impl Connection {
                 let why = format!("the peer broke the protocol: {what}");
                 self.shared.warn_of_connection(peer, &why);
             }
-            Some(CloseReason::TimedOut(what)) => self.shared.warn_of_connection(peer, what),
+            // A login that took too long was told as what it is.
+            Some(CloseReason::TimedOut(what)) if self.session.is_some() => {
+                self.shared.warn_of_connection(peer, what);
+            }
             reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
         }
     }
@@ -395,6 +403,19 @@ impl Role for Connection {
 
     fn peer_takes(&mut self, now: Time, out: &mut Outbox) {
         self.handle(now, Input::PeerTakes, out);
+    }
+
+    fn tap(&mut self) -> TapChange {
+        let (Some(known), Some((session, _))) = (&mut self.traced, &self.session) else {
+            return TapChange::Same;
+        };
+        if *known == session.trace.generation() {
+            return TapChange::Same;
+        }
+        let Path { peer, local, .. } = self.path;
+        let tap;
+        (*known, tap) = session.trace.tap();
+        TapChange::To(tap.map(|tap| TappedConnection::new(tap, peer, local)))
     }
 
     fn can_receive(&self) -> bool {

@@ -30,12 +30,14 @@ mod session_info;
 mod state_file;
 mod statistics;
 mod tasks;
+mod trace;
 mod unit;
 mod view;
 
 pub use access_list::{Access, Network};
 pub use catalogue::Catalogue;
 pub use error::Error;
+pub use net::{Direction, TappedPdu};
 pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOptions};
 pub use quota::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};
 pub use replace::Replaced;
@@ -47,4 +49,5 @@ pub use statistics::{
     CommandErrors, LunStatistics, Observer, Operation, OperationStatistics, Statistics,
     TargetStatistics,
 };
+pub use trace::{NoTrace, TRACES_MAX, Trace};
 pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions, buffer_pool};

@@ -16,6 +16,9 @@ use tokio::time::Sleep;
 /// bytes at most (RFC 7143 §4.2.7.2); what claims to be one may be longer.
 const LOGGED_NAME_MAX: usize = 223;
 
+/// Longest reason that the log tells, in characters.
+const LOGGED_WHY_MAX: usize = 512;
+
 /// What is known of a login while it lasts.
 #[derive(Debug, Default)]
 pub(crate) struct Login {
@@ -93,7 +96,6 @@ impl Login {
     /// It was refused: counted where the initiator may have been trying out names or secrets, and
     /// told unless such lines come in a flood.
     pub(crate) fn refused(&self, shared: &Shared, path: Path, status: LoginStatus, why: &str) {
-        let now = shared.clock.now();
         let failure = match status {
             LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
                 return tracing::debug!(peer = %path.peer, "login redirected");
@@ -103,6 +105,25 @@ impl Login {
             _ => Failure::Other,
         };
         let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
+        self.tell(shared, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
+    }
+
+    /// It was not through in time: whoever was there is gone, or never meant to log in.
+    pub(crate) fn timed_out(&self, shared: &Shared, path: Path) {
+        let why = format!("it took longer than {} s", shared.limits.login_seconds);
+        self.tell(shared, path, LoginRefusal::TimedOut, Failure::Other, None, &why);
+    }
+
+    fn tell(
+        &self,
+        shared: &Shared,
+        path: Path,
+        refusal: LoginRefusal,
+        failure: Failure,
+        status: Option<LoginStatus>,
+        why: &str,
+    ) {
+        let now = shared.clock.now();
         shared.counters.login_refused(refusal);
         let network = PeerNetwork::of(path.peer.ip());
         let Some(of_network) = shared.backoff.refused(network, failure, now) else { return };
@@ -113,12 +134,22 @@ impl Login {
             initiator = claim.map(|claim| shortened(&claim.initiator_name)),
             target = claim.and_then(|claim| claim.target_name.as_deref()).map(shortened),
             peer = %path.peer,
-            ?status,
+            status = status.map(tracing::field::debug),
             untold = (untold > 0).then_some(untold),
             "login refused: {}",
-            refusal.words().unwrap_or(why)
+            printable(why)
         );
     }
+}
+
+/// A text that may hold a peer's words, for one line of the log: nothing in it moves the cursor or
+/// begins another line.
+pub(crate) fn printable(text: &str) -> String {
+    let escaped = |letter: char| match letter {
+        '"' | '\'' | '\\' => letter.to_string(),
+        _ => letter.escape_debug().to_string(),
+    };
+    text.chars().take(LOGGED_WHY_MAX).map(escaped).collect()
 }
 
 fn shortened(name: &str) -> &str {

@@ -7,11 +7,13 @@ use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
 use crate::final_sync;
 use crate::log_budget::LogBudget;
+use crate::login::printable;
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::room;
 use crate::session::{Mail, Mailbox, Session};
 use crate::statistics::{Counters, Observer};
+use crate::trace::Places;
 use crate::unit::LogicalUnit;
 use arc_swap::ArcSwap;
 use net::{Clock, Cores};
@@ -193,6 +195,7 @@ pub(crate) struct Shared {
     pub(crate) login_lines: LogBudget,
     /// Lines of the log about connections that ended badly.
     pub(crate) connection_lines: LogBudget,
+    pub(crate) traces: Places,
     sessions: Mutex<Sessions>,
     connections: Mutex<HashMap<u64, Mailbox>>,
     next_id: AtomicU64,
@@ -221,6 +224,7 @@ impl Shared {
             counters: Counters::default(),
             login_lines: LogBudget::default(),
             connection_lines: LogBudget::default(),
+            traces: Places::default(),
             sessions: Mutex::default(),
             connections: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -288,7 +292,7 @@ impl Shared {
         if let Some(untold) = self.connection_lines.line(self.clock.now()) {
             let untold = (untold > 0).then_some(untold);
             let peer = peer.map(tracing::field::display);
-            tracing::warn!(peer, untold, "connection closed: {why}");
+            tracing::warn!(peer, untold, "connection closed: {}", printable(why));
         }
     }
 

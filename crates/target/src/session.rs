@@ -7,6 +7,7 @@ use crate::access::Path;
 use crate::manage;
 use crate::quota::SessionQuota;
 use crate::server::Shared;
+use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
 use crate::view::{Luns, View};
 use arc_swap::ArcSwap;
@@ -92,6 +93,7 @@ pub(crate) struct Session {
     ended: watch::Sender<bool>,
     /// The initiator took its leave.
     logged_out: AtomicBool,
+    pub(crate) trace: Arc<TraceSlot>,
 }
 
 /// A connection of a session.
@@ -140,6 +142,7 @@ impl Session {
             aborts: Mutex::default(),
             ended: watch::Sender::new(false),
             logged_out: AtomicBool::new(false),
+            trace: Arc::default(),
             view: ArcSwap::from_pointee(view),
         };
         for unit in session.view().units() {
@@ -361,6 +364,7 @@ impl Session {
         lock(&self.aborts).clear();
         shared.sessions().remove(self.tsih);
         self.ended.send_replace(true);
+        self.trace.session_ended();
         tracing::info!(
             initiator = self.key.initiator_name,
             target = self.key.target_name,

@@ -59,7 +59,7 @@ impl Server {
     }
 }
 
-fn info(session: &Session) -> SessionInfo {
+pub(crate) fn info(session: &Session) -> SessionInfo {
     let connections = session
         .members()
         .iter()

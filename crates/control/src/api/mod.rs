@@ -11,6 +11,7 @@ pub mod sessions;
 mod shared;
 pub mod status;
 pub mod targets;
+pub mod traces;
 
 use crate::auth::{Guard, Token, guard};
 use crate::daemon::Daemon;
@@ -35,6 +36,7 @@ fn resources() -> OpenApiRouter<Shared> {
         .merge(openapi::routes())
         .merge(status::routes())
         .merge(sessions::routes())
+        .merge(traces::routes())
         .merge(targets::routes())
         .merge(changes::routes())
         .merge(limits::routes())

@@ -1,6 +1,7 @@
 //! The API's client: one request, one connection.
 
 mod find;
+mod stream;
 
 use crate::api::{PREFIX, ProblemBody};
 use crate::auth::Token;
@@ -24,6 +25,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 pub use find::find;
 pub use hyper::Method;
+pub use stream::Answer;
 
 /// How long a connection may take to come about, the TLS handshake included.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -42,6 +44,15 @@ pub struct Client {
     /// What proves who asks, over TCP.
     pub token: Option<Token>,
 }
+
+/// What requests go over.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A connection on which a request can be sent; its other half does the work.
+type Handshake =
+    (http1::SendRequest<Full<Bytes>>, http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>);
 
 /// A request's path, made of segments whose every letter is itself.
 #[derive(Clone, Debug)]
@@ -119,6 +130,18 @@ impl Client {
         path: &ApiPath,
         body: Bytes,
     ) -> Result<T, Failure> {
+        let request = self.prepare(method, path, body)?;
+        let exchange = async { self.exchange(self.connect().await?, request).await };
+        let answer = tokio::time::timeout(ANSWER_TIME_MAX, exchange).await;
+        answer.unwrap_or_else(|_| Err(self.silent(ANSWER_TIME_MAX)))
+    }
+
+    fn prepare(
+        &self,
+        method: Method,
+        path: &ApiPath,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
         let mut request = Request::builder().method(method).uri(&path.0);
         let host = match self.address {
             Address::Unix(_) => "localhost".to_owned(),
@@ -134,32 +157,36 @@ impl Client {
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
-        let request = request
-            .body(Full::new(body))
-            .map_err(|error| Failure::new(format!("no request: {error}")))?;
-        let exchange = async {
-            match &self.address {
-                Address::Unix(path) => {
-                    let stream = self.connected(UnixStream::connect(path)).await?;
-                    self.exchange(stream, request).await
-                }
-                Address::Tcp(address) => {
-                    let stream = self.connected(TcpStream::connect(address)).await?;
-                    let Some(trusted) = &self.trusted else {
-                        return self.exchange(stream, request).await;
-                    };
-                    let name = ServerName::from(address.ip());
-                    let tls = tls::client(trusted)?.connect(name, stream);
-                    let stream = self.connected(tls).await?;
-                    self.exchange(stream, request).await
-                }
+        request.body(Full::new(body)).map_err(|error| Failure::new(format!("no request: {error}")))
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+        let address = match &self.address {
+            Address::Unix(path) => {
+                return Ok(Box::new(self.connected(UnixStream::connect(path)).await?));
             }
+            Address::Tcp(address) => address,
         };
-        tokio::time::timeout(ANSWER_TIME_MAX, exchange).await.unwrap_or_else(|_| {
-            let seconds = ANSWER_TIME_MAX.as_secs();
-            Err(Failure::new(format!("{} did not answer in {seconds} s", self.address))
-                .hint("`lunar ctl status` tells whether the change was made"))
-        })
+        let stream = self.connected(TcpStream::connect(address)).await?;
+        let Some(trusted) = &self.trusted else { return Ok(Box::new(stream)) };
+        let name = ServerName::from(address.ip());
+        let tls = tls::client(trusted)?.connect(name, stream);
+        Ok(Box::new(self.connected(tls).await?))
+    }
+
+    fn silent(&self, time: Duration) -> Failure {
+        let seconds = time.as_secs();
+        Failure::new(format!("{} did not answer in {seconds} s", self.address))
+            .hint("`lunar ctl status` tells whether the change was made")
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::new(format!("no answer from {}: {error}", self.address))
+            .hint("is it the API of lunar, with TLS or without as there?")
+    }
+
+    async fn handshake(&self, stream: Box<dyn Stream>) -> Result<Handshake, Failure> {
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.broken(&error))
     }
 
     async fn connected<S>(
@@ -185,20 +212,15 @@ impl Client {
 
     async fn exchange<T: DeserializeOwned>(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        stream: Box<dyn Stream>,
         request: Request<Full<Bytes>>,
     ) -> Result<T, Failure> {
-        let broken = |error: &dyn std::fmt::Display| {
-            Failure::new(format!("no answer from {}: {error}", self.address))
-                .hint("is it the API of lunar, with TLS or without as there?")
-        };
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken(&e))?;
+        let (mut sender, connection) = self.handshake(stream).await?;
         let answer = async {
-            let response = sender.send_request(request).await.map_err(|e| broken(&e))?;
+            let response = sender.send_request(request).await.map_err(|e| self.broken(&e))?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|e| broken(&e))?.to_bytes();
+            let body = body.map_err(|e| self.broken(&e))?.to_bytes();
             Ok::<_, Failure>(Response::from_parts(head, body))
         };
         tokio::pin!(answer);
@@ -211,21 +233,27 @@ impl Client {
     }
 
     fn judge<T: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<T, Failure> {
-        let no_answer = |what: String| {
-            Failure::new(format!("{} answered {status}, {what}", self.address))
-                .hint("is it the API of this version of lunar?")
-        };
-        if status.is_success() {
-            return serde_json::from_slice(body)
-                .map_err(|error| no_answer(format!("not what was asked for: {error}")));
+        if !status.is_success() {
+            return Err(self.refusal(status, body));
         }
-        let problem: ProblemBody =
-            serde_json::from_slice(body).map_err(|_| no_answer("without saying why".to_owned()))?;
+        serde_json::from_slice(body)
+            .map_err(|error| self.no_answer(status, &format!("not what was asked for: {error}")))
+    }
+
+    fn no_answer(&self, status: StatusCode, what: &str) -> Failure {
+        Failure::new(format!("{} answered {status}, {what}", self.address))
+            .hint("is it the API of this version of lunar?")
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> Failure {
+        let Ok(problem) = serde_json::from_slice::<ProblemBody>(body) else {
+            return self.no_answer(status, "without saying why");
+        };
         // Whoever sent what is wrong knows how to tell its problems to people.
         let parts = problem
             .problems
             .map(|list| Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) }));
-        Err(Failure { hint: problem.hint, parts, ..Failure::new(problem.error) })
+        Failure { hint: problem.hint, parts, ..Failure::new(problem.error) }
     }
 }
 

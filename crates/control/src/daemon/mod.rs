@@ -4,6 +4,7 @@ mod limits;
 mod plan;
 mod stopping;
 mod toml;
+mod trace;
 mod units;
 mod work;
 

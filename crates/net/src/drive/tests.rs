@@ -1,7 +1,7 @@
 //! The loop over real loopback sockets, with a role that answers every PDU with its own data.
 
 use super::*;
-use crate::{CopyCount, TURN_BYTES};
+use crate::{CopyCount, Direction, TURN_BYTES, Tap, TappedConnection};
 use bytes::Bytes;
 use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
 use iscsi::pdu::{FirstByte, NopOut, Opcode};
@@ -22,6 +22,9 @@ struct Echo {
     /// Refuses PDUs for some turns after each one.
     pauses: bool,
     paused: bool,
+    /// Set before the first PDU.
+    digests: Option<Digests>,
+    tap: Option<std::sync::Arc<TappedConnection>>,
 }
 
 impl Role for Echo {
@@ -48,7 +51,13 @@ impl Role for Echo {
         out.push(&Pdu::with_data(ping(0).bhs, data));
         self.paused = self.pauses;
     }
-    fn poll_work(&mut self, _: Time, context: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+    fn tap(&mut self) -> TapChange {
+        self.tap.take().map_or(TapChange::Same, |tap| TapChange::To(Some(tap)))
+    }
+    fn poll_work(&mut self, _: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
+        if let Some(digests) = self.digests.take() {
+            out.set_digests(digests);
+        }
         if std::mem::take(&mut self.paused) {
             context.waker().wake_by_ref();
             return Poll::Ready(());
@@ -87,10 +96,14 @@ fn ping(bytes: usize) -> Pdu {
 }
 
 fn wire_bytes(pdu: &Pdu) -> Vec<u8> {
+    wire_bytes_with(pdu, Digests::default())
+}
+
+fn wire_bytes_with(pdu: &Pdu, digests: Digests) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_head(pdu, Digests::default(), &mut bytes);
+    encode_head(pdu, digests, &mut bytes);
     bytes.extend_from_slice(&pdu.data);
-    encode_tail(pdu, Digests::default(), &mut bytes);
+    encode_tail(pdu, digests, &mut bytes);
     bytes
 }
 
@@ -142,6 +155,48 @@ fn segments_of_every_size_come_back() {
         let moved =
             (after.copied_bytes - before.copied_bytes) + (after.direct_bytes - before.direct_bytes);
         assert_eq!(moved, sizes.iter().sum::<usize>() as u64, "each byte reached its place once");
+    }
+}
+
+/// Goal: what is tapped is what is on the wire, in both directions, however the bytes are cut.
+/// Method: every size with each setting of the digests; what the socket carried is compared.
+#[test]
+fn copies_are_as_on_the_wire() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let sizes = [0, 1, 4, 47, 4096, 65_537, 262_144, 1_000_001];
+    for setting in 0..4 {
+        let digests = Digests { header: setting & 1 > 0, data: setting & 2 > 0 };
+        let (tap, mut reader) = Tap::new(usize::MAX);
+        let nowhere = "127.0.0.1:1".parse().unwrap();
+        let tap = Some(TappedConnection::new(tap, nowhere, nowhere));
+        let room_bytes_max = usize::MAX >> 1;
+        let echo = Echo { room_bytes_max, digests: Some(digests), tap, ..Echo::default() };
+        let (told, carried) = std::sync::mpsc::channel();
+        with_echo(echo, move |mut tcp| {
+            let sent = sizes.map(|size| wire_bytes_with(&ping(size), digests)).concat();
+            let mut sender = tcp.try_clone().unwrap();
+            let all = sent.clone();
+            let writer = std::thread::spawn(move || {
+                all.chunks(100_003).for_each(|piece| sender.write_all(piece).unwrap());
+            });
+            let mut received = vec![0; sent.len()];
+            tcp.read_exact(&mut received).unwrap();
+            writer.join().unwrap();
+            told.send((sent, received)).unwrap();
+        });
+        let mut copied = (Vec::new(), Vec::new());
+        while let Poll::Ready(Some(pdu)) =
+            reader.poll_next(&mut Context::from_waker(std::task::Waker::noop()))
+        {
+            let (way, other) = match pdu.direction {
+                Direction::Received => (&mut copied.0, copied.1.len()),
+                Direction::Sent => (&mut copied.1, copied.0.len()),
+            };
+            assert_eq!((pdu.offset as usize, pdu.other_offset as usize), (way.len(), other));
+            assert_eq!((pdu.wire_bytes, pdu.dropped_before), (pdu.bytes.len(), 0));
+            way.extend(pdu.bytes);
+        }
+        assert!(copied == carried.recv().unwrap(), "{digests:?}");
     }
 }
 

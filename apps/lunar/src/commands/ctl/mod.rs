@@ -4,6 +4,7 @@ mod change;
 mod limit;
 mod look;
 mod table;
+mod trace;
 
 use super::api_args::ApiArgs;
 use crate::output::{Failure, Format};
@@ -14,6 +15,7 @@ use crate::output::{Failure, Format};
     lunar ctl status\n  \
     lunar ctl resize 0 20G\n  \
     lunar ctl limit 0 --bandwidth 200Mbit\n  \
+    lunar ctl trace 1 --file trace.pcapng\n  \
     lunar ctl add-lun /srv/more.img --size 5G --print-toml\n  \
     lunar ctl sessions --json --api unix:/run/lunar/api.sock")]
 pub struct Ctl {
@@ -36,6 +38,7 @@ enum Command {
     Logout(change::Logout),
     Redirect(change::Redirect),
     Limit(limit::Limit),
+    Trace(trace::Trace),
 }
 
 /// Runs it.
@@ -57,6 +60,7 @@ pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
             Command::Logout(args) => change::logout(&client, args, format).await,
             Command::Redirect(args) => change::redirect(&client, args, format).await,
             Command::Limit(args) => limit::limit(&client, args, format).await,
+            Command::Trace(args) => trace::trace(&client, args, format).await,
         }
     };
     super::runtime()?.block_on(work)

@@ -1,0 +1,174 @@
+//! `lunar ctl trace`: a session's PDUs, into a file that tshark and Wireshark read.
+
+use crate::output::{self, Failure, Format};
+use control::api::sessions::Session;
+use control::api::traces::{TraceEnded, TraceOrder};
+use control::client::{Answer, ApiPath, Client, Method};
+use control::trace::reader::{BlockReader, TraceCounts};
+use control::trace::{
+    SNAP_BYTES_MAX, SNAP_BYTES_MIN, TRACE_SECONDS, TRACE_SECONDS_MAX, TRACE_SIZE,
+};
+use control::units::parse_size;
+use serde::Serialize;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Only its owner may read users' data.
+const FILE_MODE: u32 = 0o600;
+
+/// Write a session's PDUs into a file for tshark or Wireshark; users' data are in it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    lunar ctl sessions\n  \
+    lunar ctl trace 1 --file trace.pcapng\n  \
+    tshark -r trace.pcapng -d tcp.port==3260,iscsi\n\n\
+    Only the full feature phase is traced, no login.\n\
+    Ctrl-C ends the trace; a second one breaks it off.")]
+pub struct Trace {
+    /// The session's handle, as `lunar ctl sessions` tells it
+    tsih: u16,
+    /// The file to write: a new one, that only its owner may read
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// How long
+    #[arg(long, default_value_t = TRACE_SECONDS, value_parser = clap::value_parser!(u32)
+        .range(1..=i64::from(TRACE_SECONDS_MAX)))]
+    seconds: u32,
+    /// Keep only so many bytes of each PDU: 48 is the header, without users' data
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32)
+        .range(i64::from(SNAP_BYTES_MIN)..=i64::from(SNAP_BYTES_MAX)))]
+    snaplen: Option<u32>,
+    /// End when the file has this size
+    #[arg(long, value_name = "SIZE", default_value = TRACE_SIZE, value_parser = parse_size)]
+    max_size: u64,
+}
+
+/// What became of it.
+#[derive(Debug, Serialize)]
+struct Summary {
+    tsih: u16,
+    file: PathBuf,
+    bytes: u64,
+    pdus: u64,
+    dropped_pdus: u64,
+}
+
+/// `lunar ctl trace`.
+pub async fn trace(client: &Client, args: &Trace, format: Format) -> Result<(), Failure> {
+    let tsih = args.tsih.to_string();
+    let session: Session = client.get(&ApiPath::new(&["sessions", &tsih])).await?;
+    let mut interrupts = signal(SignalKind::interrupt())
+        .map_err(|error| Failure::new(format!("cannot wait for Ctrl-C: {error}")))?;
+    let file = create(&args.file)?;
+    let path = ApiPath::new(&["sessions", &tsih, "trace"]);
+    let order =
+        TraceOrder { seconds: args.seconds, snap_bytes: args.snaplen, max_bytes: args.max_size };
+    let answer = match client.open(Method::POST, &path, &order).await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            let _ = std::fs::remove_file(&args.file); // it is ours, and empty
+            return Err(failure);
+        }
+    };
+    if format == Format::Human {
+        let seconds = args.seconds;
+        eprintln!("tracing session {tsih} for {seconds} s; Ctrl-C ends it");
+    }
+    let mut taking =
+        Taking { client, path, file, args, written: 0, blocks: BlockReader::default() };
+    taking.take(answer, &mut interrupts).await?;
+    let TraceCounts { pdus, dropped } = taking.blocks.counts();
+    let summary = Summary {
+        tsih: args.tsih,
+        file: args.file.clone(),
+        bytes: taking.written,
+        pdus,
+        dropped_pdus: dropped,
+    };
+    match format {
+        Format::Json => output::print_json(&summary),
+        Format::Human => output::print_text(&summary.told(&ports(&session))),
+    }
+}
+
+/// A new file that nobody else can have prepared.
+fn create(path: &Path) -> Result<File, Failure> {
+    let created = File::options().write(true).create_new(true).mode(FILE_MODE).open(path);
+    created.map_err(|error| {
+        let failure = Failure::new(format!("cannot create {}: {error}", path.display()));
+        match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                failure.hint("name a new file, or remove that one")
+            }
+            _ => failure.hint("name a file in a directory that you may write to"),
+        }
+    })
+}
+
+struct Taking<'a> {
+    client: &'a Client,
+    path: ApiPath,
+    file: File,
+    args: &'a Trace,
+    written: u64,
+    blocks: BlockReader,
+}
+
+impl Taking<'_> {
+    /// Writes whole blocks until the answer ends, or the second interrupt comes.
+    async fn take(&mut self, mut answer: Answer, interrupts: &mut Signal) -> Result<(), Failure> {
+        let mut ending = false;
+        loop {
+            let piece = tokio::select! {
+                piece = answer.next() => piece?,
+                _ = interrupts.recv() => {
+                    if ending || self.end().await.is_err() {
+                        return Ok(());
+                    }
+                    ending = true;
+                    continue;
+                }
+            };
+            let Some(piece) = piece else { return Ok(()) };
+            let blocks = self.blocks.push(&piece).map_err(|_| {
+                Failure::new("the server's answer is no trace").hint("is it of this version?")
+            })?;
+            self.file.write_all(&blocks).map_err(|error| {
+                Failure::new(format!("cannot write {}: {error}", self.args.file.display()))
+                    .hint("what was written so far is a trace too")
+            })?;
+            self.written += blocks.len() as u64;
+        }
+    }
+
+    /// Asks the server to end the trace; what is on its way still comes.
+    async fn end(&self) -> Result<(), Failure> {
+        self.client.delete::<TraceEnded>(&self.path).await.map(drop)
+    }
+}
+
+impl Summary {
+    fn told(&self, ports: &[String]) -> String {
+        let Self { pdus, dropped_pdus, .. } = self;
+        let (file, size) = (self.file.display(), output::size(self.bytes));
+        let decode: String =
+            ports.iter().map(|port| format!(" -d tcp.port=={port},iscsi")).collect();
+        format!(
+            "{pdus} PDUs, {dropped_pdus} dropped, {size} in {file}\n\
+             read it: tshark -r {file}{decode}\n"
+        )
+    }
+}
+
+/// The target's ports that the session uses, each once.
+fn ports(session: &Session) -> Vec<String> {
+    let addresses = session.connections.iter().map(|connection| &connection.portal_address);
+    let mut ports: Vec<_> =
+        addresses.filter_map(|address| Some(address.rsplit_once(':')?.1.to_owned())).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}

@@ -1,0 +1,89 @@
+//! The PDUs of a session, as they go by.
+
+use super::extract::{At, Body};
+use super::problem::Problem;
+use super::shared::{Shared, blocking};
+use crate::Caller;
+use crate::trace::{CONTENT_TYPE, TRACE_BYTES, TRACE_SECONDS, TraceBody};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// How to trace.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TraceOrder {
+    /// How long.
+    #[serde(default = "default_seconds")]
+    #[schema(minimum = 1, maximum = 600, default = 10)]
+    pub seconds: u32,
+    /// Only so many bytes of each PDU are kept, headers first; not given: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 48, maximum = 16779264)]
+    pub snap_bytes: Option<u32>,
+    /// The PDU that makes it so long is its last.
+    #[serde(default = "default_bytes")]
+    #[schema(minimum = 0, default = 1073741824)]
+    pub max_bytes: u64,
+}
+
+/// A trace that was ended.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+pub struct TraceEnded {
+    /// Handle of its session.
+    pub tsih: u16,
+}
+
+fn default_bytes() -> u64 {
+    TRACE_BYTES
+}
+
+fn default_seconds() -> u32 {
+    TRACE_SECONDS
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(trace, end_trace))
+}
+
+/// Traces a session: its PDUs as they go by, users' data among them, until the time is over, the
+/// trace is ended, or the session does. The answer begins at once and grows while the trace runs
+#[utoipa::path(post, path = "/sessions/{tsih}/trace", tag = "sessions",
+    request_body = TraceOrder,
+    params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
+        maximum = 65535)),
+    responses((status = 200, description = "pcapng: one packet or more for each PDU, raw IP",
+        content_type = "application/vnd.tcpdump.pcap", body = Vec<u8>)))]
+async fn trace(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At(tsih): At<u16>,
+    Body(TraceOrder { seconds, snap_bytes, max_bytes }): Body<TraceOrder>,
+) -> Result<Response, Problem> {
+    let caller = by.to_string();
+    let trace =
+        blocking(&served, move |served| served.daemon.trace(tsih, seconds, snap_bytes, &by));
+    let trace = trace.await??;
+    let body = TraceBody::new(trace, caller, Duration::from_secs(seconds.into()), max_bytes);
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], axum::body::Body::new(body)).into_response())
+}
+
+/// Ends the trace of a session before its time; whoever reads it gets its end
+#[utoipa::path(delete, path = "/sessions/{tsih}/trace", tag = "sessions",
+    params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
+        maximum = 65535)),
+    responses((status = 200, description = "The trace has ended", body = TraceEnded)))]
+async fn end_trace(
+    State(served): State<Shared>,
+    Extension(by): Extension<Caller>,
+    At(tsih): At<u16>,
+) -> Result<Json<TraceEnded>, Problem> {
+    blocking(&served, move |served| served.daemon.end_trace(tsih, &by)).await??;
+    Ok(Json(TraceEnded { tsih }))
+}

@@ -1,0 +1,79 @@
+//! An answer that grows while it is read.
+
+use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, ApiPath, Client, Method};
+use crate::Failure;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde::Serialize;
+use std::time::Duration;
+
+/// How long a server may say nothing in between.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// The answer, from its beginning on.
+#[derive(Debug)]
+pub struct Answer {
+    body: Incoming,
+    /// Of whom.
+    server: String,
+}
+
+impl Client {
+    /// Asks for something that takes its time; returns when the answer begins.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn open(
+        &self,
+        method: Method,
+        path: &ApiPath,
+        body: &(impl Serialize + Sync),
+    ) -> Result<Answer, Failure> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
+        let request = self.prepare(method, path, body.into())?;
+        let opening = async {
+            let stream = self.connect().await?;
+            let (mut sender, connection) = self.handshake(stream).await?;
+            // It ends with the answer, or with the runtime.
+            tokio::spawn(connection);
+            sender.send_request(request).await.map_err(|error| self.broken(&error))
+        };
+        let response = tokio::time::timeout(ANSWER_TIME_MAX, opening);
+        let response = response.await.map_err(|_| self.silent(ANSWER_TIME_MAX))??;
+        let status = response.status();
+        let body = response.into_body();
+        if status.is_success() {
+            return Ok(Answer { body, server: self.address.to_string() });
+        }
+        let problem = Limited::new(body, ANSWER_BYTES_MAX).collect();
+        let problem = tokio::time::timeout(ANSWER_TIME_MAX, problem);
+        let problem = problem.await.map_err(|_| self.silent(ANSWER_TIME_MAX))?;
+        let problem = problem.map_err(|error| self.broken(&error))?.to_bytes();
+        Err(self.refusal(status, &problem))
+    }
+}
+
+impl Answer {
+    /// The next piece; `None`: it is whole.
+    ///
+    /// # Errors
+    /// The connection broke, or the server is silent.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let frame =
+                tokio::time::timeout(SILENCE_MAX, self.body.frame()).await.map_err(|_| {
+                    let seconds = SILENCE_MAX.as_secs();
+                    Failure::new(format!("{} said nothing for {seconds} s", self.server))
+                })?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|error| {
+                Failure::new(format!("the answer of {} broke off: {error}", self.server))
+            })?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+}
