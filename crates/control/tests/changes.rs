@@ -6,11 +6,12 @@ mod rig;
 use block::{BlockDevice, Error, ErrorKind};
 use control::FailureKind;
 use control::config::parse;
-use control::daemon::{ApplyOptions, LimitSettings, LunAt};
+use control::daemon::{ApplyOptions, LimitSettings, LunAt, Source};
 use initiator::{RemoteDisk, SessionOptions};
-use rig::{NAME, Rig, SIZE, block_on, lun, write};
+use rig::{NAME, Rig, SIZE, block_on, configuration, lun, write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 
 const MIB: u64 = 1 << 20;
 const SHRINK: ApplyOptions = ApplyOptions { dry_run: false, shrink: true };
@@ -72,7 +73,7 @@ fn a_disk_that_moves_does_not_shrink_unasked() {
     let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     let mut renamed = rig.source(&sized(0, "a.img", 1));
-    let control::daemon::Source::Text { text, .. } = &mut renamed else { panic!() };
+    let Source::Text { text, .. } = &mut renamed else { panic!() };
     *text = text.replace(NAME, "iqn.2026-11.org.example:other");
     let refused = rig.daemon.apply(&renamed, ApplyOptions::default(), &"a test").unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
@@ -159,4 +160,70 @@ fn resized_memory_is_told_once() {
         assert!(told.contains(&format!("device = \"mem:{mib}MiB\"")), "{told}");
         assert!(!told.contains("size = "), "{told}");
     }
+}
+
+/// A target over memory, with these lines, behind a portal that everybody reaches.
+fn open_to_all(lines: &str, portal: &str) -> String {
+    format!("[listen]\nportals = [\"{portal}:0\"]\n[[target]]\nname = \"{NAME}\"\n{lines}")
+}
+
+/// Goal: what others can reach stays locked, by the portals that are open and not by those that
+/// the file says: neither a file nor a change of what runs opens it.
+#[test]
+fn a_target_stays_locked_while_its_portal_is_open() {
+    let networks = "networks = [\"192.0.2.0/24\"]\n";
+    let by_lun = lun(0, "mem:1M", networks);
+    let rig = Rig::with_text("locked", &open_to_all(&by_lun, "0.0.0.0"));
+    let source = |text: String| Source::Text { text, path: rig.directory.join("other.toml") };
+    let unlocked = source(open_to_all(&lun(0, "mem:1M", ""), "127.0.0.1"));
+    for dry_run in [true, false] {
+        let options = ApplyOptions { dry_run, ..ApplyOptions::default() };
+        let refused = rig.daemon.apply(&unlocked, options, &"a test").unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Conflict);
+        assert!(refused.what.contains("open to everybody who reaches 0.0.0.0"), "{refused}");
+    }
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let emptied = rig.daemon.remove_lun(&at, &"a test").unwrap_err();
+    assert_eq!(emptied.kind, FailureKind::Conflict, "{emptied}");
+    let sent = rig.daemon.redirect(NAME, Some("192.0.2.8:3260"), &"a test").unwrap_err();
+    assert_eq!(sent.kind, FailureKind::Conflict, "{sent}");
+    let locked = source(open_to_all(&format!("{networks}{by_lun}"), "127.0.0.1"));
+    rig.daemon.apply(&locked, ApplyOptions::default(), &"a test").unwrap();
+    rig.daemon.remove_lun(&at, &"a test").unwrap();
+}
+
+/// Goal: of two changes that wait, the later one applies the newer file.
+#[test]
+fn a_file_is_read_when_it_is_its_turn() {
+    let rig = Rig::new("turn", &sized(0, "a.img", 1));
+    let (reached, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (told, goes) = (Arc::clone(&reached), Arc::clone(&go));
+    *rig.opener.on_resize.lock().unwrap() = Some(Box::new(move |_| {
+        told.wait();
+        goes.wait();
+        Ok(())
+    }));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let file = rig.directory.join("lunar.toml");
+    let alias = |name: &str| {
+        let text = configuration(&sized(0, "a.img", 2));
+        let alias = format!("alias = \"{name}\"\n[[target.lun]]");
+        std::fs::write(&file, text.replace("[[target.lun]]", &alias)).unwrap();
+    };
+    alias("old");
+    std::thread::scope(|scope| {
+        scope.spawn(|| rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap());
+        reached.wait();
+        let options = ApplyOptions::default();
+        let daemon = &rig.daemon;
+        let waits = scope.spawn(move || {
+            daemon.apply(&Source::OwnFile, options, &"a test").unwrap().difference.to_string()
+        });
+        // It waits for its turn, or has read the file too early by now.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        alias("new");
+        go.wait();
+        let told = waits.join().unwrap();
+        assert!(told.contains("\"new\""), "{told}");
+    });
 }

@@ -119,8 +119,7 @@ fn failure(problems: &[Problem]) -> Failure {
     Failure { parts: Some(Box::new(parts)), ..Failure::usage(what) }
 }
 
-/// What one LUN by itself cannot tell: whether its disk goes with the others, and whether a target
-/// that others reach asks something of them.
+/// What one LUN by itself cannot tell: whether its disk goes with the others.
 ///
 /// # Errors
 /// What does not go together.
@@ -131,6 +130,14 @@ pub fn check_together(configuration: &Configuration) -> Result<(), Failure> {
             return Err(Failure::conflict(format!("LUN {}: {what}", lun.id)).hint(hint));
         }
     }
+    Ok(())
+}
+
+/// Whether each target asks something of those who reach it by the portals that are open.
+///
+/// # Errors
+/// One that does not.
+pub fn check_locked(configuration: &Configuration) -> Result<(), Failure> {
     let mut portals = configuration.portals.iter();
     let Some(portal) = portals.find(|portal| !rules::is_loopback(&portal.listen)) else {
         return Ok(());
@@ -140,7 +147,10 @@ pub fn check_together(configuration: &Configuration) -> Result<(), Failure> {
             "{} would be open to everybody who reaches {}",
             target.name, portal.listen
         ))
-        .hint("give the LUN `networks`")),
+        .hint(
+            "give it chap or networks, or each of its LUNs networks; listening elsewhere takes a \
+             restart",
+        )),
         None => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ use crate::config::lun::LunSettings;
 use crate::config::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
 use crate::difference::{Change, ChangeKind, Difference, Effect, Shown};
-use crate::renewal::ApiFiles;
+use crate::renewal::{ApiFiles, Renewed};
 use crate::{Failure, config};
 use plan::{Layout, Plan};
 use serde::{Deserialize, Serialize};
@@ -240,12 +240,16 @@ impl Daemon {
         options: ApplyOptions,
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
-        let wanted = self.read(source)?;
         let aim = Aim { becomes_applied: true, dry_run: options.dry_run, shrink: options.shrink };
         // Files that cannot be used refuse the whole change, before anything is done.
         let files = self.files.get();
-        let renewed = files.map(ApiFiles::read).transpose()?.unwrap_or_default();
-        let mut applied = self.change(&aim, by, |_| Ok(wanted))?;
+        let mut renewed = Renewed::default();
+        // They are read when it is this change's turn: of two, the later one has the newer text.
+        let mut applied = self.change(&aim, by, |_| {
+            let wanted = self.read(source)?;
+            renewed = files.map(ApiFiles::read).transpose()?.unwrap_or_default();
+            Ok(wanted)
+        })?;
         let changes = renewed.changes.clone();
         if let Some(files) = files.filter(|_| applied.made) {
             audit(&changes, by);
@@ -414,6 +418,8 @@ impl Daemon {
             discovery_chap: wanted.discovery_chap.clone(),
             ..running.clone()
         };
+        // The portals that are open stay so, whatever the file says of them.
+        config::lun::check_locked(&served)?;
         let layout = Layout::of(&self.server.catalogue(), &entries);
         let plan = Plan::new(&entries, &running, &layout, &served)?;
         let difference = difference(&running, &wanted, &layout, &entries, &plan);

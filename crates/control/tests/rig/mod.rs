@@ -167,14 +167,18 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(name: &str, luns: &str) -> Self {
+        Self::with_text(name, &configuration(luns))
+    }
+
+    pub fn with_text(name: &str, text: &str) -> Self {
         let process = std::process::id();
         let directory = std::env::temp_dir().join(format!("lunar-daemon-{process}-{name}"));
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
         let opener = Shared::default();
         let file = directory.join("lunar.toml");
-        std::fs::write(&file, configuration(luns)).unwrap();
-        let read = parse(&configuration(luns), &file).unwrap();
+        std::fs::write(&file, text).unwrap();
+        let read = parse(text, &file).unwrap();
         let origin = Origin::File { path: file, api: None };
         let opened = Opened::open(read, origin, Arc::new(opener.clone())).unwrap();
         Self { daemon: opened.serve().unwrap(), directory, opener: opener.0 }
