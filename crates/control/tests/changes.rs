@@ -227,3 +227,47 @@ fn a_file_is_read_when_it_is_its_turn() {
         assert!(told.contains("\"new\""), "{told}");
     });
 }
+
+/// Goal: what becomes of the name of a file that is served is no concern of changes to other LUNs;
+/// none is made in its place, and a whole configuration says what is the matter.
+#[test]
+fn a_file_that_is_served_may_lose_its_name() {
+    let two = sized(0, "a.img", 1) + &lun(1, "mem:1M", "");
+    let rig = Rig::new("names", &two);
+    rig.write("a.img", 0, 7);
+    let path = |name: &str| rig.directory.join(name);
+    for name in ["a.img", "a.img.lunar"] {
+        std::fs::rename(path(name), path(&format!("{name}.moved"))).unwrap();
+    }
+    let uuids = rig.uuids();
+    let memory = LunAt { target: NAME, id: 1, device: None };
+    let limit = LimitSettings { iops: Some(100), bandwidth: None };
+    rig.daemon.limit(&memory, &limit, &"a test").unwrap();
+    rig.daemon.resize(&memory, 2 * MIB, false, &"a test").unwrap();
+    assert!(!path("a.img").exists(), "nothing is made in its place");
+    assert_eq!((rig.uuids(), rig.read("a.img", 0)), (uuids.clone(), 7));
+    let refused = rig.apply(&two, ApplyOptions::default()).unwrap_err();
+    assert!(refused.what.contains("a.img is served, but its file has another name"), "{refused}");
+    assert!(!path("a.img").exists());
+    assert_eq!(rig.uuids(), uuids);
+}
+
+/// Goal: another file under the name of one that is served is told, and served by the next apply
+/// only; a change of one LUN leaves the other as it is.
+#[test]
+fn a_file_that_was_replaced_is_opened_by_an_apply() {
+    let one = sized(0, "a.img", 1);
+    let rig = Rig::new("replaced", &one);
+    rig.write("a.img", 0, 7);
+    let path = |name: &str| rig.directory.join(name);
+    std::fs::write(path("new.img"), [9; 1 << 20]).unwrap();
+    std::fs::rename(path("new.img"), path("a.img")).unwrap();
+    rig.daemon.redirect(NAME, None, &"a test").unwrap();
+    assert_eq!(rig.read("a.img", 0), 7);
+    let told = rig.differs(&one);
+    assert!(told.len() == 1 && told[0].contains("is another file now"), "{told:?}");
+    let uuids = rig.uuids();
+    rig.apply(&one, ApplyOptions::default()).unwrap();
+    assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));
+    assert!(rig.differs(&one).is_empty());
+}

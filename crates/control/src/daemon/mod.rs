@@ -149,7 +149,7 @@ impl Opened {
     ) -> Result<Self, Failure> {
         let opening = Opening::new(&configuration, &origin, opener);
         let nothing = Configuration { targets: Vec::new(), ..configuration.clone() };
-        let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration)?;
+        let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration, false)?;
         let mut entries: Vec<Entry> = Vec::new();
         for wanted in &plan.wanted {
             let (entry, _) = opening.open(&wanted.config, entries.iter())?;
@@ -421,7 +421,8 @@ impl Daemon {
         // The portals that are open stay so, whatever the file says of them.
         config::lun::check_locked(&served)?;
         let layout = Layout::of(&self.server.catalogue(), &entries);
-        let plan = Plan::new(&entries, &running, &layout, &served)?;
+        let names_hold = !aim.becomes_applied;
+        let plan = Plan::new(&entries, &running, &layout, &served, names_hold)?;
         let difference = difference(&running, &wanted, &layout, &entries, &plan);
         if aim.dry_run {
             return Ok(Applied { difference, ..Applied::default() });

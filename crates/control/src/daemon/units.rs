@@ -86,7 +86,7 @@ impl Opening {
         others: impl Iterator<Item = &'e Entry>,
     ) -> Result<(Entry, Created), Failure> {
         let mut created = Created::default();
-        let others: Vec<_> = others.map(|other| other.unit.options().uuid).collect();
+        let others: Vec<_> = others.map(|other| other.unit.options()).collect();
         match self.open_noting(config, &others, &mut created) {
             Ok(entry) => Ok((entry, created)),
             Err(failure) => {
@@ -99,7 +99,7 @@ impl Opening {
     fn open_noting(
         &self,
         config: &UnitConfig,
-        others: &[Uuid],
+        others: &[&LogicalUnitOptions],
         created: &mut Created,
     ) -> Result<Entry, Failure> {
         let Some(path) = config.device.path() else {
@@ -159,15 +159,19 @@ impl Opening {
         device: Arc<dyn BlockDevice>,
         uuid: Uuid,
         state: Option<PathBuf>,
-        others: &[Uuid],
+        others: &[&LogicalUnitOptions],
     ) -> Result<Entry, Failure> {
-        if others.contains(&uuid) {
-            // A copied disk whose state was copied with it: initiators would take both for one.
-            return Err(Failure::new(format!(
-                "{} has the identity of another disk",
-                config.device
-            ))
-            .hint("remove the `uuid` file of the copy's state, so that it gets its own"));
+        if let Some(other) = others.iter().find(|other| other.uuid == uuid) {
+            let (device, name) = (&config.device, other.device.name());
+            let what = format!("{device} has the identity of another disk, {name}");
+            return Err(Failure::new(what).hint(match state.is_some() && state == other.state {
+                true => {
+                    "the file that is served under that name was replaced: serve that no more \
+                         first"
+                }
+                // A copied disk whose state was copied with it: initiators would take both for one.
+                false => "remove the `uuid` file of the copy's state, so that it gets its own",
+            }));
         }
         let size_bytes = device.geometry().size_bytes();
         let unit = LogicalUnit::open(LogicalUnitOptions {

@@ -1,10 +1,11 @@
 //! Opening, closing and resizing units for a change, and taking that back.
 
-use super::plan::{Layout, Plan};
+use super::plan::{Layout, Plan, Wanted};
 use super::units::{Created, Entry, Opening, say_size, set_size};
 use super::{block_on, catalogue};
 use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
+use block::{FileIdentity, file_identity};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use target::{LogicalUnit, Replaced, Server, Shrink};
@@ -29,7 +30,7 @@ pub(super) struct Work<'d> {
     /// Units that may have got another size, and the one they had.
     resized: Vec<(usize, u64)>,
     /// Units that were closed, and what they were.
-    closed: Vec<(usize, UnitConfig)>,
+    closed: Vec<(usize, UnitConfig, Option<FileIdentity>)>,
     /// What somebody should know.
     pub(super) warnings: Vec<String>,
 }
@@ -74,7 +75,7 @@ impl<'d> Work<'d> {
             });
         }
         let reopened = plan.wanted.iter().filter(|wanted| wanted.reopens);
-        let reopened: Vec<_> = reopened.filter_map(|w| Some((w.open?, &w.config))).collect();
+        let reopened: Vec<_> = reopened.filter_map(|w| Some((w.open?, w))).collect();
         if !reopened.is_empty() {
             self.reopen(&reopened)?;
         }
@@ -123,7 +124,7 @@ impl<'d> Work<'d> {
         self.slots.iter().flatten()
     }
 
-    fn reopen(&mut self, units: &[(usize, &UnitConfig)]) -> Result<(), Failure> {
+    fn reopen(&mut self, units: &[(usize, &Wanted)]) -> Result<(), Failure> {
         // Who sees them loses them, so that nothing holds them open.
         let without: Vec<_> = units.iter().map(|(slot, _)| *slot).collect();
         self.show_before(&without)?;
@@ -131,10 +132,12 @@ impl<'d> Work<'d> {
         for (slot, _) in units {
             self.close(*slot)?;
         }
-        for ((slot, config), size) in units.iter().zip(sizes) {
+        for ((slot, wanted), size) in units.iter().zip(sizes) {
             // Another size is given to it later.
-            let mut config = UnitConfig::clone(config);
-            size.into_iter().for_each(|bytes| set_size(&mut config, bytes));
+            let mut config = wanted.config.clone();
+            size.filter(|_| !wanted.replaced)
+                .into_iter()
+                .for_each(|bytes| set_size(&mut config, bytes));
             let (entry, created) = self.opening.open(&config, self.open())?;
             self.created.push(created);
             self.slots[*slot] = Some(entry);
@@ -157,7 +160,7 @@ impl<'d> Work<'d> {
         let weak = Arc::downgrade(&unit);
         drop(unit);
         if is_gone(&weak) {
-            self.closed.push((slot, config));
+            self.closed.push((slot, config, file));
             return Ok(());
         }
         let device = config.device.to_string();
@@ -190,7 +193,7 @@ impl<'d> Work<'d> {
         let mut lost = Vec::new();
         self.slots.truncate(self.old);
         let closed = std::mem::take(&mut self.closed);
-        for (slot, _) in &closed {
+        for (slot, ..) in &closed {
             let unit = self.slots[*slot].take().map(|entry| Arc::downgrade(&entry.unit));
             if unit.is_some_and(|unit| !is_gone(&unit)) {
                 tracing::warn!("a unit is still in use: opening it again may fail");
@@ -199,7 +202,12 @@ impl<'d> Work<'d> {
         for created in std::mem::take(&mut self.created) {
             created.undo();
         }
-        for (slot, config) in &closed {
+        for (slot, config, file) in &closed {
+            if config.device.path().is_some_and(|path| file_identity(path).ok() != *file) {
+                let what = "is not served: another file has its name, or none";
+                lost.push(format!("{} {what}", config.device));
+                continue;
+            }
             match self.opening.open(config, self.open()) {
                 Ok((entry, _)) => self.slots[*slot] = Some(entry),
                 Err(error) => lost.push(format!("{} is not served: {error}", config.device)),
