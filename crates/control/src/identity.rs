@@ -85,6 +85,19 @@ pub fn load_or_create(directory: &Path) -> Result<Uuid, Failure> {
     read(&path)?.ok_or_else(|| Failure::new(format!("{} vanished", path.display())))
 }
 
+/// Whether a unit has left its identity, or more, in `directory`. Where the configuration says
+/// `uuid`, the directory itself is that: it is made after the disk is durable.
+///
+/// # Errors
+/// When it cannot be looked at.
+pub fn is_kept(directory: &Path, uuid: Option<Uuid>) -> Result<bool, Failure> {
+    match fs::read_dir(directory) {
+        Ok(mut entries) => Ok(uuid.is_some() || entries.next().is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(cannot_keep(directory, &error)),
+    }
+}
+
 /// Makes a unit's directory, durably, with what a former run put into it.
 ///
 /// # Errors

@@ -271,3 +271,39 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));
     assert!(rig.differs(&one).is_empty());
 }
+
+/// Goal: a disk that is not there is not made anew under its old identity and reservations,
+/// wherever these are kept: its file system may not be mounted.
+#[test]
+fn a_missing_disk_is_not_made_under_an_old_identity() {
+    let uuid = "uuid = \"6f0c2b0e-2f0f-4d3c-9d43-0c9a5a1b2c3d\"\nsize = \"1MiB\"";
+    for (name, state, more) in [
+        ("beside", "", SIZE),
+        ("common", "state = \"state\"\n", SIZE),
+        ("uuid", "state = \"state\"\n", uuid),
+    ] {
+        let text = format!("{state}{}", configuration(&lun(0, "a.img", more)));
+        let rig = Rig::with_text(&format!("missing-{name}"), &text);
+        let file = rig.directory.join("a.img");
+        let apply = |text: &str| {
+            let source = Source::Text { text: text.to_owned(), path: rig.directory.join("x.toml") };
+            rig.daemon.apply(&source, ApplyOptions::default(), &"a test")
+        };
+        let uuids = rig.uuids();
+        let nothing = format!("{state}{}", configuration(&lun(0, "mem:1M", "")));
+        apply(&nothing).unwrap();
+        std::fs::rename(&file, rig.directory.join("away")).unwrap();
+        for empty in [false, true] {
+            if empty {
+                std::fs::write(&file, "").unwrap();
+            }
+            let refused = apply(&text).unwrap_err();
+            assert!(refused.what.contains("the identity of a disk is"), "{name}: {refused}");
+            assert!(refused.hint.unwrap().contains("mount or restore"), "{name}");
+            assert_eq!(file.metadata().map(|file| file.len()).ok(), empty.then_some(0), "{name}");
+        }
+        std::fs::rename(rig.directory.join("away"), &file).unwrap();
+        apply(&text).unwrap();
+        assert_eq!(rig.uuids(), uuids, "{name}");
+    }
+}

@@ -108,8 +108,8 @@ impl Opening {
             return self.make(config, device, uuid, None, others);
         };
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
-        let new = |path: &Path| (!path.exists()).then(|| path.to_owned());
-        let (new_file, new_directory) = (new(path), new(&directory));
+        let (new_file, new_directory) = (new(path)?, new(&directory)?);
+        refuse_old_identity(config, path, &directory)?;
         let mut options = config.options.clone();
         // A file that is empty, or has just that size, may be what a crash has left of a new one:
         // it is given its size, or that is made durable. Any other is opened as it is.
@@ -192,6 +192,33 @@ impl Opening {
         set_size(&mut config, size_bytes);
         Ok(Entry { config, file, unit })
     }
+}
+
+/// The path, if nothing is there: what cannot be looked at may well be.
+fn new(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    match path.try_exists() {
+        Ok(there) => Ok((!there).then(|| path.to_owned())),
+        Err(error) => Err(Failure::new(format!("{} cannot be looked at: {error}", path.display()))
+            .hint("give the server the right to enter the directories above it")),
+    }
+}
+
+/// A disk is made, and durable, before its identity is: where there is an identity and no disk, the
+/// disk is elsewhere, and initiators must not be shown an empty one in its place.
+fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Result<(), Failure> {
+    let holds = path.metadata().is_ok_and(|file| !file.is_file() || file.len() > 0);
+    if holds || config.options.size_bytes.is_none() || !identity::is_kept(directory, config.uuid)? {
+        return Ok(());
+    }
+    let (file, state) = (path.display(), directory.display());
+    let what = if new(path)?.is_some() { "is not there" } else { "is empty" };
+    Err(Failure::conflict(format!(
+        "{file} {what}, but the identity of a disk is, in {state}: a new disk would be taken for \
+         that one"
+    ))
+    .hint(format!(
+        "mount or restore what holds {file}; for a new disk in its place, remove {state}"
+    )))
 }
 
 /// Says the size that a unit has, where one is said.
