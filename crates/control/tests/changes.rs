@@ -307,3 +307,20 @@ fn a_missing_disk_is_not_made_under_an_old_identity() {
         assert_eq!(rig.uuids(), uuids, "{name}");
     }
 }
+
+/// Goal: a change that ends in an error of ours takes nothing away: what is served goes on, and
+/// later changes, which could not know what is open, are refused.
+#[test]
+fn after_a_panic_what_is_served_goes_on() {
+    let rig = Rig::new("panic", &sized(0, "a.img", 1));
+    *rig.opener.on_resize.lock().unwrap() = Some(Box::new(|_| panic!("as a test wants it")));
+    let at = LunAt { target: NAME, id: 0, device: None };
+    let lost = std::thread::scope(|scope| {
+        scope.spawn(|| rig.daemon.resize(&at, 2 * MIB, false, &"a test")).join()
+    });
+    assert!(lost.is_err());
+    let refused = rig.daemon.redirect(NAME, None, &"a test").unwrap_err();
+    assert!(refused.hint.unwrap().contains("restart"));
+    assert_eq!(rig.uuids().len(), 1);
+    assert!(told_size(&rig) >= MIB);
+}

@@ -28,9 +28,15 @@ impl Daemon {
     /// Waits for its turn to change something.
     ///
     /// # Errors
-    /// The server is stopping.
+    /// The server is stopping, or a former change has ended in a panic.
     pub(super) fn begin_change(&self) -> Result<MutexGuard<'_, Vec<Entry>>, Failure> {
-        let entries = super::lock(&self.entries);
+        let Ok(entries) = self.entries.lock() else {
+            let what = "a change has failed half way by an error of ours, so that what is open is \
+                        not known any more";
+            return Err(Failure::new(what).hint(
+                "what is served goes on as it is; restart the server before the next change",
+            ));
+        };
         match self.is_stopping() {
             true => Err(Failure::stopping()),
             false => Ok(entries),

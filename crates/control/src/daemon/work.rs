@@ -159,12 +159,14 @@ impl<'d> Work<'d> {
         let Entry { config, file, unit } = entry;
         let weak = Arc::downgrade(&unit);
         drop(unit);
-        if is_gone(&weak) {
+        let gone = is_gone(&weak);
+        // It may go between the last look and this one.
+        let Some(unit) = weak.upgrade().filter(|_| !gone) else {
             self.closed.push((slot, config, file));
             return Ok(());
-        }
+        };
         let device = config.device.to_string();
-        self.slots[slot] = weak.upgrade().map(|unit| Entry { config, file, unit });
+        self.slots[slot] = Some(Entry { config, file, unit });
         Err(Failure::new(format!("{device} cannot be closed: commands still run on it"))
             .hint("its device may hang: the log may say more"))
     }
