@@ -33,11 +33,12 @@ impl Value {
         Self::Text(text.into())
     }
 
+    /// A path is written whole: who reads it may be in another directory.
     fn path(path: &Path) -> Self {
-        Self::Text(path.display().to_string())
+        let whole = std::path::absolute(path);
+        Self::Text(whole.as_deref().unwrap_or(path).display().to_string())
     }
 
-    /// A path is written whole: who reads it may be in another directory.
     fn device(device: &DeviceUrl) -> Self {
         let whole = device.path().and_then(|path| std::path::absolute(path).ok());
         Self::Text(whole.map_or_else(|| device.clone(), DeviceUrl::File).to_string())
@@ -155,7 +156,8 @@ fn chap_value(chap: &ChapConfig) -> Value {
         table.push(("mutual_user", Value::text(&own.user)));
         table.push(("mutual_secret_file", Value::path(file)));
     }
-    if demand.algorithms.len() < secrets::ALGORITHMS.len() {
+    // Their order is what they are preferred in.
+    if !demand.algorithms.iter().eq(secrets::ALGORITHMS.iter().map(|(known, _)| known)) {
         let name = |wanted| secrets::ALGORITHMS.iter().find(|(known, _)| known == wanted);
         let names = demand.algorithms.iter().filter_map(name);
         let names = names.map(|(_, name)| Value::text(*name)).collect();
@@ -423,5 +425,26 @@ mod tests {
             Value::List(vec![Value::Table(vec![("a", Value::Flag(true))]), Value::text("b")]);
         assert_eq!(list.toml(), "[{ a = true }, \"b\"]");
         assert_eq!(list.json(), serde_json::json!([{ "a": true }, "b"]));
+    }
+
+    /// Goal: another order of the algorithms is another preference; paths are whole.
+    #[test]
+    fn nothing_of_a_demand_is_left_out() {
+        use iscsi::login::Credential;
+        let secret = Secret::new("twelve bytes");
+        let initiator = Credential { user: "u".to_owned(), secret };
+        let mut chap = ChapConfig {
+            initiator: None,
+            demand: secrets::demand(initiator, None),
+            secret_file: Some(PathBuf::from("secret")),
+            mutual_secret_file: None,
+            allow_short_secrets: false,
+        };
+        let whole = std::path::absolute("secret").unwrap();
+        let usual = format!("{{ user = \"u\", secret_file = \"{}\" }}", whole.display());
+        assert_eq!(chap_value(&chap).toml(), usual);
+        chap.demand.algorithms.reverse();
+        let told = chap_value(&chap).toml();
+        assert!(told.contains("[\"md5\", \"sha-1\", \"sha-256\", \"sha3-256\"]"), "{told}");
     }
 }

@@ -1,7 +1,7 @@
 //! What is served, as lines of a configuration.
 
 use crate::config::model::{Configuration, LunConfig, TargetConfig};
-use crate::config::settings::{self, Setting};
+use crate::config::settings::{self, Setting, Value};
 use crate::difference::pair_luns;
 
 /// The whole configuration.
@@ -95,6 +95,23 @@ fn push_keys(text: &mut String, place: &str, old: &[Setting], new: &[Setting], i
 /// The keys that have another value than their default.
 fn lines(keys: &[Setting], indent: &str) -> String {
     let told = keys.iter().filter(|setting| !setting.default);
-    let line = |s: &Setting| Some(format!("{indent}{} = {}\n", s.key, s.value.as_ref()?.toml()));
+    let line = |s: &Setting| {
+        let comment = comment(s).map(|comment| format!("{indent}# {comment}\n"));
+        let line = format!("{indent}{} = {}\n", s.key, s.value.as_ref()?.toml());
+        Some(comment.unwrap_or_default() + &line)
+    };
     told.filter_map(line).collect()
+}
+
+/// What a line alone does not say.
+fn comment(setting: &Setting) -> Option<&'static str> {
+    let names_no_file = |value: &Value| match value {
+        Value::Table(entries) => !entries.iter().any(|(key, _)| *key == "secret_file"),
+        _ => false,
+    };
+    let lacks = match setting.value.as_ref().filter(|_| setting.key == "chap")? {
+        Value::List(items) => items.iter().any(names_no_file),
+        one => names_no_file(one),
+    };
+    lacks.then_some("the secret came from the environment: write it into a file, add secret_file")
 }
