@@ -7,7 +7,8 @@ use control::daemon::{ApplyOptions, Daemon, Origin, Source};
 use control::http::HttpServer;
 use std::convert::Infallible;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use target::ShutdownReport;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -112,8 +113,12 @@ pub async fn serve_until_signal(
     api: Option<HttpServer>,
     mut signals: Signals,
 ) -> Result<(), Failure> {
+    let turn = Arc::new(Turn::default());
     while signals.next().await == Asked::Apply {
-        apply(&daemon);
+        // One that waits has not read the file yet.
+        if !turn.waits.swap(true, Ordering::AcqRel) {
+            apply(&daemon, &turn);
+        }
     }
     notify::stopping();
     say("stopping: initiators have 5 seconds to log out; a second signal gives up");
@@ -143,10 +148,19 @@ pub async fn serve_until_signal(
     }
 }
 
+/// Whose turn it is to apply the file: however many signals come, one applies it and one waits.
+#[derive(Debug, Default)]
+struct Turn {
+    applies: Mutex<()>,
+    waits: AtomicBool,
+}
+
 /// Applies the daemon's own file, on a thread of its own: signals must still be heard meanwhile.
-fn apply(daemon: &Arc<Daemon>) {
-    let daemon = Arc::clone(daemon);
+fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
+    let (daemon, turns) = (Arc::clone(daemon), Arc::clone(turn));
     let thread = std::thread::Builder::new().name("apply".to_owned()).spawn(move || {
+        let _alone = turns.applies.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.waits.store(false, Ordering::Release);
         notify::reloading();
         let applied = daemon.apply(&Source::OwnFile, ApplyOptions::default(), &Caller::Signal);
         match (applied, daemon.origin()) {
@@ -168,6 +182,7 @@ fn apply(daemon: &Arc<Daemon>) {
         }
     });
     if let Err(error) = thread {
+        turn.waits.store(false, Ordering::Release);
         say(&format!("nothing was changed: no thread to apply the configuration: {error}"));
     }
 }

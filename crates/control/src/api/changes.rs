@@ -2,7 +2,7 @@
 
 use super::extract::{Asked, At, Body};
 use super::problem::Problem;
-use super::shared::{Shared, blocking};
+use super::shared::Shared;
 use crate::config::lun::LunSettings;
 use crate::daemon::{Applied, Daemon, LunAt};
 use crate::{Caller, Failure};
@@ -84,7 +84,7 @@ pub(super) async fn change(
     served: &Shared,
     work: impl FnOnce(&Daemon) -> Result<Applied, Failure> + Send + 'static,
 ) -> Result<Json<Changed>, Problem> {
-    let changed = blocking(served, move |served| {
+    let changed = served.changes.blocking(served, move |served| {
         let applied = work(&served.daemon)?;
         Ok::<_, Failure>(Changed { applied, toml: served.daemon.toml_of_drift() })
     });
@@ -165,7 +165,7 @@ async fn recover(
     Asked(Which { device }): Asked<Which>,
     Body(Recover { accept_loss }): Body<Recover>,
 ) -> Result<Json<Recovered>, Problem> {
-    let recovered = blocking(&served, move |served| {
+    let recovered = served.recoveries.blocking(&served, move |served| {
         if !accept_loss {
             let what = "`accept_loss` is false: what was written since the last good sync may be \
                         lost, which has to be accepted";

@@ -76,5 +76,5 @@ async fn apply(
     };
     let options = ApplyOptions { dry_run: apply.dry_run, shrink: apply.shrink };
     let work = move |served: &super::shared::Served| served.daemon.apply(&source, options, &by);
-    Ok(Json(blocking(&served, work).await??))
+    Ok(Json(served.changes.blocking(&served, work).await??))
 }

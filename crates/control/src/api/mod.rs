@@ -18,7 +18,7 @@ use crate::daemon::Daemon;
 use crate::renewal::Slot;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
-use shared::{Served, Shared};
+use shared::{Lane, Served, Shared};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use utoipa::openapi::OpenApi;
@@ -57,7 +57,13 @@ pub fn router(daemon: Arc<Daemon>, token: Option<Token>) -> Router {
 
 /// The same with a token that may be another one later.
 pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Router {
-    let served = Served { daemon, started: SystemTime::now(), since: Instant::now() };
+    let served = Served {
+        daemon,
+        started: SystemTime::now(),
+        since: Instant::now(),
+        changes: Lane::new(1, "another change of what is served is under way"),
+        recoveries: Lane::new(2, "other disks are being recovered"),
+    };
     let (router, _) = resources().split_for_parts();
     router
         .method_not_allowed_fallback(async || {

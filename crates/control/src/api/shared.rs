@@ -4,7 +4,8 @@ use super::problem::Problem;
 use crate::daemon::Daemon;
 use axum::http::StatusCode;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Semaphore;
 
 /// The server that the API is about.
 #[derive(Debug)]
@@ -14,7 +15,49 @@ pub(crate) struct Served {
     pub(crate) started: SystemTime,
     /// The same, on a clock that nobody sets.
     pub(crate) since: Instant,
+    /// Changes of what is served, one at a time: one that hangs on a disk takes one thread, and
+    /// leaves the others to whoever looks, logs sessions out or recovers a disk.
+    pub(crate) changes: Lane,
+    /// Disks that are recovered.
+    pub(crate) recoveries: Lane,
 }
+
+/// Work of one kind, so much of it at once.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    places: Arc<Semaphore>,
+    /// What to say when it is full.
+    full: &'static str,
+}
+
+impl Lane {
+    pub(crate) fn new(places: usize, full: &'static str) -> Self {
+        Self { places: Arc::new(Semaphore::new(places)), full }
+    }
+
+    /// Does work that may block, when there is a place; it is given back when the work ends,
+    /// whether somebody still waits for it or not.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        served: &Shared,
+        work: impl FnOnce(&Served) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let place = Arc::clone(&self.places).acquire_owned();
+        let Ok(Ok(place)) = tokio::time::timeout(LANE_WAIT_MAX, place).await else {
+            return Err(Problem::new(StatusCode::CONFLICT, self.full)
+                .hint("ask again later; if it stays so, a disk hangs: the log says which"));
+        };
+        let work = move |served: &Served| {
+            let done = work(served);
+            drop(place);
+            done
+        };
+        blocking(served, work).await
+    }
+}
+
+/// How long a request waits for others of its kind.
+const LANE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) type Shared = Arc<Served>;
 

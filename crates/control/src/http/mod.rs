@@ -21,8 +21,9 @@ pub use connection::Peer;
 pub use socket_file::SocketFile;
 pub(crate) use socket_file::is_live;
 
-/// Threads for work that blocks, as opening files; more of it waits.
-const BLOCKING_THREADS_MAX: usize = 4;
+/// Threads for work that blocks, as opening files; more of it waits. Changes and recoveries, which
+/// disks that hang may hold up for ever, take three of them at most.
+const BLOCKING_THREADS_MAX: usize = 8;
 /// How long work that still runs may hold up the end.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
