@@ -1,9 +1,10 @@
 //! The bottom trait: a disk.
 
-use crate::{Buffer, Error, ErrorKind, Resize, SyncCounts};
+use crate::{Buffer, Error, ErrorKind, PoisonWatcher, Resize, SyncCounts};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A boxed future that may cross threads.
 pub type BoxFuture<'a, T> = futures_util::future::BoxFuture<'a, T>;
@@ -230,6 +231,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.flush()
     }
+
+    /// Has a watcher told of its poison from now on, and at once when it is poisoned; one watcher
+    /// at a time. A disk that cannot be poisoned tells nobody.
+    fn watch_poison(&self, _watcher: Arc<dyn PoisonWatcher>) {}
+
+    /// Poisons it, since it was poisoned when it was open before and nobody has recovered it. What
+    /// the system has cached is dropped, as by [`recover`](Self::recover). Blocks.
+    fn poison(&self) {}
 
     /// How its syncs went since it was opened; `None`: it does not count them.
     fn sync_counts(&self) -> Option<SyncCounts> {

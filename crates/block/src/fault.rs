@@ -2,7 +2,7 @@
 
 use crate::{
     AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
-    Extent, Geometry, Resize, Room, Sparse, SyncCounts,
+    Extent, Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -120,6 +120,7 @@ pub struct FaultDevice {
     released: watch::Sender<u64>,
     hanging: AtomicUsize,
     poisoned: AtomicBool,
+    watcher: Mutex<Option<Arc<dyn PoisonWatcher>>>,
 }
 
 #[derive(Debug)]
@@ -142,6 +143,7 @@ impl FaultDevice {
             released: watch::Sender::new(0),
             hanging: AtomicUsize::new(0),
             poisoned: AtomicBool::new(false),
+            watcher: Mutex::default(),
         })
     }
 
@@ -182,6 +184,10 @@ impl FaultDevice {
         self.state().fired
     }
 
+    fn watcher(&self) -> Option<Arc<dyn PoisonWatcher>> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,7 +218,7 @@ impl FaultDevice {
             Some(Effect::Tear { .. }) => Err(self.error(ErrorKind::Medium, range)),
             Some(Effect::Fail(kind)) => {
                 if operation == Operation::Flush {
-                    self.poisoned.store(true, SeqCst);
+                    BlockDevice::poison(self);
                 }
                 Err(self.error(kind, range))
             }
@@ -356,9 +362,30 @@ impl BlockDevice for FaultDevice {
                 _ => {}
             }
             self.inner.recover().await?;
+            if let Some(watcher) = self.watcher() {
+                let failed = self.error(ErrorKind::Medium, None);
+                watcher.recovering().map_err(|error| failed.because(error))?;
+            }
             self.poisoned.store(false, SeqCst);
             Ok(())
         })
+    }
+
+    fn watch_poison(&self, watcher: Arc<dyn PoisonWatcher>) {
+        self.inner.watch_poison(Arc::clone(&watcher));
+        let mut mine = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        *mine = Some(Arc::clone(&watcher));
+        drop(mine);
+        if self.poisoned.load(SeqCst) {
+            watcher.poisoned();
+        }
+    }
+
+    fn poison(&self) {
+        self.poisoned.store(true, SeqCst);
+        if let Some(watcher) = self.watcher() {
+            watcher.poisoned();
+        }
     }
 
     fn sync_counts(&self) -> Option<SyncCounts> {

@@ -14,8 +14,8 @@ mod unsafe_fcntl;
 mod workers;
 
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, Resize, Room,
-    Sparse, SyncCounts,
+    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, PoisonWatcher,
+    Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
@@ -275,6 +275,18 @@ impl BlockDevice for FileDevice {
                 failed.because(error)
             })
         })
+    }
+
+    fn watch_poison(&self, watcher: Arc<dyn PoisonWatcher>) {
+        self.commit.watch(watcher);
+    }
+
+    fn poison(&self) {
+        if let Err(error) = self.disk.drop_cache() {
+            let device = self.name();
+            tracing::warn!(device, %error, "reads may show what never reached the medium");
+        }
+        self.commit.start_poisoned();
     }
 
     fn sync_counts(&self) -> Option<SyncCounts> {

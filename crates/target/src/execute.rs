@@ -10,6 +10,7 @@ pub(crate) use save::Reserving;
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::leftovers::Change;
+use crate::long_operation::Generation;
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::RangeGuard;
 use crate::unit::{BUFFERS, LogicalUnit};
@@ -25,6 +26,9 @@ use std::time::{Duration, Instant};
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// Between two lines of the log about failing devices.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// WRITE ERROR.
+const WRITE_ERROR: u16 = 0x0c00;
 
 /// How a plan ended.
 #[derive(Debug)]
@@ -70,11 +74,11 @@ type Step<T> = Result<T, Stop>;
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
 /// is finished or left behind ([`crate::leftovers`]), and nothing more is begun.
 ///
-/// `generation` is the unit's [`operation_generation`](LogicalUnit::operation_generation) from
+/// `generation` is the unit's [`generation`](LogicalUnit::generation) from
 /// before the command was judged.
 pub(crate) async fn execute_paying(
     unit: Arc<LogicalUnit>,
-    generation: u64,
+    generation: Generation,
     plan: Plan,
     data: Bytes,
     abort: AbortSignal,
@@ -94,7 +98,7 @@ pub(crate) async fn execute_paying(
 #[cfg(test)]
 pub(crate) async fn execute(
     unit: Arc<LogicalUnit>,
-    generation: u64,
+    generation: Generation,
     plan: Plan,
     data: Bytes,
     abort: AbortSignal,
@@ -104,7 +108,7 @@ pub(crate) async fn execute(
 
 struct Run<'a> {
     unit: &'a Arc<LogicalUnit>,
-    generation: u64,
+    generation: Generation,
     block_bytes: u64,
     abort: AbortSignal,
     dues: Dues,
@@ -154,6 +158,7 @@ impl Run<'_> {
             | Plan::Copy { .. }
             | Plan::SaveState => return Err(internal_failure().into()),
         }
+        self.check_recoveries()?;
         Ok(Ending::Good(Bytes::new()))
     }
 
@@ -224,10 +229,19 @@ impl Run<'_> {
     /// No long operation has begun since the command was judged. Those that write ask when they
     /// hold their range: an operation waits until it holds all.
     fn check_generation(&self) -> Step<()> {
-        if self.unit.operation_generation() == self.generation {
+        if self.unit.generation().operations == self.generation.operations {
             return Ok(());
         }
         Err(self.unit.scsi().overtaken_by_operation().into())
+    }
+
+    /// The disk has not been recovered since the command was judged. What was written before may be
+    /// lost then, however well a sync goes after: its GOOD would be a lie.
+    fn check_recoveries(&self) -> Step<()> {
+        if self.unit.generation().recoveries == self.generation.recoveries {
+            return Ok(());
+        }
+        Err(sense(SenseKey::MEDIUM_ERROR, WRITE_ERROR, None).into())
     }
 
     async fn read(&self, range: LbaRange, from_medium: bool) -> Step<Ending> {
@@ -358,7 +372,8 @@ impl Run<'_> {
             self.unit.flush_later();
             return Ok(());
         }
-        Ok(self.abort.unless(self.device().flush()).await?.map_err(write_failed)?)
+        self.abort.unless(self.device().flush()).await?.map_err(write_failed)?;
+        self.check_recoveries()
     }
 
     async fn map_status(
@@ -423,8 +438,7 @@ fn read_failed(error: block::Error) -> Sense {
 }
 
 fn write_failed(error: block::Error) -> Sense {
-    // WRITE ERROR
-    device_failed(&error, 0x0c00)
+    device_failed(&error, WRITE_ERROR)
 }
 
 fn device_failed(error: &block::Error, medium_code: u16) -> Sense {

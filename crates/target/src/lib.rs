@@ -19,6 +19,7 @@ mod login_refusal;
 mod long_operation;
 mod manage;
 mod options;
+mod poison;
 mod quota;
 mod ranges;
 mod replace;

@@ -40,6 +40,15 @@ pub(crate) struct Operating {
     stopping: AtomicBool,
 }
 
+/// What a command was judged in.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Generation {
+    /// Changes with each long operation.
+    pub(crate) operations: u64,
+    /// Changes with each recovery after a failed sync, before writes are taken again.
+    pub(crate) recoveries: u64,
+}
+
 /// An operation that has begun. Who drops this stops nothing.
 #[derive(Debug)]
 pub(crate) struct Begun {
@@ -62,10 +71,12 @@ impl From<block::Error> for Halt {
 }
 
 impl LogicalUnit {
-    /// Changes with each long operation. Who takes it before a command is judged and finds another
-    /// one later has been overtaken by an operation.
-    pub(crate) fn operation_generation(&self) -> u64 {
-        self.operating.generation.load(SeqCst)
+    /// Who takes it before a command is judged and finds another one later has been overtaken.
+    pub(crate) fn generation(&self) -> Generation {
+        Generation {
+            operations: self.operating.generation.load(SeqCst),
+            recoveries: self.recoveries.load(SeqCst),
+        }
     }
 
     /// Whether an operation runs now.
@@ -134,7 +145,13 @@ impl LogicalUnit {
         let blocks = self.device().geometry().block_count;
         // Writes that were begun before come to their end first.
         let alone = self.ranges.lock(LbaRange { lba: 0, count: blocks }, true).await;
-        let result = self.work(&work).await;
+        let before = self.generation().recoveries;
+        let mut result = self.work(&work).await;
+        if result.is_ok() && self.generation().recoveries != before {
+            let what = "a sync has failed meanwhile: some blocks may be as they were";
+            let device = self.device().name();
+            result = Err(block::Error::new(ErrorKind::Poisoned, device, what).into());
+        }
         drop(alone);
         match result {
             Ok(()) => {

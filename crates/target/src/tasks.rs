@@ -2,6 +2,7 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{Ending, Reserving, copy, execute_paying, internal_failure};
+use crate::long_operation::Generation;
 use crate::manage;
 use crate::options::Limits;
 use crate::quota::Dues;
@@ -82,8 +83,8 @@ enum Collected {
 /// A task whose plan is made.
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
-    /// The unit's operation generation from before it was planned.
-    generation: u64,
+    /// The unit's generation from before it was planned.
+    generation: Generation,
     plan: Plan,
     /// What the CDB asks for, for the residual.
     wants_bytes: u32,
@@ -202,7 +203,7 @@ impl Tasks {
         let view = session.view();
         let unit = view.unit(task.lun).cloned();
         let context = session.context(&view);
-        let generation = unit.as_ref().map_or(0, |unit| unit.operation_generation());
+        let generation = unit.as_ref().map(|unit| unit.generation()).unwrap_or_default();
         let planned = match &unit {
             Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
             None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
@@ -476,7 +477,7 @@ async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, dat
 async fn on_unit(
     by: &By,
     unit: &Arc<LogicalUnit>,
-    generation: u64,
+    generation: Generation,
     mut plan: Plan,
     mut data: Bytes,
     abort: AbortSignal,

@@ -3,15 +3,15 @@
 use crate::Error;
 use crate::leftovers::Leftovers;
 use crate::long_operation::Operating;
+use crate::poison::Poison;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
 use crate::room::{self, OutOfSpace};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
-use scsi::attention::Attention;
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// PRODUCT IDENTIFICATION of every block unit.
@@ -109,6 +109,8 @@ pub struct LogicalUnit {
     pub(crate) quota: Arc<UnitQuota>,
     /// Whoever changes its size does so alone.
     pub(crate) resizing: tokio::sync::Mutex<()>,
+    /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
+    pub(crate) recoveries: AtomicU64,
 }
 
 /// The sync that nobody waits for.
@@ -139,7 +141,7 @@ impl LogicalUnit {
                 })?;
             }
         }
-        Ok(Arc::new(Self {
+        let unit = Arc::new(Self {
             options,
             scsi: Mutex::new(scsi),
             ranges: Arc::default(),
@@ -153,7 +155,10 @@ impl LogicalUnit {
             operating: Operating::default(),
             quota: Arc::default(),
             resizing: tokio::sync::Mutex::default(),
-        }))
+            recoveries: AtomicU64::new(0),
+        });
+        Poison::watch(&unit, unit.options.state.as_deref())?;
+        Ok(unit)
     }
 
     /// What it is made of.
@@ -166,19 +171,29 @@ impl LogicalUnit {
         self.device().sync_counts().is_some_and(|counts| counts.poisoned)
     }
 
+    /// Poisons its disk, as one that was poisoned when it was open before: it takes no writes until
+    /// it is recovered. Where it has a state directory that is kept there as well. Blocks.
+    pub fn poison(&self) {
+        self.device().poison();
+    }
+
     /// Takes writes again after a failed sync: an operator says so, who knows that what was
     /// written since the last good one may be lost. Initiators are told that the medium may have
-    /// changed (NOT READY TO READY CHANGE), so that they trust nothing that they have cached.
+    /// changed (NOT READY TO READY CHANGE), so that they trust nothing that they have cached; a
+    /// flush that was asked for before fails. Of a unit that takes writes it is a flush.
     ///
     /// # Errors
-    /// The disk cannot be synced still; nothing has changed.
+    /// The disk cannot be synced still, or that it is poisoned cannot be unsaid in its state
+    /// directory: it stays poisoned.
     pub async fn recover(&self) -> Result<(), block::Error> {
         let device = self.device().name();
+        let was_poisoned = self.is_poisoned();
         self.device().recover().await.inspect_err(|error| {
-            tracing::error!(device, %error, "a recovery has failed: it still takes no writes");
+            tracing::error!(device, %error, "a recovery has failed: it takes no writes");
         })?;
-        self.scsi().raise(Attention::MEDIUM_MAY_HAVE_CHANGED.0, None);
-        tracing::warn!(device, "recovered by an operator: what was not synced may be lost");
+        if was_poisoned {
+            tracing::warn!(device, "recovered by an operator: what was not synced may be lost");
+        }
         Ok(())
     }
 

@@ -72,6 +72,38 @@ fn poisoned_until_it_is_recovered() {
     rig.ends_well();
 }
 
+/// Goal: a flush that was asked for before the sync failed is not answered with GOOD after the
+/// recovery: what it was to make durable may be lost. Method: it hangs until all that is over.
+#[test]
+fn a_flush_from_before_the_recovery_fails() {
+    let rig = write_back();
+    let unit = rig.unit();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut one, mut other) = (rig.log_in(1), rig.log_in(2));
+    one.write_blocks(0, &[1; 512]).unwrap();
+    rig.device.inject(Fault::new(Effect::Hang).on(Operation::Flush).times(1));
+    let sync = one.command(0x80, &ten(0x35, 0, 0), 0);
+    one.send(&sync).unwrap();
+    rig.wait_for("the sync hangs", |rig| rig.device.hanging() == 1);
+    let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(Operation::Flush);
+    rig.device.inject(failure.times(1));
+    assert_eq!(put(&mut other, &ten(0x35, 0, 0), &[]), (2, MEDIUM_ERROR));
+    runtime.block_on(unit.recover()).unwrap();
+    rig.device.release();
+    let told = answer_to(&mut one, sync.u32_at(16));
+    assert_eq!((told.header[3], told.data[4] & 0xf), (2, 3), "CHECK CONDITION, MEDIUM ERROR");
+    for raw in [&mut one, &mut other] {
+        let ready = raw.command(0x80, &[0; 6], 0);
+        raw.send(&ready).unwrap();
+        let told = answer_to(raw, ready.u32_at(16));
+        assert_eq!((told.header[3], told.data[4] & 0xf, told.data[14]), (2, 6, 0x28));
+        assert_eq!(put(raw, &ten(0x35, 0, 0), &[]).0, 0);
+    }
+    log_out(one);
+    log_out(other);
+    rig.ends_well();
+}
+
 /// Goal: a server whose disk is poisoned says so when it ends.
 #[test]
 fn the_end_of_a_poisoned_disk_is_no_good_one() {

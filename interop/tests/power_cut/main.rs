@@ -4,6 +4,7 @@
 mod blocks;
 mod changes;
 mod deeds;
+mod poison;
 mod refused;
 mod rig;
 mod rounds;

@@ -50,6 +50,7 @@ const EXECUTE: &str = "crates/target/src/execute.rs";
 const EXECUTE_LONG: &str = "crates/target/src/execute/long_operation.rs";
 const LONG: &str = "crates/target/src/long_operation.rs";
 const STATE: &str = "crates/target/src/state_file.rs";
+const POISON: &str = "crates/target/src/poison.rs";
 const PROVISIONING: &str = "crates/scsi/src/plan/provisioning.rs";
 const EXCLUSIVE: &str = "crates/scsi/src/plan/exclusive.rs";
 
@@ -62,6 +63,7 @@ const KILLED: &str = "what_a_killed_start_left";
 const RESERVED: &str = "reservations_are_kept";
 const ERASED: &str = "what_was_erased";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
+const POISONED: &str = "a_disk_that_takes_no_writes_takes_none_after_a_restart";
 const NO_DISK: &str = "standard output, no disk";
 
 /// All of them.
@@ -221,6 +223,20 @@ pub const CALLS: &[Call] = &[
         "Ok::<(), crate::Error>(())",
         "a_refused_exit",
     ),
+    // That a disk takes no writes.
+    removed(
+        POISON,
+        "fs::write(self.path(), MARK)?;
+        «File::open(&self.directory)?.sync_all()»",
+        "Ok(())",
+        POISONED,
+    ),
+    removed(POISON, "directory => «directory?.sync_all()»,", "directory.map(drop)", POISONED),
+    kept(
+        POISON,
+        "block::durable::make_directory(&self.directory)?",
+        "the directory is there, unless somebody has removed it since: the same as of the state",
+    ),
     // Commands: what makes durable.
     removed(EXECUTE, "Plan::Flush { immediate } => «self.flush(immediate).await?»,", "()", BACK),
     removed(
@@ -240,8 +256,8 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         EXECUTE,
-        "Ok(self.abort.unless(self.device().flush()).await?.map_err(write_failed)?)",
-        "Ok(())",
+        "self.abort.unless(self.device().flush()).await?.map_err(write_failed)?",
+        "()",
         BACK,
     ),
     removed(EXECUTE, "self.put(guard, range, data.clone(), «true»).await?;", "false", BACK),

@@ -1,7 +1,7 @@
 //! Group commit: many who wait for durability share one sync.
 
 use super::workers::Workers;
-use crate::{Durations, SyncCounts};
+use crate::{Durations, PoisonWatcher, SyncCounts};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -34,6 +34,7 @@ pub(crate) struct GroupCommit {
     /// Held by every sync until it is known what it says of the disk.
     order: Mutex<()>,
     poisoned: AtomicBool,
+    watcher: Mutex<Option<Arc<dyn PoisonWatcher>>>,
     /// How often the disk was poisoned.
     era: AtomicU64,
     durations: Durations,
@@ -80,6 +81,7 @@ impl GroupCommit {
             patience: |took| (took / GATHER_PART).min(GATHER_MAX),
             order: Mutex::default(),
             poisoned: AtomicBool::new(false),
+            watcher: Mutex::default(),
             era: AtomicU64::new(0),
             durations: Durations::default(),
             requests: AtomicU64::new(0),
@@ -139,9 +141,28 @@ impl GroupCommit {
         self.sync_in_order()?;
         if self.is_poisoned() {
             between()?;
+            if let Some(watcher) = self.watcher() {
+                watcher.recovering()?;
+            }
             self.poisoned.store(false, SeqCst);
         }
         Ok(())
+    }
+
+    /// Tells of poison from now on, and of that which is there; blocks.
+    pub(crate) fn watch(&self, watcher: Arc<dyn PoisonWatcher>) {
+        let _order = self.order();
+        let told = Arc::clone(&watcher);
+        *self.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
+        if self.is_poisoned() {
+            told.poisoned();
+        }
+    }
+
+    /// Nothing is durable any more, as after a failed sync; blocks.
+    pub(crate) fn start_poisoned(&self) {
+        let _order = self.order();
+        self.poison();
     }
 
     /// Syncs until nobody waits.
@@ -201,7 +222,7 @@ impl GroupCommit {
     }
 
     /// Nothing is durable any more. Who waits is told now: after a recovery a sync would go well
-    /// that has nothing of theirs.
+    /// that has nothing of theirs. The order is held, so that no recovery comes between.
     fn poison(&self) {
         let mut state = self.state();
         self.era.fetch_add(1, SeqCst);
@@ -209,6 +230,14 @@ impl GroupCommit {
         for waiter in state.waiters.drain(..) {
             let _ = waiter.send(Err(SyncError::Poisoned)); // it may be gone
         }
+        drop(state);
+        if let Some(watcher) = self.watcher() {
+            watcher.poisoned();
+        }
+    }
+
+    fn watcher(&self) -> Option<Arc<dyn PoisonWatcher>> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn order(&self) -> MutexGuard<'_, ()> {

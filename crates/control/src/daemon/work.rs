@@ -31,6 +31,8 @@ pub(super) struct Work<'d> {
     resized: Vec<(usize, u64)>,
     /// Units that were closed, and what they were.
     closed: Vec<(usize, UnitConfig, Option<FileIdentity>)>,
+    /// Those of them that took no writes after a failed sync.
+    poisoned: Vec<usize>,
     /// What somebody should know.
     pub(super) warnings: Vec<String>,
 }
@@ -55,6 +57,7 @@ impl<'d> Work<'d> {
             created: Vec::new(),
             resized: Vec::new(),
             closed: Vec::new(),
+            poisoned: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -140,7 +143,7 @@ impl<'d> Work<'d> {
                 .for_each(|bytes| set_size(&mut config, bytes));
             let (entry, created) = self.opening.open(&config, self.open())?;
             self.created.push(created);
-            self.slots[*slot] = Some(entry);
+            self.put(*slot, entry);
         }
         Ok(())
     }
@@ -157,6 +160,9 @@ impl<'d> Work<'d> {
     fn close(&mut self, slot: usize) -> Result<(), Failure> {
         let Some(entry) = self.slots[slot].take() else { return Ok(()) };
         let Entry { config, file, unit } = entry;
+        if unit.is_poisoned() {
+            self.poisoned.push(slot);
+        }
         let weak = Arc::downgrade(&unit);
         drop(unit);
         let gone = is_gone(&weak);
@@ -169,6 +175,15 @@ impl<'d> Work<'d> {
         self.slots[slot] = Some(Entry { config, file, unit });
         Err(Failure::new(format!("{device} cannot be closed: commands still run on it"))
             .hint("its device may hang: the log may say more"))
+    }
+
+    /// Puts a unit that was opened again into its slot. That it was opened is no consent to take
+    /// writes, also where its state directory could not keep that it takes none.
+    fn put(&mut self, slot: usize, entry: Entry) {
+        if self.poisoned.contains(&slot) && !entry.unit.is_poisoned() {
+            entry.unit.poison();
+        }
+        self.slots[slot] = Some(entry);
     }
 
     /// Serves the new configuration. What it shows no more is closed when this is dropped.
@@ -211,7 +226,7 @@ impl<'d> Work<'d> {
                 continue;
             }
             match self.opening.open(config, self.open()) {
-                Ok((entry, _)) => self.slots[*slot] = Some(entry),
+                Ok((entry, _)) => self.put(*slot, entry),
                 Err(error) => lost.push(format!("{} is not served: {error}", config.device)),
             }
         }

@@ -157,7 +157,7 @@ impl<'a> Copy<'a> {
         let unit = |cscd: u16| self.resolve(list, cscd).ok_or_else(|| unreachable_unit(index));
         let (source, destination) = (unit(segment.source)?, unit(segment.destination)?);
         // From before they are judged: a SANITIZE that begins later overtakes the copy.
-        let generations = [source, destination].map(|unit| unit.operation_generation());
+        let generations = [source, destination].map(|unit| unit.generation());
         self.check(index, source, Party::Source)?;
         self.check(index, destination, Party::Destination)?;
         // Cloned, for the two may be one, and its lock is held once.

@@ -19,7 +19,7 @@ fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Ending {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(execute(
         Arc::clone(unit),
-        unit.operation_generation(),
+        unit.generation(),
         plan,
         Bytes::copy_from_slice(data),
         AbortSignal::default(),
@@ -213,8 +213,14 @@ fn concurrent_compare_and_write_loses_nothing() {
 
 async fn increment(unit: &Arc<LogicalUnit>) -> bool {
     let read = Plan::Read { range: range(0, 1), from_medium: false };
-    let Ending::Good(old) =
-        execute(Arc::clone(unit), 0, read, Bytes::new(), AbortSignal::default()).await
+    let Ending::Good(old) = execute(
+        Arc::clone(unit),
+        Generation::default(),
+        read,
+        Bytes::new(),
+        AbortSignal::default(),
+    )
+    .await
     else {
         panic!("the read failed");
     };
@@ -225,7 +231,7 @@ async fn increment(unit: &Arc<LogicalUnit>) -> bool {
     tokio::task::yield_now().await;
     let plan = Plan::CompareAndWrite { range: range(0, 1), durable: false };
     matches!(
-        execute(Arc::clone(unit), 0, plan, both, AbortSignal::default()).await,
+        execute(Arc::clone(unit), Generation::default(), plan, both, AbortSignal::default()).await,
         Ending::Good(_)
     )
 }

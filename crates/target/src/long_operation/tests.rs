@@ -237,7 +237,7 @@ fn the_way_out_is_saved() {
     run(to_the_end(&unit, unrestricted)).unwrap_err();
     let exit = async || {
         let (plan, data) = (Plan::ExitFailureMode, Bytes::new());
-        execute(Arc::clone(&unit), 0, plan, data, AbortSignal::default()).await
+        execute(Arc::clone(&unit), Generation::default(), plan, data, AbortSignal::default()).await
     };
     let aside = rig.state.with_extension("aside");
     std::fs::rename(&rig.state, &aside).unwrap();
@@ -258,7 +258,7 @@ fn the_way_out_is_saved() {
 fn commands_from_before_are_too_late() {
     let rig = Rig::new("late");
     let unit = rig.open();
-    let before = unit.operation_generation();
+    let before = unit.generation();
     let range = LbaRange { lba: 0, count: 1 };
     let plans = [
         Plan::Read { range, from_medium: false },
@@ -292,7 +292,7 @@ fn commands_from_before_are_too_late() {
         }
     }
     rig.holds(&[0x77; 512]);
-    assert!(matches!(run(execute(&plans[1], unit.operation_generation())), Ending::Good(_)));
+    assert!(matches!(run(execute(&plans[1], unit.generation())), Ending::Good(_)));
 }
 
 /// Goal: an operation goes no faster than it may, and stops at once all the same.
