@@ -9,6 +9,9 @@ use wire::Lun;
 /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and its special cases up to DEVICE INTERNAL
 /// RESET: after any of them a volatile cache may be empty. SPC-4 annex F.
 const RESETS: std::ops::RangeInclusive<u16> = 0x2900..=0x2904;
+/// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: what was written may be gone with the old
+/// medium. Our own target says it when an operator lets a disk go on whose sync had failed.
+const MEDIUM_MAY_HAVE_CHANGED: u16 = 0x2800;
 /// I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not.
 const NEXUS_LOSS: u16 = 0x2907;
 
@@ -65,7 +68,7 @@ impl UnitAttentions {
     fn note(&self, code: u16, session: u64) {
         let mut seen = self.seen();
         seen.count += 1;
-        if RESETS.contains(&code) {
+        if RESETS.contains(&code) || code == MEDIUM_MAY_HAVE_CHANGED {
             seen.resets += 1;
             seen.reset_in = Some(session);
         } else if code == NEXUS_LOSS {
@@ -138,5 +141,7 @@ mod tests {
         assert_eq!(unit.resets(), 3, "in the middle of a session as well");
         attentions.see(Lun::new(1), 3, &power_on);
         assert_eq!(unit.resets(), 3, "another unit's");
+        attentions.see(Lun::ZERO, 3, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
+        assert_eq!(unit.resets(), 4, "the medium may hold none of what was written");
     }
 }

@@ -21,7 +21,8 @@ use wire::Lun;
 ///
 /// When the connection is lost, so is the session (ErrorRecoveryLevel 0). The next request has
 /// another one made, on the runtime of the first: with the same ISID, so that it takes the place
-/// of the lost one at the target, and tried again with growing pauses. A command that was not sent
+/// of the lost one at the target, and tried again with growing pauses. It does so in the same
+/// portal group only (RFC 7143 §6.3.5); a session in another one is not used. A command that was not sent
 /// waits for it, up to [`SessionOptions::recovery_seconds`]. One that was sent fails: only who
 /// gave it knows whether it may be repeated. [`RemoteDisk`](crate::RemoteDisk) repeats its own.
 ///
@@ -247,7 +248,8 @@ impl LastSession {
 /// # Errors
 /// As [`Initiator::connect`].
 pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
-    let session = Way::new(url, None, options)?.log_in(0, &Arc::<Attentions>::default()).await?;
+    let way = Way::new(url, None, options)?;
+    let session = way.log_in(0, &Arc::<Attentions>::default(), None).await?;
     let targets = session.send_targets().await?;
     // The answer is here; a logout that fails takes nothing from it.
     if let Err(error) = session.log_out().await {

@@ -2,7 +2,7 @@
 
 use crate::attentions::Attentions;
 use crate::recovery::Backoff;
-use crate::session::{Session, Way};
+use crate::session::{Group, Session, Way};
 use crate::{Error, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) enum Line {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     way: Way,
+    /// Where every session of it has to be.
+    group: Group,
     attentions: Arc<Attentions>,
     /// The runtime that sessions live on: that of the first.
     runtime: Handle,
@@ -53,9 +55,10 @@ impl Keeper {
     /// Makes the first session, in a task of the current tokio runtime.
     pub(crate) async fn connect(way: Way) -> Result<(Arc<Self>, Session), Error> {
         let attentions = Arc::<Attentions>::default();
-        let session = way.log_in(1, &attentions).await?;
+        let session = way.log_in(1, &attentions, None).await?;
         let keeper = Self {
             way,
+            group: session.group(),
             attentions,
             runtime: Handle::current(),
             line: watch::Sender::new(Line::Up(session.clone())),
@@ -138,8 +141,8 @@ impl Task {
         let _ = getrandom::fill(&mut entropy);
         let mut backoff = Backoff::new(u64::from_be_bytes(entropy));
         tokio::time::sleep(wait).await;
-        while let Some((way, number, attentions)) = self.next() {
-            match way.log_in(number, &attentions).await {
+        while let Some((way, group, number, attentions)) = self.next() {
+            match way.log_in(number, &attentions, Some(group)).await {
                 Ok(session) => return self.end(Line::Up(session)),
                 // Asked again it says the same, and may hold it against us.
                 Err(error) if error.kind == ErrorKind::Authentication => {
@@ -152,7 +155,7 @@ impl Task {
     }
 
     /// The next login, if anybody still waits for it.
-    fn next(&mut self) -> Option<(Way, u64, Arc<Attentions>)> {
+    fn next(&mut self) -> Option<(Way, Group, u64, Arc<Attentions>)> {
         let keeper = self.keeper.upgrade()?;
         let mut work = keeper.work();
         let wanted = work.until.is_some_and(|until| Instant::now() < until)
@@ -163,7 +166,8 @@ impl Task {
             return None;
         }
         work.number += 1;
-        Some((keeper.way.clone(), work.number, Arc::clone(&keeper.attentions)))
+        let attentions = Arc::clone(&keeper.attentions);
+        Some((keeper.way.clone(), keeper.group, work.number, attentions))
     }
 
     fn failed(&self, error: Error) {

@@ -6,7 +6,7 @@ use self::sending::Checked;
 use crate::attentions::UnitAttentions;
 use crate::commands::{Mode, Unit};
 use crate::same_unit::Fingerprint;
-use crate::unflushed::Unflushed;
+use crate::unflushed::{Mark, Unflushed};
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
 use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse};
 use bytes::Bytes;
@@ -270,22 +270,28 @@ impl RemoteDisk {
         self.check(range, from.len(), true)?;
         let by_fua = durable && self.mode().fua;
         let flags = if by_fua { FUA } else { 0 };
+        let since = self.mark();
         for piece in Self::pieces(range, self.transfer_blocks) {
             let at = self.bytes_of(piece.lba - range.lba);
             let data = from.slice(at..at + self.bytes_of(piece.count));
             let written = self.send_write(transfer(WRITE_16, flags, piece), data, by_fua).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        self.settle(durable && !by_fua).await
+        self.settle(durable && !by_fua, since).await
     }
 
-    /// A flush, if one is needed.
-    async fn settle(&self, wanted: bool) -> Result<(), block::Error> {
-        if wanted { self.flush_all().await } else { Ok(()) }
+    /// Before the first write of an operation that a flush ends.
+    fn mark(&self) -> Mark {
+        self.unflushed.mark(self.attentions.resets())
     }
 
-    async fn flush_all(&self) -> Result<(), block::Error> {
-        self.send_flush().await.map_err(|error| self.failed(None, error))
+    /// A flush, if one is needed, of an operation that began at `since`.
+    async fn settle(&self, wanted: bool, since: Mark) -> Result<(), block::Error> {
+        if wanted { self.flush_since(since).await } else { Ok(()) }
+    }
+
+    async fn flush_since(&self, since: Mark) -> Result<(), block::Error> {
+        self.send_flush(since).await.map_err(|error| self.failed(None, error))
     }
 
     async fn zero(
@@ -296,13 +302,14 @@ impl RemoteDisk {
     ) -> Result<(), block::Error> {
         self.check_range(range)?;
         let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
+        let since = self.mark();
         let block = Bytes::from(vec![0; self.geometry.block_bytes as usize]);
         for piece in Self::pieces(range, self.write_same_blocks) {
             let cdb = transfer(WRITE_SAME_16, flags, piece);
             let written = self.send_write(cdb, block.clone(), false).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        self.settle(durable).await
+        self.settle(durable, since).await
     }
 
     async fn extents(
@@ -393,7 +400,7 @@ impl BlockDevice for RemoteDisk {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), block::Error>> {
-        self.flush_all().boxed()
+        async { self.flush_since(self.mark()).await }.boxed()
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {

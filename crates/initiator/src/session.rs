@@ -12,11 +12,13 @@ use iscsi::login::SessionType;
 use iscsi::login::initiator::{ChapAnswer, Established, InitiatorLoginOptions};
 use iscsi::session::initiator::{InitiatorSession, SessionOptions as NumberingOptions};
 use iscsi::text::Offer;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use wire::{Lun, SerialNumber};
 
 /// Requests that wait between handles and the connection.
@@ -33,6 +35,14 @@ pub(crate) struct Way {
     /// With an ISID, so that a later session takes the place of an earlier one.
     pub(crate) options: SessionOptions,
 }
+
+/// The portal group that the first session of an initiator reached; `None`: there was none yet.
+///
+/// A login takes the place of the lost session in the same portal group only, for another is
+/// another nexus (RFC 7143 §6.3.5): there the lost session would live on, and what it was sent
+/// could still be executed after what the next one was sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Group(Option<u16>);
 
 /// A session. When the last handle is dropped it is logged out.
 #[derive(Clone, Debug)]
@@ -74,21 +84,22 @@ impl Way {
         Ok(Self { url: url.clone(), target_name, options })
     }
 
-    /// Logs in, in a task of the current tokio runtime, as the session of this `number`. Redirects
-    /// are followed, at most four times.
+    /// Logs in, in a task of the current tokio runtime, as the session of this `number`, in this
+    /// portal group or in any. Redirects are followed, at most four times.
     pub(crate) async fn log_in(
         &self,
         number: u64,
         attentions: &Arc<Attentions>,
+        group: Option<Group>,
     ) -> Result<Session, Error> {
         let (mut host, mut port) = (self.url.host.clone(), self.url.port);
         for _ in 0..=REDIRECTS_MAX {
-            let news = News {
+            let news = || News {
                 number,
                 attentions: Arc::clone(attentions),
                 ended: Arc::new(OnceLock::new()),
             };
-            match Session::open(&host, port, self.login_options()?, &self.options, news).await {
+            match self.reach(&host, port, &news, group).await {
                 Ok(session) => return Ok(session),
                 Err(Ended { redirect: Some(address), error }) => {
                     // Behind a comma stands the portal group, which the login tells anyway.
@@ -101,6 +112,37 @@ impl Way {
         }
         let what = format!("{} was sent elsewhere too often", self.url.portal());
         Err(Error::new(ErrorKind::Login, what))
+    }
+
+    /// Logs in at the first address of the host that takes us in the right portal group.
+    async fn reach(
+        &self,
+        host: &str,
+        port: u16,
+        news: &(dyn Fn() -> News + Sync),
+        group: Option<Group>,
+    ) -> Result<Session, Ended> {
+        let portal = portal_text(host, port);
+        let end = Instant::now() + self.options.login_time;
+        let mut last = None;
+        for address in addresses(host, port, end).await? {
+            let tcp = match connect(&portal, address, end).await {
+                Ok(tcp) => tcp,
+                Err(error) => {
+                    last = Some(error);
+                    continue;
+                }
+            };
+            let (login, news) = (self.login_options()?, news());
+            let session = Session::open(tcp, portal.clone(), login, &self.options, news).await?;
+            match group {
+                Some(group) if session.group() != group => {
+                    last = Some(session.elsewhere(group, address));
+                }
+                _ => return Ok(session),
+            }
+        }
+        Err(last.unwrap_or_else(|| unreachable(&portal, &io::ErrorKind::NotFound.into())).into())
     }
 
     fn login_options(&self) -> Result<InitiatorLoginOptions, Error> {
@@ -142,15 +184,13 @@ impl Way {
 
 impl Session {
     async fn open(
-        host: &str,
-        port: u16,
+        tcp: TcpStream,
+        portal: String,
         mut login: InitiatorLoginOptions,
         options: &SessionOptions,
         news: News,
     ) -> Result<Self, Ended> {
         let login_time = options.login_time;
-        let portal = portal_text(host, port);
-        let tcp = connect(host, port, login_time).await.map_err(Ended::from)?;
         let mut numbering = InitiatorSession::new(NumberingOptions {
             isid: login.isid,
             cmd_sn: login.cmd_sn,
@@ -185,6 +225,26 @@ impl Session {
     /// What the login brought.
     pub(crate) fn established(&self) -> &Arc<Established> {
         &self.facts.established
+    }
+
+    /// The portal group that was reached.
+    pub(crate) fn group(&self) -> Group {
+        Group(self.facts.established.portal_group_tag)
+    }
+
+    /// It is in another portal group than the session that it would follow.
+    fn elsewhere(&self, wanted: Group, address: SocketAddr) -> Error {
+        let named = |group: Group| group.0.map_or("without a tag".to_owned(), |t| t.to_string());
+        let what = format!(
+            "{address} is in portal group {}, the lost session was in {}: there it may still be \
+             alive, and write over what is written anew",
+            named(self.group()),
+            named(wanted)
+        );
+        Error::new(ErrorKind::Login, what).hint(
+            "make a portal of the same portal group reachable, or, once the lost session has ended \
+             at the target, start again",
+        )
     }
 
     /// The portal that was connected to, as `host:port`.
@@ -255,27 +315,20 @@ impl From<Error> for Ended {
     }
 }
 
-/// Tries every address of the host in turn, within `time` in all.
-async fn connect(host: &str, port: u16, time: Duration) -> Result<tokio::net::TcpStream, Error> {
+/// The addresses of a host.
+async fn addresses(host: &str, port: u16, end: Instant) -> Result<Vec<SocketAddr>, Error> {
     let portal = portal_text(host, port);
-    let failed = |error: &std::io::Error| {
-        Error::new(ErrorKind::Connect, format!("cannot connect to {portal}: {error}"))
-            .hint("check the address, and whether the server is running")
-    };
-    let end = tokio::time::Instant::now() + time;
-    let addresses: Vec<SocketAddr> =
-        tokio::time::timeout_at(end, tokio::net::lookup_host((host, port)))
-            .await
-            .map_err(|_| failed(&std::io::ErrorKind::TimedOut.into()))?
-            .map_err(|error| failed(&error))?
-            .collect();
-    let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for address in addresses {
-        let left = end.saturating_duration_since(tokio::time::Instant::now());
-        match net::connect(address, left).await {
-            Ok(tcp) => return Ok(tcp),
-            Err(error) => last = error,
-        }
-    }
-    Err(failed(&last))
+    let found = tokio::time::timeout_at(end, tokio::net::lookup_host((host, port))).await;
+    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    Ok(found.map_err(|error| unreachable(&portal, &error))?.collect())
+}
+
+async fn connect(portal: &str, address: SocketAddr, end: Instant) -> Result<TcpStream, Error> {
+    let left = end.saturating_duration_since(Instant::now());
+    net::connect(address, left).await.map_err(|error| unreachable(portal, &error))
+}
+
+fn unreachable(portal: &str, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Connect, format!("cannot connect to {portal}: {error}"))
+        .hint("check the address, and whether the server is running")
 }

@@ -23,6 +23,12 @@ struct State {
     untold: bool,
 }
 
+/// When an operation began whose own writes its flush has to find.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    losses: u64,
+}
+
 /// A flush that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flush {
@@ -52,14 +58,23 @@ impl Unflushed {
         }
     }
 
-    /// A flush begins. It covers what was acknowledged before.
-    ///
-    /// # Errors
-    /// `Lost`, once, when something was lost already.
-    pub(crate) fn begin(&self, resets: u64) -> Result<Flush, Lost> {
+    /// An operation begins that writes and then flushes.
+    pub(crate) fn mark(&self, resets: u64) -> Mark {
         let mut state = self.state();
         state.look(resets);
-        if std::mem::take(&mut state.untold) {
+        Mark { losses: state.losses }
+    }
+
+    /// A flush begins, of an operation that began at `since`. It covers what was acknowledged
+    /// before.
+    ///
+    /// # Errors
+    /// `Lost` when something was lost since, also if others were told, and once, when something
+    /// was lost before.
+    pub(crate) fn begin(&self, since: Mark, resets: u64) -> Result<Flush, Lost> {
+        let mut state = self.state();
+        state.look(resets);
+        if std::mem::take(&mut state.untold) || state.losses != since.losses {
             return Err(Lost);
         }
         Ok(Flush { covers: state.acknowledged, losses: state.losses })
@@ -100,20 +115,25 @@ impl State {
 mod tests {
     use super::*;
 
+    /// A flush that nothing belongs to.
+    fn begin(disk: &Unflushed, resets: u64) -> Result<Flush, Lost> {
+        disk.begin(disk.mark(resets), resets)
+    }
+
     /// Goal: a reset between an acknowledged write and the end of its flush is told; one without
     /// anything to lose is not.
     #[test]
     fn what_may_be_lost_is_told_once() {
         let disk = Unflushed::new(1);
-        let flush = disk.begin(1).unwrap();
+        let flush = begin(&disk, 1).unwrap();
         assert_eq!(disk.end(flush, 2), Ok(()), "nothing was written");
         disk.acknowledged(2, 2);
-        let flush = disk.begin(2).unwrap();
+        let flush = begin(&disk, 2).unwrap();
         assert_eq!(disk.end(flush, 2), Ok(()));
-        assert!(disk.begin(3).is_ok(), "all was flushed before the reset");
+        assert!(begin(&disk, 3).is_ok(), "all was flushed before the reset");
         disk.acknowledged(3, 3);
-        assert_eq!(disk.begin(4).unwrap_err(), Lost);
-        assert!(disk.begin(4).is_ok(), "told once");
+        assert_eq!(begin(&disk, 4).unwrap_err(), Lost);
+        assert!(begin(&disk, 4).is_ok(), "told once");
     }
 
     /// Goal: each flush that ran while something was lost fails, and a write that a flush does not
@@ -122,13 +142,13 @@ mod tests {
     fn all_who_flush_meanwhile_are_told() {
         let disk = Unflushed::new(0);
         disk.acknowledged(0, 0);
-        let (first, second) = (disk.begin(0).unwrap(), disk.begin(0).unwrap());
+        let (first, second) = (begin(&disk, 0).unwrap(), begin(&disk, 0).unwrap());
         assert_eq!(disk.end(first, 1), Err(Lost));
         assert_eq!(disk.end(second, 1), Err(Lost));
-        let flush = disk.begin(1).unwrap();
+        let flush = begin(&disk, 1).unwrap();
         disk.acknowledged(1, 1);
         assert_eq!(disk.end(flush, 1), Ok(()));
-        assert_eq!(disk.begin(2).unwrap_err(), Lost, "the flush had begun before the write");
+        assert_eq!(begin(&disk, 2).unwrap_err(), Lost, "the flush had begun before the write");
     }
 
     /// Goal: an acknowledgement that is looked at late, when the reset is known already, counts as
@@ -136,9 +156,24 @@ mod tests {
     #[test]
     fn a_late_acknowledgement_may_be_lost() {
         let disk = Unflushed::new(0);
-        let flush = disk.begin(1).unwrap();
+        let flush = begin(&disk, 1).unwrap();
         disk.acknowledged(0, 1);
         assert_eq!(disk.end(flush, 1), Err(Lost));
-        assert!(disk.begin(1).is_ok());
+        assert!(begin(&disk, 1).is_ok());
+    }
+
+    /// Goal: an operation whose own write was lost fails, though somebody else's flush was told of
+    /// the loss; one that began after the loss does not.
+    #[test]
+    fn a_loss_that_another_was_told_of_is_told_to_whom_it_hits() {
+        let disk = Unflushed::new(0);
+        let operation = disk.mark(0);
+        disk.acknowledged(0, 0);
+        assert_eq!(begin(&disk, 1).unwrap_err(), Lost, "another's flush takes it");
+        let later = disk.mark(1);
+        disk.acknowledged(1, 1);
+        assert_eq!(disk.begin(operation, 1).unwrap_err(), Lost, "its first write is gone");
+        let flush = disk.begin(later, 1).unwrap();
+        assert_eq!(disk.end(flush, 1), Ok(()));
     }
 }

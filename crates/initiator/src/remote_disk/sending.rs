@@ -6,7 +6,7 @@ use crate::commands::{Attempt, Verdict, is_illegal};
 use crate::recovery::Patience;
 use crate::same_unit::Fingerprint;
 use crate::session::Session;
-use crate::unflushed::Lost;
+use crate::unflushed::{Lost, Mark};
 use crate::{Error, ErrorKind};
 use block::Buffer;
 use bytes::Bytes;
@@ -56,10 +56,10 @@ impl RemoteDisk {
         Ok(())
     }
 
-    /// Makes all acknowledged writes durable.
-    pub(super) async fn send_flush(&self) -> Result<(), Error> {
-        let flush =
-            self.unflushed.begin(self.attentions.resets()).map_err(|_| self.cache_lost())?;
+    /// Makes all acknowledged writes durable, for an operation that began at `since`.
+    pub(super) async fn send_flush(&self, since: Mark) -> Result<(), Error> {
+        let flush = self.unflushed.begin(since, self.attentions.resets());
+        let flush = flush.map_err(|Lost| self.cache_lost())?;
         let cdb = Blocks10 {
             opcode: SYNCHRONIZE_CACHE_10,
             flags: 0,
