@@ -6,9 +6,9 @@ use crate::http::Peer;
 use crate::renewal::Slot;
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::fmt;
@@ -97,6 +97,11 @@ impl Token {
         Ok(Self(token.to_vec()))
     }
 
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self(b"0123456789abcdef".to_vec())
+    }
+
     /// Whether both are the same; takes as long whatever the bytes are.
     pub(crate) fn same(&self, other: &Self) -> bool {
         bool::from(self.0.ct_eq(&other.0))
@@ -134,7 +139,12 @@ pub(crate) async fn guard(
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            let mut response = problem.into_response();
+            // Who proves nothing holds no place: others wait for it.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
     }
 }
 
@@ -184,7 +194,6 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
 
     const SECRET: &[u8] = b"0123456789abcdef";
 

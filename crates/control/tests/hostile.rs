@@ -6,6 +6,7 @@ mod common;
 use common::{PATIENCE, Scratch, ask, exchange, parse, serve};
 use control::http::{Address, HttpLimits, HttpServer};
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,55 @@ fn places_come_back() {
     let held: Vec<_> = (0..20).map(|_| connect(&server)).collect();
     let (status, _) = ask(server.address(), "GET", "/api/v1/status", "");
     assert_eq!(status, 200);
+    drop(held);
+}
+
+/// Goal: who is refused holds no place: the connection ends with the refusal, long before a head
+/// that does not come would end it.
+#[test]
+fn who_is_refused_is_sent_away() {
+    let scratch = Scratch::new("refused");
+    let token = scratch.path("token");
+    std::fs::write(&token, "0123456789abcdef").unwrap();
+    let limits = HttpLimits { head_time: 4 * PATIENCE, ..HttpLimits::default() };
+    let server = serve("127.0.0.1:0", None, Some(&token), limits);
+    for (head, status) in [
+        ("Host: 127.0.0.1", 401),
+        ("Host: 127.0.0.1\r\nAuthorization: Bearer 0123456789abcdeX", 401),
+        ("Host: evil.example", 403),
+        ("Host: 127.0.0.1\r\nOrigin: http://evil.example", 403),
+    ] {
+        let request = format!("GET /api/v1/status HTTP/1.1\r\n{head}\r\n\r\n");
+        // Until the end, which comes from the other side.
+        assert_eq!(parse(&exchange(server.address(), request.as_bytes())).0, status, "{head}");
+    }
+}
+
+/// Goal: one address does not hold the places of all.
+#[test]
+fn an_address_has_its_places_only() {
+    let limits = HttpLimits {
+        connections: 8,
+        connections_per_address: 3,
+        head_time: 4 * PATIENCE,
+        ..HttpLimits::default()
+    };
+    let server = serve("127.0.0.1:0", None, None, limits);
+    let Address::Tcp(address) = *server.address() else { panic!("a TCP port") };
+    let held: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let from_elsewhere = async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        socket.connect(address).await.unwrap().into_std().unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut other = runtime.block_on(from_elsewhere);
+    other.set_nonblocking(false).unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.write_all(b"GET /api/v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").unwrap();
+    let mut start = [0; 12];
+    other.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
     drop(held);
 }
 

@@ -3,13 +3,15 @@
 use crate::Failure;
 use crate::http::{Address, is_live, runtime_directories};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Where a server's socket is when it was started by systemd, whoever looks for it.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/run/lunar", "/var/lib/lunar"];
 /// What `lunar serve disk.img` names the directory for the disk's state.
 const STATE_EXTENSION: &str = "lunar";
+/// Who may do everything anyway.
+const ROOT: u32 = 0;
 /// Entries of a directory that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -17,6 +19,8 @@ const ENTRIES_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 struct Found {
     live: Vec<PathBuf>,
+    /// Of neither us nor root, where anybody may have put them.
+    foreign: Vec<PathBuf>,
     denied: Vec<PathBuf>,
 }
 
@@ -28,8 +32,8 @@ struct Found {
 pub fn find() -> Result<Address, Failure> {
     let mut directories = runtime_directories();
     directories.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));
-    directories.extend(state_directories(Path::new(".")));
-    judge(look(&directories))
+    let owners = [rustix::process::geteuid().as_raw(), ROOT];
+    judge(look(&directories, &state_directories(Path::new(".")), owners))
 }
 
 fn judge(mut found: Found) -> Result<Address, Failure> {
@@ -43,6 +47,10 @@ fn judge(mut found: Found) -> Result<Address, Failure> {
     }
     match (found.live.pop(), found.denied.is_empty()) {
         (Some(path), _) => Ok(Address::Unix(path)),
+        _ if !found.foreign.is_empty() => {
+            let what = format!("another user's server: {}", list(&found.foreign));
+            Err(Failure::new(what).hint("if it is meant, name it with --api"))
+        }
         (None, false) => Err(Failure::new(format!("permission denied: {}", list(&found.denied)))
             .hint("the socket is its owner's alone: run this as the server's user, or with sudo")),
         (None, true) => Err(Failure::new("no running server was found").hint(
@@ -52,10 +60,13 @@ fn judge(mut found: Found) -> Result<Address, Failure> {
     }
 }
 
-fn look(directories: &[PathBuf]) -> Found {
+/// `trusted`: where users put no sockets for others to find; in `shared` only those of `owners`
+/// count.
+fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> Found {
     let mut found = Found::default();
     let mut seen = Vec::new();
-    for directory in directories {
+    let trusted = trusted.iter().map(|directory| (directory, None));
+    for (directory, owners) in trusted.chain(shared.iter().map(|shared| (shared, Some(owners)))) {
         // The same one under two names counts once.
         let Ok(directory) = directory.canonicalize() else { continue };
         if seen.contains(&directory) {
@@ -64,7 +75,7 @@ fn look(directories: &[PathBuf]) -> Found {
         match std::fs::read_dir(&directory) {
             Ok(entries) => {
                 for path in entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path()) {
-                    look_at(path, &mut found);
+                    look_at(path, owners, &mut found);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -78,12 +89,15 @@ fn look(directories: &[PathBuf]) -> Found {
     found
 }
 
-fn look_at(path: PathBuf, found: &mut Found) {
-    let is_socket = path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket());
+fn look_at(path: PathBuf, owners: Option<[u32; 2]>, found: &mut Found) {
+    let Ok(metadata) = path.symlink_metadata() else { return };
+    let is_socket = metadata.file_type().is_socket();
     if !is_socket || path.extension().is_none_or(|extension| extension != "sock") {
         return;
     }
+    let is_foreign = owners.is_some_and(|owners| !owners.contains(&metadata.uid()));
     match is_live(&path) {
+        Ok(true) if is_foreign => found.foreign.push(path),
         Ok(true) => found.live.push(path),
         Ok(false) => {} // what a killed server left
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => found.denied.push(path),
@@ -112,19 +126,26 @@ mod tests {
         let scratch = std::env::temp_dir().canonicalize().unwrap().join(name);
         let state = scratch.join("disk.img.lunar");
         std::fs::create_dir_all(&state).unwrap();
-        let directories = || [vec![scratch.clone()], state_directories(&scratch)].concat();
-        assert!(judge(look(&directories())).is_err());
+        let me = [rustix::process::geteuid().as_raw(), ROOT];
+        let looked = || look(std::slice::from_ref(&scratch), &state_directories(&scratch), me);
+        assert!(judge(looked()).is_err());
         drop(UnixListener::bind(scratch.join("stale.sock")).unwrap());
         std::fs::write(scratch.join("file.sock"), "").unwrap();
         let _other = UnixListener::bind(scratch.join("other")).unwrap();
-        let none = judge(look(&directories())).unwrap_err();
+        let none = judge(looked()).unwrap_err();
         assert!(none.hint.unwrap().contains("--api"));
         let first = UnixListener::bind(state.join("serve-1.sock")).unwrap();
-        let twice = [directories(), directories()].concat();
-        let found = judge(look(&twice)).unwrap();
-        assert_eq!(found, Address::Unix(state.join("serve-1.sock")));
+        let twice = [state.clone(), scratch.clone(), state.clone()];
+        let found = Address::Unix(state.join("serve-1.sock"));
+        assert_eq!(judge(look(&twice, &[], me)).unwrap(), found);
+        assert_eq!(judge(looked()).unwrap(), found);
+        // Whoever may write beside us could have put it there, to be shown our token.
+        let others = [me[0] + 1, me[0] + 1];
+        let foreign = judge(look(&[], &state_directories(&scratch), others)).unwrap_err();
+        assert!(foreign.what.contains("another user's"), "{foreign}");
+        assert_eq!(judge(look(std::slice::from_ref(&state), &[], others)).unwrap(), found);
         let second = UnixListener::bind(scratch.join("api.sock")).unwrap();
-        let hint = judge(look(&directories())).unwrap_err().hint.unwrap();
+        let hint = judge(looked()).unwrap_err().hint.unwrap();
         assert!(hint.contains("serve-1.sock") && hint.contains("api.sock"), "{hint}");
         drop((first, second));
         std::fs::remove_dir_all(&scratch).unwrap();

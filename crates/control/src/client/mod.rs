@@ -41,7 +41,7 @@ pub struct Client {
     pub address: Address,
     /// The certificates that it is trusted by, PEM; `None`: without TLS.
     pub trusted: Option<PathBuf>,
-    /// What proves who asks, over TCP.
+    /// What proves who asks, over TCP; beyond this machine over TLS alone.
     pub token: Option<Token>,
 }
 
@@ -124,6 +124,21 @@ impl Client {
         self.request(Method::DELETE, path, Bytes::new()).await
     }
 
+    /// The token, where it is to be shown: a unix socket wants none, and who reads along on a
+    /// network must not learn it.
+    fn shown(&self) -> Result<Option<&Token>, Failure> {
+        let (Address::Tcp(address), Some(token)) = (&self.address, &self.token) else {
+            return Ok(None);
+        };
+        if self.trusted.is_none() && !self.address.is_local() {
+            let what = format!("the token would go to {address} in clear");
+            return Err(Failure::usage(what).hint(
+                "speak TLS: --ca-file FILE with the certificate that the server's is signed by",
+            ));
+        }
+        Ok(Some(token))
+    }
+
     async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -151,7 +166,7 @@ impl Client {
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        if let Some(token) = &self.token {
+        if let Some(token) = self.shown()? {
             let mut value = HeaderValue::from_bytes(&token.header())
                 .map_err(|_| Failure::new("the token fits in no header"))?;
             value.set_sensitive(true);
@@ -253,7 +268,11 @@ impl Client {
         let parts = problem
             .problems
             .map(|list| Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) }));
-        Failure { hint: problem.hint, parts, ..Failure::new(problem.error) }
+        let failure = match status {
+            StatusCode::UNPROCESSABLE_ENTITY => Failure::usage(problem.error),
+            _ => Failure::new(problem.error),
+        };
+        Failure { hint: problem.hint, parts, ..failure }
     }
 }
 
@@ -266,5 +285,32 @@ mod tests {
         let path = ApiPath::new(&["targets", "iqn.2026-11.org.example:a/../b c?ä%", "luns"]);
         let expected = "/api/v1/targets/iqn.2026-11.org.example:a%2F..%2Fb%20c%3F%C3%A4%25/luns";
         assert_eq!(path.0, expected);
+    }
+
+    /// Goal: the token is shown to this machine or over TLS, and to no socket.
+    #[test]
+    fn the_token_goes_nowhere_in_clear() {
+        let shown = |address: &str, tls: bool| {
+            let address = Address::parse(address).unwrap();
+            let trusted = tls.then(|| PathBuf::from("ca.pem"));
+            let client = Client { address, trusted, token: Some(Token::example()) };
+            client.shown().map(|token| token.is_some()).map_err(|failure| failure.kind)
+        };
+        assert_eq!(shown("192.0.2.7:9000", false), Err(crate::FailureKind::Usage));
+        assert_eq!(shown("[::ffff:192.0.2.7]:9000", false), Err(crate::FailureKind::Usage));
+        assert_eq!(shown("192.0.2.7:9000", true), Ok(true));
+        assert_eq!(shown("127.0.0.1:9000", false), Ok(true));
+        assert_eq!(shown("unix:api.sock", false), Ok(false));
+    }
+
+    /// Goal: a request that makes no sense is wrong usage, as it is where no server is asked.
+    #[test]
+    fn nonsense_is_wrong_usage() {
+        let address = Address::parse("unix:api.sock").unwrap();
+        let client = Client { address, trusted: None, token: None };
+        let body = br#"{"error": "no", "hint": null}"#;
+        let kind = |status| client.judge::<u8>(status, body).unwrap_err().kind;
+        assert_eq!(kind(StatusCode::UNPROCESSABLE_ENTITY), crate::FailureKind::Usage);
+        assert_eq!(kind(StatusCode::CONFLICT), crate::FailureKind::Failed);
     }
 }

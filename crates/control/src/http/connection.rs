@@ -1,5 +1,6 @@
 //! Accepting connections and serving one.
 
+use super::places::Places;
 use super::stall::StallLimit;
 use super::{HttpLimits, Listener};
 use crate::renewal::Slot;
@@ -8,7 +9,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -67,6 +68,7 @@ impl Acceptor {
 
     pub(super) async fn run(self, mut stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(self.limits.connections));
+        let of_addresses = Places::new(self.limits.connections_per_address);
         let mut connections = JoinSet::new();
         loop {
             // More than there are places for wait in the socket's queue.
@@ -81,6 +83,10 @@ impl Acceptor {
             while connections.try_join_next().is_some() {}
             match accepted {
                 Ok(accepted) => {
+                    let of_address = match accepted.address().map(|ip| of_addresses.take(ip)) {
+                        Some(None) => continue, // it has all that one address may have
+                        taken => taken,
+                    };
                     let served = Served {
                         router: self.router.clone(),
                         limits: Arc::clone(&self.limits),
@@ -88,7 +94,7 @@ impl Acceptor {
                     };
                     connections.spawn(async move {
                         accepted.serve(served).await;
-                        drop(place);
+                        drop((place, of_address));
                     });
                 }
                 Err(error) => {
@@ -136,6 +142,14 @@ struct Served {
 }
 
 impl Accepted {
+    /// From where, if from a network.
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Unix(..) => None,
+            Self::Tcp(_, address, _) => Some(address.ip()),
+        }
+    }
+
     async fn serve(self, served: Served) {
         match self {
             Self::Unix(stream, uid) => served.http(stream, Peer::Unix { uid }).await,

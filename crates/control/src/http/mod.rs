@@ -2,6 +2,7 @@
 
 mod address;
 mod connection;
+mod places;
 mod socket_file;
 mod stall;
 
@@ -43,6 +44,8 @@ pub struct HttpOptions {
 pub struct HttpLimits {
     /// Connections at once; more wait until one ends.
     pub connections: usize,
+    /// Of these, of one address (IPv6: one /64); more of it are closed at once.
+    pub connections_per_address: usize,
     /// Bytes of a request's head.
     pub head_bytes: usize,
     /// How long a head may take to come in, and how long a connection may idle before the next.
@@ -57,6 +60,7 @@ impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 64,
+            connections_per_address: 16,
             head_bytes: 16 << 10,
             head_time: Duration::from_secs(10),
             handshake_time: Duration::from_secs(10),

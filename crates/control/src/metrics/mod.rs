@@ -24,6 +24,8 @@ use target::{Observer, Statistics};
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Who scrapes are few; whoever connects beyond waits.
 const CONNECTIONS_MAX: usize = 16;
+/// Of these, of one address.
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 
 /// Serves the metrics of `observer` at `http://ADDRESS/metrics`, to whoever can reach it: in plain
 /// HTTP, as Prometheus is used to.
@@ -31,7 +33,11 @@ const CONNECTIONS_MAX: usize = 16;
 /// # Errors
 /// An address that is taken or cannot be had.
 pub fn serve(address: SocketAddr, observer: Observer) -> Result<HttpServer, Failure> {
-    let limits = HttpLimits { connections: CONNECTIONS_MAX, ..HttpLimits::default() };
+    let limits = HttpLimits {
+        connections: CONNECTIONS_MAX,
+        connections_per_address: CONNECTIONS_PER_ADDRESS_MAX,
+        ..HttpLimits::default()
+    };
     let options = HttpOptions { address: Address::Tcp(address), tls: None, limits };
     HttpServer::start(options, router(observer))
 }

@@ -41,7 +41,8 @@ pub struct Luns {}
 /// `lunar ctl status`.
 pub async fn status(client: &Client, args: &Status, format: Format) -> Result<(), Failure> {
     if args.print_toml {
-        return output::print_text(&configuration(client).await?.drift);
+        let toml = configuration(client).await?.drift;
+        return tell_toml(toml, format);
     }
     let status: ApiStatus = client.get(&ApiPath::new(&["status"])).await?;
     match format {
@@ -62,7 +63,8 @@ pub async fn sessions(client: &Client, format: Format) -> Result<(), Failure> {
 /// `lunar ctl targets`.
 pub async fn targets(client: &Client, args: &Targets, format: Format) -> Result<(), Failure> {
     if args.print_toml {
-        return output::print_text(&configuration(client).await?.running);
+        let toml = configuration(client).await?.running;
+        return tell_toml(toml, format);
     }
     let found: targets::Targets = client.get(&ApiPath::new(&["targets"])).await?;
     match format {
@@ -81,6 +83,20 @@ pub async fn luns(client: &Client, format: Format) -> Result<(), Failure> {
             output::print_text(&or_none(table(LUN_HEADING, &rows), "no LUNs\n"))
         }
     }
+}
+
+/// Lines to paste, for programs in one document as well.
+fn tell_toml(toml: String, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => output::print_json(&Toml { toml }),
+        Format::Human => output::print_text(&toml),
+    }
+}
+
+/// As a change tells them.
+#[derive(Debug, serde::Serialize)]
+struct Toml {
+    toml: String,
 }
 
 async fn configuration(client: &Client) -> Result<ConfigurationText, Failure> {
