@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 /// Makes a directory, and all above it that are missing; durable when this returns, as is every
@@ -18,7 +18,8 @@ use std::path::Path;
 /// # Errors
 /// It cannot be made, or synced.
 pub fn make_directory(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
+    // Whatever the umask: who may write there may put other things in the place of ours.
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
     let directory = fs::canonicalize(directory)?;
     sync_directory(&directory)?;
     if fs::read_dir(&directory)?.next().is_some() {

@@ -2,7 +2,7 @@
 
 use super::address;
 use crate::Failure;
-use rustix::fs::{Mode, chmod};
+use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{DirBuilder, File, TryLockError};
@@ -19,6 +19,8 @@ const LOCK_TIME: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 /// How often a server that is just starting or ending is looked at again.
 const RIVALS_MAX: usize = 3;
+/// Who may do everything anyway.
+const ROOT: u32 = 0;
 /// Entries of a directory that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -59,13 +61,13 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     };
     let socket = unix_socket().map_err(failed)?;
     let address = socket_address(&path)?;
+    // The file that bind makes has the mode of the socket: no name is followed to set it.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
     rustix::net::bind(&socket, &address).map_err(failed)?;
     let Some((device, inode)) = identity(&path) else {
         return Err(failed(Errno::NOENT));
     };
     let file = SocketFile { path: path.clone(), device, inode };
-    // Nobody can connect before somebody listens, whatever the mode was until now.
-    chmod(&path, Mode::RUSR | Mode::WUSR).map_err(failed)?;
     rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
     Ok((UnixListener::from(socket), file))
 }
@@ -148,14 +150,26 @@ fn make_directory(directory: &Path) -> Result<(), Failure> {
     };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let metadata = std::fs::metadata(directory).map_err(failed)?;
-    let (everybody, sticky) = (metadata.mode() & 0o002 != 0, metadata.mode() & 0o1000 != 0);
-    if everybody && !sticky {
-        let what = format!("everybody may write to {}", directory.display());
-        return Err(
-            Failure::new(what).hint("name a socket in a directory of yours: --api unix:PATH")
-        );
+    let who = || {
+        if ![rustix::process::geteuid().as_raw(), ROOT].contains(&metadata.uid()) {
+            return Some(format!("uid {} owns", metadata.uid()));
+        }
+        // In a sticky directory each may take away their own files only.
+        let sticky = metadata.mode() & 0o1000 != 0;
+        match metadata.mode() & 0o022 {
+            0 => None,
+            _ if sticky => None,
+            0o020 => Some(format!("the group {} may write to", metadata.gid())),
+            _ => Some("everybody may write to".to_owned()),
+        }
+    };
+    match who() {
+        None => Ok(()),
+        Some(who) => Err(Failure::new(format!("{who} {}", directory.display())).hint(
+            "they could put a socket of theirs there: chmod go-w it, or name a socket in a \
+             directory of yours, --api unix:PATH",
+        )),
     }
-    Ok(())
 }
 
 fn lock_directory(directory: &Path) -> Result<File, Failure> {
@@ -273,6 +287,8 @@ mod tests {
         std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
         assert!(listen(&open.join("a")).unwrap_err().what.contains("everybody"));
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o770)).unwrap();
+        assert!(listen(&open.join("a")).unwrap_err().what.contains("the group"));
         std::fs::set_permissions(&open, PermissionsExt::from_mode(0o1777)).unwrap();
         assert!(listen(&open.join("a")).is_ok());
         let long = scratch.0.join("x".repeat(120));
