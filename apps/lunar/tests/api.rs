@@ -95,6 +95,8 @@ fn answers_are_as_documented() {
         ("PUT", "{t}/limit?initiator=iqn.2026-11.org.example:x", Some(r#"{"iops": 10}"#), 200),
         ("PUT", "{t}/limit", Some(r#"{"bandwidth": "9Mbit"}"#), 422),
         ("PUT", "{t}/limit?initiator=x", Some(r#"{"iops": 10}"#), 422),
+        ("PUT", "{t}/limit?initator=iqn.2026-11.org.example:x", Some(r#"{"iops": 10}"#), 400),
+        ("DELETE", "{t}/luns/0?devcie=mem:9M", None, 400),
         ("PUT", "{t}/redirect", Some(r#"{"address": "192.0.2.1:3260"}"#), 200),
         ("PUT", "{t}/redirect", Some(r#"{"address": "nowhere"}"#), 422),
         ("DELETE", "{t}/redirect", None, 200),

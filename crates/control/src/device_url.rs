@@ -101,9 +101,13 @@ impl DeviceUrl {
         }
     }
 
-    /// Whether `text` names it, as a URL or as a path.
+    /// Whether `text` names it, as a URL or as a path; one that is relative starts where this
+    /// process does.
     pub fn is_named(&self, text: &str) -> bool {
-        Self::parse(text).is_ok_and(|url| url == *self)
+        Self::parse(text).is_ok_and(|url| match (url.path(), self.path()) {
+            (Some(asked), Some(own)) => whole(asked) == whole(own),
+            _ => url == *self,
+        })
     }
 
     /// Its portal and LUN, if it is behind a session.
@@ -121,6 +125,11 @@ impl DeviceUrl {
             _ => None,
         }
     }
+}
+
+/// What cannot be made whole names itself alone.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// `scheme:rest`, if `text` has that form. A path with a slash before its first colon has not.
@@ -146,6 +155,24 @@ impl fmt::Display for DeviceUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a client that has made a path whole names the disk that the server has by a relative
+    /// one.
+    #[test]
+    fn a_relative_path_is_named_by_the_whole_one() {
+        let whole = std::path::absolute("disk.img").unwrap();
+        let device = DeviceUrl::parse("disk.img").unwrap();
+        for (text, named) in [
+            ("disk.img".to_owned(), true),
+            ("./disk.img".to_owned(), true),
+            (format!("file:{}", whole.display()), true),
+            ("/disk.img".to_owned(), false),
+            ("mem:1G".to_owned(), false),
+        ] {
+            assert_eq!(device.is_named(&text), named, "{text}");
+        }
+        assert!(DeviceUrl::parse("mem:1G").unwrap().is_named("mem:1024M"));
+    }
 
     #[test]
     fn schemes() {

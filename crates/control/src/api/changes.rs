@@ -64,6 +64,7 @@ pub struct Redirect {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Which {
     /// Its device, where several LUNs have this number, each for other initiators
     #[param(nullable = false)]

@@ -15,6 +15,7 @@ use utoipa_axum::routes;
 
 #[derive(Debug, Deserialize, IntoParams, Serialize, ToSchema)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct Whose {
     /// The initiator's name; without one: each initiator that no other limit names
     #[param(nullable = false)]
