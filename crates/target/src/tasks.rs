@@ -6,7 +6,6 @@ use crate::long_operation::Generation;
 use crate::manage;
 use crate::options::Limits;
 use crate::quota::Dues;
-use crate::ranges::RangeQueued;
 use crate::server::Shared;
 use crate::session::Session;
 use crate::unit::{BUFFERS, LogicalUnit};
@@ -17,7 +16,6 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, Stream};
 use iscsi::connection::target::{Fault, Input, Outcome, Task};
 use iscsi::framing::TaskId;
-use iscsi::pdu::TaskAttribute;
 use net::TURN_BYTES;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
@@ -27,9 +25,6 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-
-/// The task set is one range for ordering's sake.
-const TASK_SET: LbaRange = LbaRange { lba: 0, count: 1 };
 
 /// COMPARE AND WRITE sends its few blocks twice: up to 255 of 4096 bytes, beyond any limit of
 /// transfers.
@@ -42,8 +37,11 @@ const REPORT_LUNS: u8 = 0xa0;
 /// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
 const RETRY_TENTHS: u16 = 1;
 
+mod place;
 mod throttle;
 
+use place::PlaceQueued;
+pub(crate) use place::TaskPlace;
 use throttle::{Passed, Throttled, Turn};
 
 /// All tasks of one connection.
@@ -90,7 +88,7 @@ struct Planned {
     wants_bytes: u32,
     /// What is collected and used: less, if the initiator announced less.
     collect_bytes: usize,
-    order: Option<RangeQueued>,
+    order: Option<PlaceQueued>,
     /// Its response must not be passed: PREEMPT AND ABORT.
     fenced: bool,
 }
@@ -237,7 +235,7 @@ impl Tasks {
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let order = unit.as_ref().map(|unit| place_in_task_set(unit, task.attribute));
+        let order = unit.as_ref().map(|unit| PlaceQueued::new(unit, task.attribute));
         drop(turn); // now the next in line may go
         let fenced = is_preempt_and_abort(&task.cdb);
         let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
@@ -440,14 +438,6 @@ fn read_bytes(planned: &Planned) -> usize {
     }
 }
 
-fn place_in_task_set(unit: &Arc<LogicalUnit>, attribute: TaskAttribute) -> RangeQueued {
-    match attribute {
-        TaskAttribute::HEAD_OF_QUEUE => unit.order.at_head(TASK_SET),
-        TaskAttribute::ORDERED => unit.order.queue(TASK_SET, true),
-        _ => unit.order.queue(TASK_SET, false),
-    }
-}
-
 /// Who asks.
 struct By {
     shared: Arc<Shared>,
@@ -460,10 +450,10 @@ async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, dat
         Some(order) => abort.unless(order.granted()).await.map(Some),
         None => Ok(None),
     };
-    let ending = match (&unit, &in_order) {
+    let ending = match (&unit, in_order) {
         (_, Err(Aborted)) => Ending::Aborted,
-        (Some(unit), Ok(_)) => {
-            let dues = Dues::of(&by.session);
+        (Some(unit), Ok(place)) => {
+            let dues = Dues::of(&by.session, place);
             on_unit(&by, unit, generation, plan, data, abort, dues).await
         }
         (None, Ok(_)) => match plan {
@@ -523,7 +513,7 @@ async fn on_unit(
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }
     if let Plan::Copy { list } = plan {
-        return copy(session, unit, list, abort).await;
+        return copy(session, unit, list, abort, &dues).await;
     }
     if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
         return change.save(unit, &abort).await;

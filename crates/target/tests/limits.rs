@@ -7,6 +7,7 @@
 mod common;
 
 use block::MemoryDevice;
+use common::copy::{Segment, copy_cdb, cscd, list};
 use common::raw::{Answer, Raw};
 use common::*;
 use std::sync::Arc;
@@ -290,6 +291,40 @@ fn long_commands_are_paid_for_while_they_run() {
     assert_eq!(ends(&mut raw, 1).len(), 1);
     assert_eq!(raw.read_block(65_000).unwrap(), [7; 512]);
     log_out(raw);
+    rig.ends_well();
+}
+
+/// Goal: an initiator whose copy or WRITE SAME waits for its limit keeps nobody else waiting, also
+/// not one with an ORDERED command, nor those that come after that; and goes on.
+#[test]
+fn who_pays_holds_up_nobody() {
+    let (rig, [limited, _]) = two_units();
+    let mut noisy = log_in(&rig, 1);
+    let (mut strict, mut other) = (log_in(&rig, 2), log_in(&rig, 3));
+    strict.lun[1] = 1;
+    let source = strict.command(0xa1, &ten(0x41, 0, 65_535), 512).with_data(vec![7; 512]);
+    strict.lun[1] = 0;
+    strict.send(&source).unwrap();
+    assert_eq!(ends(&mut strict, 1).len(), 1);
+    let segment = Segment { from: 1, to: 0, blocks: 65_535, source_lba: 0, destination_lba: 0 };
+    let copy = list(1, &[cscd(1, 512), cscd(2, 512)], &[segment]);
+    let same = (ten(0x41, 0, 65_535).to_vec(), vec![7; 512]);
+    for (cdb, data) in [same, (copy_cdb(copy.len()), copy)] {
+        // 32 MiB take 26 seconds.
+        limited.set_initiator_limits(of(1, lowest()));
+        let long = noisy.command(0xa1, &cdb, data.len() as u32).with_data(data);
+        noisy.send(&long).unwrap();
+        is_silent(&mut noisy);
+        let ordered = send(&mut strict, ORDERED, 0, &ten(0x28, 0, 1), 512);
+        assert_eq!(ends(&mut strict, 1), [ordered]);
+        let behind = read(&mut other, 0, 1);
+        assert_eq!(ends(&mut other, 1), [behind]);
+        is_silent(&mut noisy);
+        limited.set_initiator_limits(Vec::new());
+        assert_eq!(ends(&mut noisy, 1), [long.u32_at(16)]);
+    }
+    assert_eq!(other.read_block(65_000).unwrap(), [7; 512]);
+    [noisy, strict, other].into_iter().for_each(log_out);
     rig.ends_well();
 }
 

@@ -31,6 +31,7 @@ pub(crate) async fn copy(
     manager: &Arc<LogicalUnit>,
     list: CopyList,
     abort: AbortSignal,
+    dues: &Dues,
 ) -> Ending {
     let running = match Running::begin(manager, session.nexus, list.list_identifier) {
         Ok(running) => running,
@@ -39,7 +40,7 @@ pub(crate) async fn copy(
         Err(Refusal::Busy) => return Ending::Busy,
     };
     let units = session.units();
-    let copy = Copy { units: &units, session, running: &running, abort: &abort };
+    let copy = Copy { units: &units, session, running: &running, abort: &abort, dues };
     match copy.all(&list).await {
         Ok(()) => {
             running.end(CopyEnd::Completed);
@@ -96,6 +97,7 @@ struct Copy<'a> {
     session: &'a Arc<Session>,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
+    dues: &'a Dues,
 }
 
 /// A segment that may be processed.
@@ -169,7 +171,7 @@ impl<'a> Copy<'a> {
             generation,
             block_bytes: block_bytes.into(),
             abort: self.abort.clone(),
-            dues: Dues::of(self.session),
+            dues: self.dues.clone(),
         };
         Ok(Job {
             number: index,

@@ -3,23 +3,30 @@
 use super::limit::Cost;
 use crate::abort::{AbortSignal, Aborted};
 use crate::session::Session;
+use crate::tasks::TaskPlace;
 use crate::unit::LogicalUnit;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 /// Who pays for a running command.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Dues {
     /// `None`: nobody, it is free.
     session: Option<Arc<Session>>,
+    /// What the command holds up others with, unless it has to wait for its turn.
+    place: Option<Arc<TaskPlace>>,
 }
 
 impl Dues {
-    /// Of a command of this session.
-    pub(crate) fn of(session: &Arc<Session>) -> Self {
-        Self { session: Some(Arc::clone(session)) }
+    /// Of a command of this session with this place, if it has one.
+    pub(crate) fn of(session: &Arc<Session>, place: Option<TaskPlace>) -> Self {
+        Self { session: Some(Arc::clone(session)), place: place.map(Arc::new) }
     }
 
-    /// Pays for a piece, waiting for its turn. No lock that others want may be held.
+    /// Pays for a piece, waiting for its turn, without its place in the task set. No lock that
+    /// others want may be held.
     pub(crate) async fn pay(
         &self,
         unit: &Arc<LogicalUnit>,
@@ -27,8 +34,18 @@ impl Dues {
         abort: &AbortSignal,
     ) -> Result<(), Aborted> {
         let line = self.session.as_ref().and_then(|session| session.quota.line(&unit.quota));
-        match line {
-            Some(line) => abort.unless(line.pay(cost)).await,
+        let Some(line) = line else { return Ok(()) };
+        abort.check()?;
+        let mut paying = pin!(line.pay(cost));
+        if poll_fn(|context| Poll::Ready(paying.as_mut().poll(context))).await.is_ready() {
+            return Ok(());
+        }
+        if let Some(place) = &self.place {
+            place.give_back();
+        }
+        abort.unless(paying).await?;
+        match &self.place {
+            Some(place) => place.take_back(abort).await,
             None => Ok(()),
         }
     }

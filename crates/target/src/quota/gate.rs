@@ -125,9 +125,7 @@ impl Waiting<'_> {
 
     fn wake_next(&self) {
         let next = self.gate.turns().next();
-        if let Some(next) = next {
-            next.wake();
-        }
+        next.into_iter().for_each(std::task::Waker::wake);
     }
 }
 
@@ -217,7 +215,7 @@ mod tests {
             });
             futures_util::future::join_all(all).await;
         });
-        assert!(gate.turns().next().is_none());
+        assert!(gate.turns().next().is_empty());
     }
 
     /// Goal: one that gives up while its turn is next does not keep the others waiting, and one
