@@ -277,11 +277,10 @@ fn limits_are_set_and_lifted() {
     let whole = machine.ctl_text(&["targets", "--print-toml"]);
     assert!(whole.contains("iops = 900"), "{whole}");
     assert_exit(&run(&["check", &machine.0.file("pasted.toml", whole.as_bytes())]), 0);
-    for wrong in [&["limit", "0", "--iops", "9"][..], &["limit", "7", "--none"]] {
-        assert_exit(&machine.ctl(wrong), 1);
-    }
+    assert_exit(&machine.ctl(&["limit", "7", "--none"]), 1);
     for wrong in [
-        &["limit", "0"][..],
+        &["limit", "0", "--iops", "9"][..],
+        &["limit", "0"],
         &["limit", "--iops", "10"],
         &["limit", "0", "--initiator", ALICE, "--each-initiator", "--none"],
     ] {
@@ -347,7 +346,7 @@ fn limits_in_force_are_told() {
 
     for wrong in [&["limit", "0", "--each-initiator", "--iops", "9"][..], &["add-lun", "mem:1M"]] {
         let more: &[&str] = if wrong[0] == "add-lun" { &["--limit-iops", "9"] } else { &[] };
-        assert_exit(&machine.ctl(&[wrong, more].concat()), 1);
+        assert_exit(&machine.ctl(&[wrong, more].concat()), 2);
     }
     let mut apply = lunar(&["apply", &config]);
     apply.env("XDG_RUNTIME_DIR", machine.0.path());

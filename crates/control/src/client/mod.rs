@@ -268,8 +268,9 @@ impl Client {
         let parts = problem
             .problems
             .map(|list| Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) }));
+        // A file that is wrong is no wrong usage of the command, as for `lunar check`.
         let failure = match status {
-            StatusCode::UNPROCESSABLE_ENTITY => Failure::usage(problem.error),
+            StatusCode::UNPROCESSABLE_ENTITY if parts.is_none() => Failure::usage(problem.error),
             _ => Failure::new(problem.error),
         };
         Failure { hint: problem.hint, parts, ..failure }
@@ -312,5 +313,8 @@ mod tests {
         let kind = |status| client.judge::<u8>(status, body).unwrap_err().kind;
         assert_eq!(kind(StatusCode::UNPROCESSABLE_ENTITY), crate::FailureKind::Usage);
         assert_eq!(kind(StatusCode::CONFLICT), crate::FailureKind::Failed);
+        let body = br#"{"error": "no", "hint": null, "problems": [{"line": 1}]}"#;
+        let file = client.judge::<u8>(StatusCode::UNPROCESSABLE_ENTITY, body).unwrap_err();
+        assert_eq!(file.kind, crate::FailureKind::Failed, "it is the file that is wrong");
     }
 }
