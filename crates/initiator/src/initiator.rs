@@ -22,9 +22,9 @@ use wire::Lun;
 /// When the connection is lost, so is the session (ErrorRecoveryLevel 0). The next request has
 /// another one made, on the runtime of the first: with the same ISID, so that it takes the place
 /// of the lost one at the target, and tried again with growing pauses. It does so in the same
-/// portal group only (RFC 7143 §6.3.5); a session in another one is not used. A command that was not sent
-/// waits for it, up to [`SessionOptions::recovery_seconds`]. One that was sent fails: only who
-/// gave it knows whether it may be repeated. [`RemoteDisk`](crate::RemoteDisk) repeats its own.
+/// portal group only (RFC 7143 §6.3.5); a session in another one is not used. A command that was
+/// not sent waits for it, up to [`SessionOptions::recovery_seconds`]. One that was sent fails: only
+/// who gave it knows whether it may be repeated. [`RemoteDisk`](crate::RemoteDisk) repeats its own.
 ///
 /// A unit tells a new session of a power-on or of the loss of the nexus by a unit attention; what
 /// else the session held at the target, such as RESERVE (6), is gone. Persistent reservations

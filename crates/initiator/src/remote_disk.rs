@@ -287,10 +287,10 @@ impl RemoteDisk {
 
     /// A flush, if one is needed, of an operation that began at `since`.
     async fn settle(&self, wanted: bool, since: Mark) -> Result<(), block::Error> {
-        if wanted { self.flush_since(since).await } else { Ok(()) }
+        if wanted { self.flush_all(since).await } else { Ok(()) }
     }
 
-    async fn flush_since(&self, since: Mark) -> Result<(), block::Error> {
+    async fn flush_all(&self, since: Mark) -> Result<(), block::Error> {
         self.send_flush(since).await.map_err(|error| self.failed(None, error))
     }
 
@@ -400,7 +400,7 @@ impl BlockDevice for RemoteDisk {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), block::Error>> {
-        async { self.flush_since(self.mark()).await }.boxed()
+        async { self.flush_all(self.mark()).await }.boxed()
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {

@@ -318,14 +318,19 @@ pub const CALLS: &[Call] = &[
     removed("apps/lunar/src/commands/write.rs", "device.flush().await?", "()", "lunar_write_syncs"),
     removed(
         REMOTE,
-        "self.send_flush().await.map_err(|error| self.failed(None, error))",
+        "self.send_flush(since).await.map_err(|error| self.failed(None, error))",
         "Ok(())",
         "lunar_write_syncs",
     ),
-    removed(REMOTE, "self.flush_all().boxed()", "async { Ok(()) }.boxed()", "lunar_write_syncs"),
+    removed(
+        REMOTE,
+        "async { self.flush_all(self.mark()).await }.boxed()",
+        "async { Ok(()) }.boxed()",
+        "lunar_write_syncs",
+    ),
     kept(
         REMOTE,
-        "if wanted { self.flush_all().await } else { Ok(()) }",
+        "if wanted { self.flush_all(since).await } else { Ok(()) }",
         "for durable writes to a unit without FUA, which no command of this version makes",
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),

@@ -22,6 +22,19 @@ struct Whose {
     initiator: Option<String>,
 }
 
+/// Both at once: a query is read by one type, which refuses what it does not know.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct WhichAndWhose {
+    /// Its device, where several LUNs have this number, each for other initiators
+    #[param(nullable = false)]
+    device: Option<String>,
+    /// The initiator's name; without one: each initiator that no other limit names
+    #[param(nullable = false)]
+    initiator: Option<String>,
+}
+
 pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(limit))
@@ -58,16 +71,14 @@ async fn limit(
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
-        Which,
-        Whose,
+        WhichAndWhose,
     ),
     responses((status = 200, description = "It is limited so", body = Changed)))]
 async fn limit_initiator_at(
     State(served): State<Shared>,
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
-    Asked(Which { device }): Asked<Which>,
-    Asked(Whose { initiator }): Asked<Whose>,
+    Asked(WhichAndWhose { device, initiator }): Asked<WhichAndWhose>,
     Body(settings): Body<LimitSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
