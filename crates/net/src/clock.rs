@@ -3,16 +3,17 @@
 use std::time::Instant;
 use wire::Time;
 
-/// Nanoseconds since it was made; cheap to copy, the same on every core.
+/// Nanoseconds since it was made; cheap to copy, the same on every core. It is the runtime's clock:
+/// where a test has paused that, it stands too.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    start: Instant,
+    start: tokio::time::Instant,
 }
 
 impl Clock {
     /// Starts at zero now.
     pub fn start() -> Self {
-        Self { start: Instant::now() }
+        Self { start: tokio::time::Instant::now() }
     }
 
     /// Time since the start.
@@ -22,6 +23,7 @@ impl Clock {
 
     /// The instant of `time`, for a timer; `None` if it is too far away to matter.
     pub fn instant(&self, time: Time) -> Option<Instant> {
-        self.start.checked_add(std::time::Duration::from_nanos(time.as_nanos()))
+        let after = std::time::Duration::from_nanos(time.as_nanos());
+        self.start.checked_add(after).map(tokio::time::Instant::into_std)
     }
 }

@@ -243,6 +243,43 @@ mod tests {
         assert!(ways[0].try_pass(ONE) && gate.limit().is_none());
     }
 
+    /// Goal: a limit is used whole and not exceeded, and those that wait share it evenly. Method: 20
+    /// seconds of a clock that stands still while anybody has something to do.
+    #[test]
+    fn the_rate_is_kept_to_the_command() {
+        const SECONDS: u64 = 20;
+        let bytes = Limit::new(None, Some(100 << 14)).unwrap();
+        for (limit, cost) in [
+            (Limit::new(Some(100), None).unwrap(), ONE),
+            (bytes, Cost { commands: 1, bytes: 1 << 14 }),
+        ] {
+            let gate = Arc::new(Gate::default());
+            gate.set(limit);
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+            let went: Vec<u64> = runtime.block_on(async {
+                let until = tokio::time::Instant::now() + std::time::Duration::from_secs(SECONDS);
+                let each = (0..4).map(|_| pass_until(Arc::clone(&gate), cost, until));
+                futures_util::future::join_all(each).await
+            });
+            // What may pass at once comes on top, and one that the rate is short of.
+            let bounds = 100 * SECONDS..=100 * SECONDS + 6;
+            assert!(bounds.contains(&went.iter().sum()), "{went:?} of {limit:?}");
+            let (most, least) = (went.iter().max().unwrap(), went.iter().min().unwrap());
+            assert!(most - least <= 6, "{went:?} of {limit:?}");
+        }
+    }
+
+    /// How many commands of a session have passed by then.
+    async fn pass_until(gate: Arc<Gate>, cost: Cost, until: tokio::time::Instant) -> u64 {
+        let way = Way::new(gate);
+        let mut went = 0;
+        while tokio::time::timeout_at(until, way.pass(cost)).await.is_ok() {
+            went += 1;
+        }
+        went
+    }
+
     #[test]
     fn an_initiator_has_one_gate_while_it_has_sessions() {
         let gates = InitiatorGates::default();
