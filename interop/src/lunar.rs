@@ -124,6 +124,12 @@ impl Lunar {
         log.lines().find_map(|line| Some(line.strip_prefix("api ")?.trim().to_owned()))
     }
 
+    /// `http://127.0.0.1:PORT/metrics`, as it told.
+    pub fn metrics(&self) -> Option<String> {
+        let log = self.server.log();
+        log.lines().find_map(|line| Some(line.strip_prefix("metrics ")?.trim().to_owned()))
+    }
+
     /// The process.
     pub fn server(&mut self) -> &mut Server {
         &mut self.server

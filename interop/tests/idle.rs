@@ -1,6 +1,6 @@
 //! What a server takes that has nothing to do.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use interop::lunar::Lunar;
 use interop::process::must;
 use interop::scratch::Scratch;
@@ -41,6 +41,52 @@ fn idle_servers_are_small() -> Result<()> {
     ensure!(read == data, "{said}");
     must(&binary, &["info", &url], LIMIT)?;
     small(&mut lunar, "after work")?;
+    lunar.stop(LIMIT)?;
+    Ok(())
+}
+
+/// Uses the API and the metrics of a server once.
+fn look(lunar: &Lunar) -> Result<()> {
+    let api = lunar.api().context("no API")?;
+    let status = must(&lunar::binary()?, &["ctl", "--api", &api, "status"], LIMIT)?;
+    ensure!(status.contains("health"), "{status}");
+    let metrics = lunar.metrics().context("no metrics")?;
+    let page = must("curl", &["-sSf", &metrics], LIMIT)?;
+    ensure!(page.contains("lunar_build_info"), "{page}");
+    Ok(())
+}
+
+/// Goal: a server whose API and metrics were used is as small, whether it serves one disk by its
+/// arguments or several from a configuration.
+#[test]
+fn idle_servers_with_api_and_metrics_are_small() -> Result<()> {
+    let scratch = Scratch::new("idle-api")?;
+    let api = format!("unix:{}", scratch.path("serve.sock"));
+    let options = ["--size", "1G", "--api", &api, "--metrics", "127.0.0.1:0"];
+    let disk = scratch.path("disk.img");
+    let mut lunar = Lunar::serve(&[&[disk.as_str()], &options[..]].concat())?;
+    look(&lunar)?;
+    small(&mut lunar, "lunar serve, API and metrics used")?;
+    lunar.stop(LIMIT)?;
+
+    let mut text = format!(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[metrics]\nlisten = \"127.0.0.1:0\"\n\
+         [api]\nlisten = \"unix:{}\"\n",
+        scratch.path("target.sock")
+    );
+    for name in ["a", "b"] {
+        text += &format!("[[target]]\nname = \"iqn.2026-11.org.lunarsan.test:{name}\"\n");
+        for lun in 0..4 {
+            let device = format!("file:{name}{lun}.img");
+            text += &format!("[[target.lun]]\nid = {lun}\ndevice = \"{device}\"\n");
+            text += "size = \"1GiB\"\n";
+        }
+    }
+    let config = scratch.path("lunar.toml");
+    std::fs::write(&config, text)?;
+    let mut lunar = Lunar::start(&["target", "--config", &config])?;
+    look(&lunar)?;
+    small(&mut lunar, "lunar target with 8 LUNs, API and metrics used")?;
     lunar.stop(LIMIT)?;
     Ok(())
 }
