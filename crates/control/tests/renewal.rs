@@ -160,8 +160,8 @@ fn certificate_and_token_are_read_anew() {
     assert!(!told.contains(NEW), "{told}");
     assert!(rig.apply(1, false).unwrap().difference.is_empty(), "it was told");
 
-    assert_eq!(rig.ask(&mut stays, OLD), 401, "the token is another one");
     assert_eq!(rig.ask(&mut stays, NEW), 200, "the connection goes on");
+    assert_eq!(rig.ask(&mut stays, OLD), 401, "the token is another one");
     assert!(rig.get(&new, NEW).is_ok());
     assert!(rig.get(&old, NEW).unwrap_err().what.contains("certificate"));
     assert!(rig.get(&new, OLD).unwrap_err().what.contains("token"));

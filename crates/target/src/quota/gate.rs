@@ -243,8 +243,8 @@ mod tests {
         assert!(ways[0].try_pass(ONE) && gate.limit().is_none());
     }
 
-    /// Goal: a limit is used whole and not exceeded, and those that wait share it evenly. Method: 20
-    /// seconds of a clock that stands still while anybody has something to do.
+    /// Goal: a limit is used whole and not exceeded, and those that wait share it evenly.
+    /// Method: 20 seconds of a clock that stands still while anybody has something to do.
     #[test]
     fn the_rate_is_kept_to_the_command() {
         const SECONDS: u64 = 20;
