@@ -59,16 +59,21 @@ impl FileDevice {
     /// neither file nor block device, no permission, in use (by whom, where that can be seen), an
     /// impossible shape ([`Geometry::new`]), direct I/O not possible.
     pub fn open(options: FileOptions) -> Result<Arc<Self>, Error> {
-        let disk = Arc::new(open::open(&options)?);
+        let (disk, sync_failed) = open::open(&options)?;
+        let disk = Arc::new(disk);
         let synced = Arc::clone(&disk);
-        Ok(Self::with_sync(disk, move || {
+        let opened = Self::with_sync(disk, move || {
             let _syncing = synced.pace.syncing();
             rustix::fs::fdatasync(&synced.file).map_err(|errno| {
                 let device = &synced.name;
                 tracing::error!(%device, error = %errno, "a sync failed: no writes any more");
                 errno.into()
             })
-        }))
+        });
+        if sync_failed {
+            opened.poison();
+        }
+        Ok(opened)
     }
 
     fn with_sync(

@@ -109,6 +109,23 @@ fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
     Ok(())
 }
 
+/// Goal: a write back that failed when no server was there to see it stops the next one's writes:
+/// the sync at its start is the only one that is told.
+#[test]
+fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
+    let machine = Machine::new("power-poison-start")?;
+    let lunar = machine.start()?;
+    log_in(&lunar, 1)?.write_blocks(7, &[0x77; 512])?;
+    kill(lunar)?;
+    machine.disk.fail_once(Operation::Sync, Errno::IO);
+    let lunar = machine.start()?;
+    takes_no_writes(&mut log_in(&lunar, 1)?)?;
+    machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
+    takes_writes(&mut log_in(&lunar, 1)?)?;
+    lunar.stop(TOOL_MAX)?;
+    Ok(())
+}
+
 /// Goal: nor does a change of its settings, or that it is taken away and shown again.
 #[test]
 fn a_disk_that_takes_no_writes_takes_none_after_a_change() -> Result<()> {

@@ -78,19 +78,28 @@ pub fn file_identity(path: &Path) -> Result<FileIdentity, Error> {
     std::fs::metadata(path).map(|metadata| FileIdentity::of(&metadata)).map_err(refuse)
 }
 
-/// Opens, makes, checks and locks.
-pub(super) fn open(options: &FileOptions) -> Result<Disk, Error> {
+/// A file, opened and locked.
+struct Opened {
+    file: File,
+    /// A sync of what was there has failed: a write of a former run may be lost.
+    sync_failed: bool,
+}
+
+/// Opens, makes, checks and locks. `true`: a sync of what was there has failed.
+pub(super) fn open(options: &FileOptions) -> Result<(Disk, bool), Error> {
     let name: Arc<str> = options.path.display().to_string().into();
     let opening = Opening { options, name };
     // An impossible shape is refused before a file is made.
     let size = options.create_size_bytes.unwrap_or(u64::from(options.block_bytes));
     opening.geometry(size)?;
-    let file = match std::fs::metadata(&options.path) {
+    let opened = match std::fs::metadata(&options.path) {
         Ok(metadata) => opening.existing(&metadata)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => opening.new_file()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Opened { file: opening.new_file()?, sync_failed: false }
+        }
         Err(error) => return Err(opening.refused("it cannot be opened").because(error)),
     };
-    opening.disk(file)
+    Ok((opening.disk(opened.file)?, opened.sync_failed))
 }
 
 struct Opening<'a> {
@@ -108,7 +117,7 @@ impl Opening<'_> {
         Geometry::new(&self.name, size_bytes, options.block_bytes, options.physical_block_bytes)
     }
 
-    fn existing(&self, metadata: &Metadata) -> Result<File, Error> {
+    fn existing(&self, metadata: &Metadata) -> Result<Opened, Error> {
         let kind = metadata.file_type();
         let device = kind.is_block_device();
         if !device && !kind.is_file() {
@@ -121,16 +130,19 @@ impl Opening<'_> {
             return Err(self.refused("it was replaced while it was opened"));
         }
         lock(&file, !self.options.read_only).map_err(|e| self.not_locked(e))?;
+        let mut sync_failed = false;
         match self.options.create_size_bytes {
             // An empty file holds nothing that could be lost; a crash may have left it.
             Some(size) if !device && opened.len() == 0 && !self.options.read_only => {
                 self.give_size(&file, size)?;
             }
             // Whoever made it may have been killed before that was durable.
-            made if !device && !self.options.read_only => self.keep(&file, made.is_some()),
+            made if !device && !self.options.read_only => {
+                sync_failed = self.keep(&file, made.is_some());
+            }
             _ => {}
         }
-        Ok(file)
+        Ok(Opened { file, sync_failed })
     }
 
     fn new_file(&self) -> Result<File, Error> {
@@ -212,14 +224,22 @@ impl Opening<'_> {
         directory.map_err(|e| failed("its directory cannot be made durable", e))
     }
 
-    /// Makes the name of a file durable that was there, and its size if it may be ours. Where that
-    /// is not possible it is served all the same, as files are that others made.
-    fn keep(&self, file: &File, size: bool) {
+    /// Makes the name of a file durable that was there, and its size if it may be ours. Where its
+    /// file system knows no sync it is served all the same, as files are that others made. `true`:
+    /// its sync has failed, and will be told to nobody again.
+    fn keep(&self, file: &File, size: bool) -> bool {
+        let device = &self.name;
         let size = if size { file.sync_all() } else { Ok(()) };
+        if let Err(error) = &size
+            && !is_without_sync(error)
+        {
+            tracing::error!(%device, %error, "a sync failed: no writes before it is recovered");
+            return true;
+        }
         if let Err(error) = size.and_then(|()| crate::durable::keep_name(&self.options.path)) {
-            let device = &self.name;
             tracing::warn!(%device, %error, "a power cut may take the file with it: no sync");
         }
+        false
     }
 
     fn disk(&self, file: File) -> Result<Disk, Error> {
@@ -292,6 +312,12 @@ impl Opening<'_> {
         }
         Ok(alignment)
     }
+}
+
+/// Whether there is no sync where the file is, which is something else than one that fails.
+fn is_without_sync(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// Of what kind its file system is.

@@ -186,7 +186,8 @@ fn contract_direct_in_larger_units() {
             direct: true,
             ..scratch.options(shape.size_bytes())
         })
-        .unwrap();
+        .unwrap()
+        .0;
         let alignment = direct::DirectAlignment { memory_bytes: 4096, offset_bytes: 8192 };
         disk.direct = Some(alignment);
         FileDevice::with_sync(Arc::new(disk), || Ok(()))
@@ -234,7 +235,7 @@ fn room() {
 fn syncs_are_shared() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
     let syncs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&syncs);
     let device = FileDevice::with_sync(Arc::clone(&disk), move || {
@@ -254,7 +255,7 @@ fn syncs_are_shared() {
 #[test]
 fn poisoned() {
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
     let device = FileDevice::with_sync(disk, || Err(io::Error::from_raw_os_error(5)));
     let one = BlockRange::new(0, 1);
     let write = |durable| device.write(one, Bytes::from(vec![1; 512]), durable);
@@ -278,7 +279,7 @@ fn poisoned() {
 fn recovered() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
     let broken = Arc::new(AtomicBool::new(true));
     let fails = Arc::clone(&broken);
     let device = FileDevice::with_sync(disk, move || match fails.load(SeqCst) {
@@ -304,7 +305,7 @@ fn recovered() {
 fn a_recovery_hides_no_failure() {
     use std::sync::Mutex;
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap());
+    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
     let (begun, syncs) = std::sync::mpsc::channel();
     let (say, said) = std::sync::mpsc::channel();
     let said = Mutex::new(said);
@@ -338,7 +339,7 @@ fn a_recovery_hides_no_failure() {
 #[test]
 fn no_inline_write_beside_a_long_sync() {
     let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap();
+    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
     let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
     assert!(inline());
     let syncing = disk.pace.syncing();
@@ -373,7 +374,7 @@ fn shrunk() {
 #[test]
 fn slow_writes_leave_the_core() {
     let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap();
+    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
     let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
     // The machine may be slow by itself, but not every time.
     assert!((0..20).any(|_| {
