@@ -226,7 +226,7 @@ fn a_slow_reader_is_alive() {
     let mut raw = rig.log_in(1);
     let tags: Vec<_> = (0..7).map(|_| send_read(&mut raw, 0, 16384)).collect();
     for tag in tags {
-        std::thread::sleep(Duration::from_millis(1200));
+        std::thread::sleep(Duration::from_millis(700));
         while answer_to(&mut raw, tag).header[1] & 0x81 != 0x81 {}
     }
     raw.read_block(0).unwrap();
@@ -313,7 +313,8 @@ fn a_hanging_disk_does_not_hold_the_end() {
     assert!(began.elapsed() < Duration::from_secs(4), "took {:?}", began.elapsed());
     device.heal();
     device.release();
-    let until = std::time::Instant::now() + PATIENCE;
+    // The pool is the program's: what other tests read meanwhile is in use as well.
+    let until = std::time::Instant::now() + 6 * PATIENCE;
     while target::buffer_pool().in_use_bytes() > 0 {
         assert!(std::time::Instant::now() < until, "its buffer is still in use");
         std::thread::sleep(Duration::from_millis(5));
