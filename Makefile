@@ -5,7 +5,7 @@ DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
 # Else two cargos that run at once look for a token pipe that make does not hand to them.
-unexport MAKEFLAGS
+unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check lint unit release interop doc soak fuzz conformance conformance-tables interop-kernel package

@@ -1,7 +1,7 @@
 //! Every sync of the product is tested: each is removed once, and the power-cut tests must fail.
 //!
 //! [`table`] says of each call what it becomes, or why it is left alone; [`check`], which a test
-//! runs, compares it with the source; [`scheme`] makes a server that can leave out each; [`run`]
+//! runs, compares it with the source; `scheme` makes a server that can leave out each; [`run`]
 //! does the rounds.
 
 mod place;
