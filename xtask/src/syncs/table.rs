@@ -123,12 +123,7 @@ pub const CALLS: &[Call] = &[
         NEW,
     ),
     removed(OPEN, "if size { «file.sync_all()» } else { Ok(()) }", "Ok(())", KILLED),
-    removed(
-        OPEN,
-        "size.and_then(|()| «crate::durable::keep_name(&self.options.path)»)",
-        "Ok(())",
-        KILLED,
-    ),
+    removed(OPEN, "let name = «crate::durable::keep_name(&self.options.path)»;", "Ok(())", KILLED),
     removed(DURABLE, "sync_directory(&directory)?", "()", KILLED),
     removed(DURABLE, "match «sync_directory(above)» {", "Ok::<(), io::Error>(())", NEW),
     removed(DURABLE, "sync_directory(parent.unwrap_or(Path::new(\".\")))", "Ok(())", NEW),

@@ -230,13 +230,15 @@ impl Opening<'_> {
     fn keep(&self, file: &File, size: bool) -> bool {
         let device = &self.name;
         let size = if size { file.sync_all() } else { Ok(()) };
+        // Whatever became of that: a recovery later syncs the file, not its name.
+        let name = crate::durable::keep_name(&self.options.path);
         if let Err(error) = &size
             && !is_without_sync(error)
         {
             tracing::error!(%device, %error, "a sync failed: no writes before it is recovered");
             return true;
         }
-        if let Err(error) = size.and_then(|()| crate::durable::keep_name(&self.options.path)) {
+        if let Err(error) = size.and(name) {
             tracing::warn!(%device, %error, "a power cut may take the file with it: no sync");
         }
         false
