@@ -173,7 +173,7 @@ fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
             }
             (Ok(_), Origin::Arguments) => notify::ready(""),
             (Err(failure), _) => {
-                let told = format!("nothing was changed: {failure}");
+                let told = format!("not applied: {failure}");
                 notify::ready(&told);
                 say(&told);
                 let parts = failure.parts.iter();
@@ -183,7 +183,7 @@ fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
     });
     if let Err(error) = thread {
         turn.waits.store(false, Ordering::Release);
-        say(&format!("nothing was changed: no thread to apply the configuration: {error}"));
+        say(&format!("not applied: no thread for it: {error}"));
     }
 }
 

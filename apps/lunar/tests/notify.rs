@@ -111,7 +111,7 @@ fn a_reload_is_told() {
     command.env("NOTIFY_SOCKET", &manager.path);
     let server = Server::start_command(command);
     manager.hears_of("READY=1");
-    for (text, told) in [(text, "applied, changes: 0"), ("x = 1", "nothing was changed")] {
+    for (text, told) in [(text, "applied, changes: 0"), ("x = 1", "not applied")] {
         scratch.file("lunar.toml", text.as_bytes());
         common::signal(server.pid(), "HUP");
         let words = manager.hears();
