@@ -1,46 +1,61 @@
-//! The task that owns a connection: it drives the protocol machines and serves the handles.
+//! A connection at work: it drives the protocol machine and serves the handles.
 
 use crate::attentions::Attentions;
+use crate::link::{DRAIN_TIME, Life, LinkState, Load};
+use crate::numbering::{Mail, Numbering};
 use crate::{Error, ErrorKind};
 use block::Buffer;
 use bytes::Bytes;
 use iscsi::connection::initiator::{
     CloseReason, Command, CommandResult, ConnectionOptions, Failure, InitiatorConnection, Input,
-    Output, SendTargets,
+    Management, Output, SendTargets,
 };
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::initiator::{Established, LoginFailure};
-use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason};
-use iscsi::session::initiator::{
-    InitiatorSession, Input as SessionInput, Output as SessionOutput, ToSession,
-};
+use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason, ManagementFunction};
+use iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use net::Outbox;
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use wire::{Lun, Time};
 
-/// The only connection of a session.
-pub(crate) const CID: u16 = 0;
 /// Requests taken from the handles and not yet answered.
 const PENDING_MAX: usize = 512;
+/// A target that does not say within this what became of an ABORT TASK is left.
+const ABORT_TIME: Duration = Duration::from_secs(30);
 
 /// What a handle asks for.
 pub(crate) enum Request {
     /// Execute a command; data-in goes to `data_in`, as long as is expected.
     Execute {
+        id: TaskId,
         lun: Lun,
         cdb: Bytes,
         data_out: Bytes,
         data_in: Option<Buffer>,
+        load: Load,
         answer: oneshot::Sender<Result<Executed, Error>>,
     },
     /// Ask for targets.
     SendTargets { answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>> },
     /// Log out and end.
     Logout { answer: oneshot::Sender<Result<(), Error>> },
+}
+
+impl Request {
+    /// It was not sent, because of `error`.
+    pub(crate) fn refuse(self, error: &Error) {
+        // Whoever asked may be gone.
+        match self {
+            Self::Execute { answer, .. } => drop(answer.send(Err(error.clone().not_sent()))),
+            Self::SendTargets { answer } => drop(answer.send(Err(error.clone()))),
+            Self::Logout { answer } => drop(answer.send(Ok(()))),
+        }
+    }
 }
 
 /// A command that the target answered.
@@ -61,6 +76,7 @@ enum Pending {
     Command {
         lun: Lun,
         data_in: Option<Buffer>,
+        _load: Load,
         answer: oneshot::Sender<Result<Executed, Error>>,
         /// The machine did not take it, because the connection was about to end.
         unsent: bool,
@@ -88,24 +104,41 @@ pub(crate) struct Ended {
     pub(crate) redirect: Option<String>,
 }
 
-/// A connection's machines and what waits for them.
+/// What a connection that takes its leave waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Leaving {
+    /// It does not.
+    No,
+    /// Its commands end, at the latest then; the session goes on without it.
+    Drains(Time),
+    /// The session is over when the target has answered, or another connection logs it out.
+    LogsOut,
+    /// The target wants to be left; the machine logs out.
+    Asked,
+}
+
+/// A connection's machine and what waits for it.
 pub(crate) struct Client {
     machine: InitiatorConnection,
     /// The machine's first outputs were taken.
     started: bool,
-    session: InitiatorSession,
+    numbering: Arc<Numbering>,
+    link: Arc<LinkState>,
+    /// Mail that is being read.
+    mail: VecDeque<Mail>,
     requests: mpsc::Receiver<Request>,
-    /// All handles are gone, or a logout was asked for.
-    closing: bool,
-    /// The target wants to be left; the machine logs out. Nothing more is begun.
-    leaving: bool,
+    leaving: Leaving,
     pending: HashMap<TaskId, Pending>,
     /// Of these, what the machine did not take, and why.
     refused: Vec<(TaskId, &'static str)>,
-    next_id: u64,
+    /// ABORT TASKs that were not answered, and until when they should be; oldest first.
+    aborts: VecDeque<(TaskId, Time)>,
     filling: Filling,
     segment_bytes: usize,
     deadline: Option<Time>,
+    logged_in: bool,
+    /// How the connection ended, told to the session when it is known why.
+    ending: Option<Ending>,
     over: Option<CloseReason>,
     login: Option<LoginAnswer>,
     logout: Option<oneshot::Sender<Result<(), Error>>>,
@@ -120,38 +153,37 @@ pub(crate) struct News {
     pub(crate) number: u64,
     /// What units said unasked.
     pub(crate) attentions: Arc<Attentions>,
-    /// Why it ended.
-    pub(crate) ended: Arc<OnceLock<Error>>,
 }
 
 impl Client {
     pub(crate) fn new(
         options: ConnectionOptions,
-        session: InitiatorSession,
+        life: &Life,
         requests: mpsc::Receiver<Request>,
-        login: LoginAnswer,
-        portal: String,
-        news: News,
+        login: Option<LoginAnswer>,
         now: Time,
     ) -> Self {
         Self {
             machine: InitiatorConnection::new(now, options),
             started: false,
-            session,
+            numbering: Arc::clone(&life.numbering),
+            link: Arc::clone(&life.state),
+            mail: VecDeque::new(),
             requests,
-            closing: false,
-            leaving: false,
+            leaving: Leaving::No,
             pending: HashMap::new(),
             refused: Vec::new(),
-            next_id: 0,
+            aborts: VecDeque::new(),
             filling: Filling::Nowhere,
             segment_bytes: 0,
             deadline: None,
+            logged_in: false,
+            ending: None,
             over: None,
-            login: Some(login),
+            login,
             logout: None,
-            portal,
-            news,
+            portal: life.door.portal.clone(),
+            news: life.news.clone(),
         }
     }
 
@@ -177,12 +209,52 @@ impl Client {
 
     /// The session's answers go back at once.
     fn tell_session(&mut self, now: Time, said: ToSession) {
-        self.session.handle(SessionInput::Connection(CID, said));
-        while let Some(output) = self.session.poll() {
-            if let SessionOutput::ToConnection(_, said) = output {
-                self.machine.handle(now, Input::Session(said));
+        match said {
+            // The reason follows.
+            ToSession::Closed { ending } => self.ending = Some(ending),
+            said => {
+                self.numbering.hear(self.link.cid, said);
+                self.read_mail(now);
             }
         }
+    }
+
+    /// Takes the mail in; what the machine makes of it is still to be pumped.
+    fn read_mail(&mut self, now: Time) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.link.mailbox.take(&mut mail);
+        for mail in mail.drain(..) {
+            match mail {
+                Mail::Session(said) => {
+                    if said == ToConnection::LoggingOut {
+                        self.link.set_up(false);
+                        self.leaving = Leaving::LogsOut;
+                    }
+                    self.machine.handle(now, Input::Session(said));
+                }
+                Mail::Abort(id) => self.abort(now, id),
+                Mail::Retire if self.leaving == Leaving::No => {
+                    self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
+                }
+                Mail::Retire => {}
+            }
+        }
+        self.mail = mail;
+    }
+
+    /// Nobody waits for that command any more. Its buffers stay until it is known to be over.
+    fn abort(&mut self, now: Time, id: TaskId) {
+        let Some(Pending::Command { lun, unsent: false, .. }) = self.pending.get(&id) else {
+            return; // answered meanwhile, or not taken yet: then it will not be
+        };
+        let management = Management {
+            id: self.link.new_id(),
+            function: ManagementFunction::ABORT_TASK,
+            lun: *lun,
+            referenced: Some(id),
+        };
+        self.aborts.push_back((management.id, now.after(ABORT_TIME)));
+        self.machine.handle(now, Input::Manage(management));
     }
 
     fn obey(&mut self, output: Output, out: &mut Outbox) {
@@ -191,6 +263,8 @@ impl Client {
             Output::Send(pdu) => out.push(&pdu),
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::LoggedIn(established) => {
+                self.logged_in = true;
+                self.link.set_up(!self.link.is_retired());
                 if let Some(answer) = self.login.take() {
                     // Nobody waits any more: the handle's future was dropped.
                     let _ = answer.send(Ok(Box::new(established)));
@@ -210,11 +284,15 @@ impl Client {
             }
             Output::Event(event) => {
                 tracing::info!(?event, portal = %self.portal, "told by the target");
-                self.leaving |= event.event == AsyncEvent::LOGOUT_REQUESTED;
+                if event.event == AsyncEvent::LOGOUT_REQUESTED && self.leaving == Leaving::No {
+                    self.link.set_up(false);
+                    self.leaving = Leaving::Asked;
+                }
             }
             Output::Close(reason) => self.over = Some(reason),
+            Output::Managed { id, .. } => self.aborts.retain(|(abort, _)| *abort != id),
             // Never asked for here; pings are the machine's own.
-            Output::Managed { .. } | Output::Pong { .. } | Output::Text { .. } => {}
+            Output::Pong { .. } | Output::Text { .. } => {}
             Output::ToSession(_) | Output::Wait(_) => {}
         }
     }
@@ -252,7 +330,7 @@ impl Client {
 
     /// What the machine did not take is refused, or, if the connection ends, told with its end.
     fn settle_refused(&mut self) {
-        let ending = self.over.is_some() || self.leaving || self.closing;
+        let ending = self.over.is_some() || self.leaving != Leaving::No;
         for (id, why) in std::mem::take(&mut self.refused) {
             if let (true, Some(Pending::Command { unsent, .. })) =
                 (ending, self.pending.get_mut(&id))
@@ -282,12 +360,12 @@ impl Client {
     }
 
     fn ask(&mut self, now: Time, request: Request, out: &mut Outbox) {
-        let id = TaskId(self.next_id);
-        self.next_id += 1;
         match request {
-            Request::Execute { lun, cdb, data_out, data_in, answer } => {
+            Request::Execute { answer, .. } if answer.is_closed() => {}
+            Request::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
-                self.pending.insert(id, Pending::Command { lun, data_in, answer, unsent: false });
+                let pending = Pending::Command { lun, data_in, _load: load, answer, unsent: false };
+                self.pending.insert(id, pending);
                 let attribute = iscsi::pdu::TaskAttribute::SIMPLE;
                 let command = Command {
                     id,
@@ -302,40 +380,84 @@ impl Client {
                 self.handle(now, Input::Execute(command), out);
             }
             Request::SendTargets { answer } => {
+                let id = self.link.new_id();
                 self.pending.insert(id, Pending::Targets { answer });
                 self.handle(now, Input::SendTargets { id, which: SendTargets::All }, out);
             }
             Request::Logout { answer } => {
                 self.logout = Some(answer);
-                self.close(now, out);
+                self.log_out(now, out);
             }
         }
     }
 
     /// Requests wait meanwhile in the channel; a logout is always taken.
     fn takes_requests(&self) -> bool {
-        !self.closing && !self.leaving && self.pending.len() < PENDING_MAX
+        self.logged_in && self.leaving == Leaving::No && self.pending.len() < PENDING_MAX
     }
 
-    fn close(&mut self, now: Time, out: &mut Outbox) {
-        if !self.closing {
-            self.closing = true;
-            let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
+    /// Logs the session out, unless another of its connections does.
+    fn log_out(&mut self, now: Time, out: &mut Outbox) {
+        self.link.set_up(false);
+        if self.leaving != Leaving::LogsOut {
+            self.leaving = Leaving::LogsOut;
+            if self.numbering.leave() {
+                let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
+                self.handle(now, logout, out);
+            }
+        }
+    }
+
+    /// Takes leave of a session that goes on.
+    fn leave_when_drained(&mut self, now: Time, out: &mut Outbox) {
+        if let Leaving::Drains(by) = self.leaving
+            && (self.pending.is_empty() || by <= now)
+        {
+            self.leaving = Leaving::Asked;
+            let logout = Input::Logout { reason: LogoutReason::CLOSE_CONNECTION, cid: None };
             self.handle(now, logout, out);
         }
     }
 
-    /// The connection is over: whoever still waits is told why.
-    fn finish(&mut self) -> Ended {
-        // First of all: whoever hears of the end finds that nothing is taken any more.
-        self.requests.close();
-        let reason = self.over.clone().unwrap_or(CloseReason::PeerClosed);
-        let ended = ended(&reason, &self.portal);
-        let _ = self.news.ended.set(ended.error.clone());
+    /// It was logged in.
+    pub(crate) fn was_up(&self) -> bool {
+        self.logged_in
+    }
+
+    /// Why it ended, as the session tells it.
+    fn cause(&self) -> Ended {
+        let reason = self.over.as_ref().unwrap_or(&CloseReason::PeerClosed);
+        let ended = ended(reason, &self.portal);
+        match (reason, self.numbering.cause()) {
+            (CloseReason::Dropped, Some(cause)) => cause.clone().into(),
+            _ => ended,
+        }
+    }
+
+    /// Tells the session that the connection is gone. At ErrorRecoveryLevel 0 nobody knows what
+    /// becomes of commands that it had sent before a new session has taken the place of this one
+    /// (RFC 7143 §7.1.4.4): where there are any, the session ends with it.
+    fn part(&mut self) {
+        let ending = self.ending.take().unwrap_or(Ending::Lost);
+        let cause = self.cause().error;
+        self.numbering.part(self.link.cid, ending, &cause);
+        let left_behind =
+            |pending: &Pending| matches!(pending, Pending::Command { unsent: false, .. });
+        if ending == Ending::Lost && self.pending.values().any(left_behind) {
+            self.numbering.end(&cause);
+        }
+    }
+
+    /// The connection is over: whoever still waits is told why. Returns what asks it for something.
+    pub(crate) fn finish(mut self) -> (Ended, mpsc::Receiver<Request>) {
+        self.link.set_up(false);
+        self.settle_refused();
+        self.part();
+        let ended = self.cause();
         if let Some(answer) = self.login.take() {
             let _ = answer.send(Err(ended.clone()));
         }
-        for (_, pending) in self.pending.drain() {
+        for (_, pending) in std::mem::take(&mut self.pending) {
             match pending {
                 Pending::Command { answer, unsent: true, .. } => {
                     drop(answer.send(Err(ended.error.clone().not_sent())));
@@ -345,26 +467,20 @@ impl Client {
             }
         }
         if let Some(answer) = self.logout.take() {
-            let logged_out = matches!(reason, CloseReason::LoggedOut);
+            let logged_out = matches!(self.over, Some(CloseReason::LoggedOut));
             let _ = answer.send(if logged_out { Ok(()) } else { Err(ended.error.clone()) });
         }
-        ended
+        let (_, nothing) = mpsc::channel(1);
+        let requests = std::mem::replace(&mut self.requests, nothing);
+        (ended, requests)
     }
 }
 
-/// Drives `client` over `tcp` until it is over; later requests are told why it ended.
-pub(crate) async fn run(tcp: tokio::net::TcpStream, mut client: Client, clock: net::Clock) {
-    net::drive(tcp, &mut client, clock).await;
-    let ended = client.finish();
-    tracing::debug!(portal = %client.portal, "session over: {}", ended.error);
-    while let Some(request) = client.requests.recv().await {
-        match request {
-            Request::Execute { answer, .. } => {
-                drop(answer.send(Err(ended.error.clone().not_sent())));
-            }
-            Request::SendTargets { answer } => drop(answer.send(Err(ended.error.clone()))),
-            Request::Logout { answer } => drop(answer.send(Ok(()))),
-        }
+/// A connection that is dropped without an end, by a panic or with its runtime, takes its session
+/// along.
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.part();
     }
 }
 
@@ -447,23 +563,38 @@ impl net::Role for Client {
             self.pump(now, out);
             worked = true;
         }
+        if self.link.mailbox.poll(context) {
+            self.read_mail(now);
+            self.pump(now, out);
+            worked = true;
+        }
         // Requests made during the login wait in the channel.
-        while self.login.is_none() && self.takes_requests() {
+        while self.takes_requests() {
             match self.requests.poll_recv(context) {
                 Poll::Ready(Some(request)) => self.ask(now, request, out),
-                Poll::Ready(None) => self.close(now, out),
+                Poll::Ready(None) => self.log_out(now, out),
                 Poll::Pending => break,
             }
             worked = true;
         }
+        self.leave_when_drained(now, out);
         if worked { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.deadline
+        let drained = match self.leaving {
+            Leaving::Drains(by) => Some(by),
+            _ => None,
+        };
+        let aborted = self.aborts.front().map(|(_, by)| *by);
+        [self.deadline, drained, aborted].into_iter().flatten().min()
     }
 
     fn elapsed(&mut self, now: Time, out: &mut Outbox) {
+        if self.aborts.front().is_some_and(|(_, by)| *by <= now) {
+            let what = format!("{} does not answer an ABORT TASK", self.portal);
+            self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
+        }
         self.handle(now, Input::Deadline, out);
     }
 

@@ -4,7 +4,8 @@ use crate::attentions::{Attentions, UnitAttentions};
 use crate::client::Executed;
 use crate::keeper::{Keeper, Line};
 use crate::recovery::Patience;
-use crate::session::{Session, Way};
+use crate::session::Session;
+use crate::way::Way;
 use crate::{Error, ErrorKind, SessionOptions, Url};
 use block::{Buffer, BufferPool};
 use bytes::Bytes;
@@ -16,14 +17,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wire::Lun;
 
-/// A session with one target, over one connection. Handles are cheap to clone and may be used from
-/// any thread. When the last is dropped the session is logged out.
+/// A session with one target, over one or more connections
+/// ([`SessionOptions::connections`]): each command goes to the one with the least data under way,
+/// and stays there (RFC 7143 §4.2.5.1). Handles are cheap to clone and may be used from any thread.
+/// When the last is dropped the session is logged out. When the future of a command is dropped, the
+/// command is aborted at the target.
 ///
-/// When the connection is lost, so is the session (ErrorRecoveryLevel 0). The next request has
-/// another one made, on the runtime of the first: with the same ISID, so that it takes the place
-/// of the lost one at the target, and tried again with growing pauses. It does so in the same
-/// portal group only (RFC 7143 §6.3.5); a session in another one is not used. A command that was
-/// not sent waits for it, up to [`SessionOptions::recovery_seconds`]. One that was sent fails: only
+/// When a connection is lost with commands under way, so is the session (ErrorRecoveryLevel 0): the
+/// others are closed. One that had nothing to do is made again while the session goes on. The next
+/// request after the loss of a session has another one made, on the runtime of the first: with the
+/// same ISID, so that it takes the place of the lost one at the target, and tried again with
+/// growing pauses. It does so in the same portal group only (RFC 7143 §6.3.5); a session in another
+/// one is not used. A command that was not sent waits for it, up to
+/// [`SessionOptions::recovery_seconds`]. One that was sent fails: only
 /// who gave it knows whether it may be repeated. [`RemoteDisk`](crate::RemoteDisk) repeats its own.
 ///
 /// A unit tells a new session of a power-on or of the loss of the nexus by a unit attention; what
@@ -99,6 +105,26 @@ impl Initiator {
     /// The portal that was connected to last, as `host:port`.
     pub fn portal(&self) -> String {
         self.last().portal.clone()
+    }
+
+    /// How many connections of the session are logged in; 0 while it is lost.
+    pub fn connections(&self) -> usize {
+        match &*self.shared.keeper.line().borrow() {
+            Line::Up(session) if !session.is_over() => session.connections(),
+            _ => 0,
+        }
+    }
+
+    /// Adds connections to the session, or takes the last away once their commands have ended:
+    /// at least one, at most as many as the target allows (MaxConnections), or as many as it
+    /// takes. Sessions that follow a lost one have as many. Returns how many there are.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute), when there is no session.
+    pub async fn set_connections(&self, wanted: u16) -> Result<usize, Error> {
+        let session = self.session(&mut self.patience()).await?;
+        self.shared.keeper.set_connections(session.clone(), wanted).await?;
+        Ok(session.connections())
     }
 
     /// Where data-in buffers come from.

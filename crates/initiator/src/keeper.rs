@@ -2,8 +2,10 @@
 
 use crate::attentions::Attentions;
 use crate::recovery::Backoff;
-use crate::session::{Group, Session, Way};
+use crate::session::Session;
+use crate::way::{Group, Way};
 use crate::{Error, ErrorKind};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -31,6 +33,8 @@ pub(crate) struct Keeper {
     /// The runtime that sessions live on: that of the first.
     runtime: Handle,
     line: watch::Sender<Line>,
+    /// How many connections a session should have.
+    connections: AtomicU16,
     work: Mutex<Work>,
 }
 
@@ -57,6 +61,7 @@ impl Keeper {
         let attentions = Arc::<Attentions>::default();
         let session = way.log_in(1, &attentions, None).await?;
         let keeper = Self {
+            connections: AtomicU16::new(way.options.connections),
             way,
             group: session.group(),
             attentions,
@@ -84,6 +89,18 @@ impl Keeper {
     pub(crate) fn timer(&self, until: Instant) -> Sleep {
         let _entered = self.runtime.enter();
         tokio::time::sleep_until(until)
+    }
+
+    /// Gives `session`, and those that follow it, so many connections.
+    ///
+    /// # Errors
+    /// The runtime that sessions live on has ended.
+    pub(crate) async fn set_connections(&self, session: Session, wanted: u16) -> Result<(), Error> {
+        self.connections.store(wanted, Ordering::Relaxed);
+        let adjusted = self.runtime.spawn(async move { session.set_connections(wanted).await });
+        adjusted
+            .await
+            .map_err(|_| Error::new(ErrorKind::SessionLost, "the runtime of the session has ended"))
     }
 
     /// Has another session made, at least until then; `false`: there is one, or will be none.
@@ -136,10 +153,7 @@ impl Keeper {
 
 impl Task {
     async fn run(mut self, wait: Duration) {
-        let mut entropy = [0; 8];
-        // Without chance pauses are all alike, which does no harm.
-        let _ = getrandom::fill(&mut entropy);
-        let mut backoff = Backoff::new(u64::from_be_bytes(entropy));
+        let mut backoff = Backoff::by_chance();
         tokio::time::sleep(wait).await;
         while let Some((way, group, number, attentions)) = self.next() {
             match way.log_in(number, &attentions, Some(group)).await {
@@ -167,7 +181,9 @@ impl Task {
         }
         work.number += 1;
         let attentions = Arc::clone(&keeper.attentions);
-        Some((keeper.way.clone(), keeper.group, work.number, attentions))
+        let mut way = keeper.way.clone();
+        way.options.connections = keeper.connections.load(Ordering::Relaxed);
+        Some((way, keeper.group, work.number, attentions))
     }
 
     fn failed(&self, error: Error) {

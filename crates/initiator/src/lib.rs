@@ -8,6 +8,8 @@ mod commands;
 mod error;
 mod initiator;
 mod keeper;
+mod link;
+mod numbering;
 mod options;
 mod recovery;
 mod remote_disk;
@@ -15,6 +17,7 @@ mod same_unit;
 mod session;
 mod unflushed;
 mod url;
+mod way;
 
 pub use self::initiator::{CommandReply, Initiator, discover};
 pub use commands::{Capacity, Designator, Identity, Mode, Reservation, Unit};

@@ -25,6 +25,8 @@ pub struct SessionOptions {
     /// When a session that was established is lost, how long a command waits for another one;
     /// 0: not at all. The first login is never tried again.
     pub recovery_seconds: u32,
+    /// Connections of a session (MC/S), as far as the target allows them.
+    pub connections: u16,
 }
 
 /// CHAP credentials.
@@ -49,6 +51,7 @@ impl SessionOptions {
             data_digest: vec![Digest::None],
             login_time: Duration::from_secs(15),
             recovery_seconds: RECOVERY_SECONDS,
+            connections: 1,
         }
     }
 }

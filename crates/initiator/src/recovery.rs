@@ -23,6 +23,13 @@ impl Backoff {
         Self { pause: PAUSE_MIN, random: entropy | 1 }
     }
 
+    /// Likewise; without chance pauses are all alike, which does no harm.
+    pub(crate) fn by_chance() -> Self {
+        let mut entropy = [0; 8];
+        let _ = getrandom::fill(&mut entropy);
+        Self::new(u64::from_be_bytes(entropy))
+    }
+
     pub(crate) fn next_pause(&mut self) -> Duration {
         // xorshift64: all that is wanted is that two initiators differ.
         self.random ^= self.random << 13;

@@ -1,0 +1,187 @@
+//! What the connections of one session share: the protocol's session, behind one lock.
+//!
+//! As at the target (docs/decisions/002), the lock is held for one step and never across an await.
+//! Values for connections go into their mailboxes under the lock, so they arrive in the order of
+//! the steps: a connection must send its commands in the order of their CmdSN (RFC 7143 §4.2.2.1).
+
+use crate::Error;
+use futures_util::task::AtomicWaker;
+use iscsi::framing::TaskId;
+use iscsi::session::initiator::{
+    Ending, InitiatorSession, Input, LoginNumbers, Output, SessionOptions, ToConnection, ToSession,
+};
+use iscsi::text::SessionParameters;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Context;
+use wire::SerialNumber;
+
+/// Requests of a session that wait for its command window to open.
+const QUEUE_REQUESTS_MAX: u32 = 8192;
+
+/// What reaches a connection besides its socket and requests.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// From its session.
+    Session(ToConnection),
+    /// Whoever wanted this command's answer does so no more.
+    Abort(TaskId),
+    /// The session goes on without this connection.
+    Retire,
+}
+
+/// Mail for one connection. A session sends a connection a few values for each request that it
+/// made, so its limit of requests is the limit here.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    queue: Mutex<VecDeque<Mail>>,
+    filled: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Mailbox {
+    /// Puts `mail` in and wakes the connection up.
+    pub(crate) fn put(&self, mail: Mail) {
+        self.put_quietly(mail);
+        self.waker.wake();
+    }
+
+    /// For the connection itself, which looks at once.
+    fn put_quietly(&self, mail: Mail) {
+        let mut queue = self.queue();
+        queue.push_back(mail);
+        self.filled.store(true, Ordering::Release);
+    }
+
+    /// Is anything there? If not, the waker is kept.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> bool {
+        if self.filled.load(Ordering::Acquire) {
+            return true;
+        }
+        self.waker.register(context.waker());
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// Moves all that is there to the empty `into`.
+    pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
+        let mut queue = self.queue();
+        self.filled.store(false, Ordering::Release);
+        std::mem::swap(&mut *queue, into);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Mail>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The numbers, the window and the tags of a session, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Numbering {
+    state: Mutex<State>,
+    over: AtomicBool,
+    cause: OnceLock<Error>,
+    /// A connection logs the session out.
+    left: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: InitiatorSession,
+    mailboxes: BTreeMap<u16, Arc<Mailbox>>,
+}
+
+impl Numbering {
+    /// Of a session with this ISID that has no connection yet.
+    pub(crate) fn new(isid: [u8; 6]) -> Arc<Self> {
+        let machine = InitiatorSession::new(SessionOptions {
+            isid,
+            cmd_sn: SerialNumber(1),
+            queue_requests_max: QUEUE_REQUESTS_MAX,
+        });
+        Arc::new(Self {
+            state: Mutex::new(State { machine, mailboxes: BTreeMap::new() }),
+            over: AtomicBool::new(false),
+            cause: OnceLock::new(),
+            left: AtomicBool::new(false),
+        })
+    }
+
+    /// A connection is about to log in; `None`: it may not.
+    pub(crate) fn open(&self, cid: u16, mailbox: &Arc<Mailbox>) -> Option<LoginNumbers> {
+        let mut state = self.state();
+        let numbers = state.machine.open(cid)?;
+        state.mailboxes.insert(cid, Arc::clone(mailbox));
+        Some(numbers)
+    }
+
+    /// What the leading login brought; `None` before.
+    pub(crate) fn parameters(&self) -> Option<SessionParameters> {
+        self.state().machine.parameters()
+    }
+
+    /// A connection speaks. What it is answered lies in its mailbox.
+    pub(crate) fn hear(&self, cid: u16, said: ToSession) {
+        self.step(&mut self.state(), Input::Connection(cid, said), Some(cid), None);
+    }
+
+    /// A connection is gone, for this reason. The session may end with it.
+    pub(crate) fn part(&self, cid: u16, ending: Ending, cause: &Error) {
+        let mut state = self.state();
+        state.mailboxes.remove(&cid);
+        let closed = Input::Connection(cid, ToSession::Closed { ending });
+        self.step(&mut state, closed, None, Some(cause));
+    }
+
+    /// Ends the session, for this reason.
+    pub(crate) fn end(&self, cause: &Error) {
+        self.step(&mut self.state(), Input::End, None, Some(cause));
+    }
+
+    /// It takes no more requests.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Why it is over; `None`: it is not.
+    pub(crate) fn cause(&self) -> Option<&Error> {
+        self.cause.get()
+    }
+
+    /// `true` for the first connection that would log the session out.
+    pub(crate) fn leave(&self) -> bool {
+        !self.left.swap(true, Ordering::AcqRel)
+    }
+
+    fn step(&self, state: &mut State, input: Input, own: Option<u16>, cause: Option<&Error>) {
+        state.machine.handle(input);
+        while let Some(output) = state.machine.poll() {
+            match output {
+                Output::ToConnection(cid, said) => {
+                    if said == ToConnection::Close {
+                        self.ends(cause);
+                    }
+                    let Some(mailbox) = state.mailboxes.get(&cid) else { continue };
+                    match own == Some(cid) {
+                        true => mailbox.put_quietly(Mail::Session(said)),
+                        false => mailbox.put(Mail::Session(said)),
+                    }
+                }
+                Output::Ended(_) => self.ends(cause),
+                Output::Established { .. } => {}
+            }
+        }
+    }
+
+    /// Whoever finds it over finds the cause.
+    fn ends(&self, cause: Option<&Error>) {
+        if let Some(cause) = cause {
+            let _ = self.cause.set(cause.clone()); // the first counts
+        }
+        self.over.store(true, Ordering::Release);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,205 @@
+//! Where a session leads: the way to its target, and the logins there.
+
+use crate::attentions::Attentions;
+use crate::client::{Ended, News};
+use crate::options::random_isid;
+use crate::session::Session;
+use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};
+use iscsi::connection::initiator::{ConnectionLimits, ConnectionOptions};
+use iscsi::login::SessionType;
+use iscsi::login::initiator::{ChapAnswer, InitiatorLoginOptions};
+use iscsi::session::initiator::LoginNumbers;
+use iscsi::text::{Offer, SessionParameters};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// How often a login may be sent elsewhere.
+const REDIRECTS_MAX: usize = 4;
+/// MaxConnections that every login proposes, so that some can be added later.
+const CONNECTIONS_OFFERED: u16 = 8;
+
+/// Where sessions lead, and how they are made: the same each time.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) url: Url,
+    /// `None`: a discovery session.
+    pub(crate) target_name: Option<String>,
+    /// With an ISID, so that a later session takes the place of an earlier one.
+    pub(crate) options: SessionOptions,
+}
+
+/// The portal group that the first session of an initiator reached; `None`: there was none yet.
+///
+/// A login takes the place of the lost session in the same portal group only, for another is
+/// another nexus (RFC 7143 §6.3.5): there the lost session would live on, and what it was sent
+/// could still be executed after what the next one was sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Group(pub(crate) Option<u16>);
+
+impl Way {
+    /// The way to what `url` names.
+    pub(crate) fn new(
+        url: &Url,
+        target_name: Option<String>,
+        options: &SessionOptions,
+    ) -> Result<Self, Error> {
+        let mut options = options.clone();
+        if options.isid.is_none() {
+            options.isid = Some(random_isid().map_err(no_random)?);
+        }
+        Ok(Self { url: url.clone(), target_name, options })
+    }
+
+    /// Logs in, in a task of the current tokio runtime, as the session of this `number`, in this
+    /// portal group or in any. Redirects are followed, at most four times.
+    pub(crate) async fn log_in(
+        &self,
+        number: u64,
+        attentions: &Arc<Attentions>,
+        group: Option<Group>,
+    ) -> Result<Session, Error> {
+        let (mut host, mut port) = (self.url.host.clone(), self.url.port);
+        for _ in 0..=REDIRECTS_MAX {
+            let news = News { number, attentions: Arc::clone(attentions) };
+            match self.reach(&host, port, &news, group).await {
+                Ok(session) => return Ok(session),
+                Err(Ended { redirect: Some(address), error }) => {
+                    // Behind a comma stands the portal group, which the login tells anyway.
+                    let address = address.split(',').next().unwrap_or_default();
+                    (host, port) = parse_portal(address)
+                        .map_err(|wrong| Error { hint: Some(wrong.to_string()), ..error })?;
+                }
+                Err(Ended { error, .. }) => return Err(error),
+            }
+        }
+        let what = format!("{} was sent elsewhere too often", self.url.portal());
+        Err(Error::new(ErrorKind::Login, what))
+    }
+
+    /// Logs in at the first address of the host that takes us in the right portal group.
+    async fn reach(
+        &self,
+        host: &str,
+        port: u16,
+        news: &News,
+        group: Option<Group>,
+    ) -> Result<Session, Ended> {
+        let portal = portal_text(host, port);
+        let end = Instant::now() + self.options.login_time;
+        let mut last = None;
+        for address in addresses(host, port, end).await? {
+            let tcp = match connect(&portal, address, end).await {
+                Ok(tcp) => tcp,
+                Err(error) => {
+                    last = Some(error);
+                    continue;
+                }
+            };
+            let door = Door { address, portal: portal.clone() };
+            let session = Session::open(tcp, door, self, news.clone()).await?;
+            match group {
+                Some(group) if session.group() != group => {
+                    last = Some(session.elsewhere(group, address));
+                }
+                _ => {
+                    session.set_connections(self.options.connections).await;
+                    return Ok(session);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| unreachable(&portal, &io::ErrorKind::NotFound.into())).into())
+    }
+
+    /// What a connection of this CID says of us and wants, under these numbers.
+    pub(crate) fn connection_options(
+        &self,
+        cid: u16,
+        numbers: LoginNumbers,
+        session: Option<SessionParameters>,
+    ) -> Result<ConnectionOptions, Error> {
+        let Self { url, target_name, options } = self;
+        let mut entropy = [0; 33];
+        getrandom::fill(&mut entropy).map_err(no_random)?;
+        let mut offer = Offer::initiator();
+        offer.max_connections = options.connections.max(CONNECTIONS_OFFERED);
+        offer.header_digest =
+            url.header_digest.map_or_else(|| options.header_digest.clone(), |digest| vec![digest]);
+        offer.data_digest =
+            url.data_digest.map_or_else(|| options.data_digest.clone(), |digest| vec![digest]);
+        let chap = options.chap.as_ref().map(|chap| ChapAnswer {
+            algorithms: chap.algorithms.clone(),
+            credential: chap.initiator.clone(),
+            expect_target: chap.target.clone(),
+        });
+        let session_type =
+            if target_name.is_some() { SessionType::Normal } else { SessionType::Discovery };
+        let login = InitiatorLoginOptions {
+            initiator_name: options.initiator_name.clone(),
+            alias: None,
+            target_name: target_name.clone(),
+            session_type,
+            isid: numbers.isid,
+            tsih: numbers.tsih,
+            cid,
+            initiator_task_tag: 0,
+            cmd_sn: numbers.cmd_sn,
+            offer,
+            chap,
+            entropy,
+        };
+        let limits =
+            ConnectionLimits { login_time: options.login_time, ..ConnectionLimits::default() };
+        Ok(ConnectionOptions { login, session, limits })
+    }
+
+    /// The ISID of all its sessions.
+    pub(crate) fn isid(&self) -> Result<[u8; 6], Error> {
+        self.options.isid.map_or_else(|| random_isid().map_err(no_random), Ok)
+    }
+}
+
+/// Where the connections of a session go: the address that the first of them reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    /// As it was named, `host:port`.
+    pub(crate) portal: String,
+}
+
+impl Door {
+    /// A connection to it, by `end`.
+    pub(crate) async fn connect(&self, end: Instant) -> Result<TcpStream, Error> {
+        connect(&self.portal, self.address, end).await
+    }
+}
+
+fn no_random(error: getrandom::Error) -> Error {
+    Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self { error, redirect: None }
+    }
+}
+
+/// The addresses of a host.
+async fn addresses(host: &str, port: u16, end: Instant) -> Result<Vec<SocketAddr>, Error> {
+    let portal = portal_text(host, port);
+    let found = tokio::time::timeout_at(end, tokio::net::lookup_host((host, port))).await;
+    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    Ok(found.map_err(|error| unreachable(&portal, &error))?.collect())
+}
+
+async fn connect(portal: &str, address: SocketAddr, end: Instant) -> Result<TcpStream, Error> {
+    let left = end.saturating_duration_since(Instant::now());
+    net::connect(address, left).await.map_err(|error| unreachable(portal, &error))
+}
+
+fn unreachable(portal: &str, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Connect, format!("cannot connect to {portal}: {error}"))
+        .hint("check the address, and whether the server is running")
+}
