@@ -9,7 +9,8 @@ mod serving;
 mod shutdown;
 
 use clap::{Parser, Subcommand};
-use commands::{apply, check, completions, ctl, discover, info, man, read, serve, target, write};
+use commands::write;
+use commands::{apply, check, completions, copy, ctl, discover, info, man, read, serve, target};
 use output::{Failure, Format};
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ enum Command {
     Info(info::Info),
     Read(read::Read),
     Write(write::Write),
+    Copy(copy::Copy),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -63,6 +65,7 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
         Command::Info(args) => info::run(&args, format),
         Command::Read(args) => read::run(&args, format),
         Command::Write(args) => write::run(&args, format),
+        Command::Copy(args) => copy::run(&args, format),
         Command::Completions(args) => completions::run(&args, format),
         Command::Man(args) => man::run(&args, format),
     }

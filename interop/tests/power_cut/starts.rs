@@ -6,6 +6,7 @@ use interop::lunar::Lunar;
 use interop::powercut::PowerCutDisk;
 use interop::process::must;
 use interop::raw::Raw;
+use interop::scratch::Scratch;
 use std::fs::File;
 use std::time::Duration;
 
@@ -194,5 +195,29 @@ fn lunar_write_syncs() -> Result<()> {
         }
     }
     must(&binary, &["info", &lunar.url(TARGET, 0)], TOOL_MAX)?;
+    Ok(())
+}
+
+/// Goal: what `lunar copy` says is copied is there after a cut: on a LUN that writes back, and in a
+/// file that it made, name and size included.
+#[test]
+fn lunar_copy_syncs() -> Result<()> {
+    const SOURCE_BYTES: usize = 1 << 20;
+    let disk = PowerCutDisk::mount("power-copy")?;
+    let scratch = Scratch::new("power-copy-source")?;
+    let lunar = written_back(&disk)?;
+    let binary = interop::lunar::binary()?;
+    let mut all = vec![0; SOURCE_BYTES];
+    all[300_000..700_000].fill(0x5c);
+    let source = scratch.path("source.img");
+    std::fs::write(&source, &all)?;
+    for (device, name) in [(lunar.url(TARGET, 0), "disk.img"), (disk.path("new.img"), "new.img")] {
+        must(&binary, &["copy", &source, &device], TOOL_MAX)?;
+        for seed in 0..3 {
+            let found = after_the_cut(disk.after_cut(seed, name), seed)?;
+            let kept = found.get(..SOURCE_BYTES).is_some_and(|there| there == all);
+            ensure!(kept, "{LOST}: what lunar copy wrote to {name}, seed {seed}");
+        }
+    }
     Ok(())
 }

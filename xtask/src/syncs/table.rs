@@ -312,6 +312,12 @@ pub const CALLS: &[Call] = &[
     // The tools.
     removed("apps/lunar/src/commands/write.rs", "device.flush().await?", "()", "lunar_write_syncs"),
     removed(
+        "apps/lunar/src/commands/copy/engine.rs",
+        "self.destination.flush().await?",
+        "()",
+        "lunar_copy_syncs",
+    ),
+    removed(
         REMOTE,
         "self.send_flush(since).await.map_err(|error| self.failed(None, error))",
         "Ok(())",

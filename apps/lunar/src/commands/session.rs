@@ -6,7 +6,7 @@ use control::secrets::{self, Lengths};
 use initiator::{Chap, RECOVERY_SECONDS, SessionOptions, Url};
 use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Who we are to the target, and what we insist on.
 #[derive(Debug, clap::Args)]
@@ -65,6 +65,18 @@ impl SessionArgs {
     /// # Errors
     /// What contradicts itself; secrets that cannot be read.
     pub fn options(&self, url: Option<&Url>) -> Result<SessionOptions, Failure> {
+        self.options_with(url, self.chap_secret_file.as_deref())
+    }
+
+    /// The same with a secret from another file.
+    ///
+    /// # Errors
+    /// As [`options`](Self::options).
+    pub fn options_with(
+        &self,
+        url: Option<&Url>,
+        secret_file: Option<&Path>,
+    ) -> Result<SessionOptions, Failure> {
         let name = match &self.initiator_name {
             Some(name) => {
                 rules::check_name(name)
@@ -76,13 +88,17 @@ impl SessionArgs {
         let mut options = SessionOptions::new(name);
         options.isid = self.isid;
         options.recovery_seconds = self.recovery_seconds;
-        options.chap = self.chap(url.and_then(|url| url.user.as_deref()))?;
+        options.chap = self.chap(url.and_then(|url| url.user.as_deref()), secret_file)?;
         options.header_digest = digests(&self.header_digest);
         options.data_digest = digests(&self.data_digest);
         Ok(options)
     }
 
-    fn chap(&self, url_user: Option<&str>) -> Result<Option<Chap>, Failure> {
+    fn chap(
+        &self,
+        url_user: Option<&str>,
+        secret_file: Option<&Path>,
+    ) -> Result<Option<Chap>, Failure> {
         let user = match (self.chap_user.as_deref(), url_user) {
             (Some(option), Some(url)) if option != url => {
                 return Err(Failure::usage("--chap-user and the URL name different users"));
@@ -90,13 +106,13 @@ impl SessionArgs {
             (user, None) | (_, user @ Some(_)) => user,
         };
         let Some(user) = user else {
-            if self.chap_secret_file.is_some() || self.mutual_chap_user.is_some() {
+            if secret_file.is_some() || self.mutual_chap_user.is_some() {
                 return Err(Failure::usage("a CHAP secret without a user")
                     .hint("add --chap-user NAME, or write iscsi://NAME@HOST"));
             }
             return Ok(None);
         };
-        let secret = secrets::from_file_or_environment(self.chap_secret_file.as_deref())?;
+        let secret = secrets::from_file_or_environment(secret_file)?;
         let lengths = Lengths::of(self.allow_short_secrets);
         secrets::check_length(&secret, lengths)?;
         let target = match (&self.mutual_chap_user, &self.mutual_chap_secret_file) {

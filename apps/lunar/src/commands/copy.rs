@@ -1,0 +1,155 @@
+//! `lunar copy`: a disk onto another.
+
+mod engine;
+mod spans;
+
+use self::engine::{Counts, Engine};
+use super::session::{SessionArgs, runtime};
+use crate::device_url::{self, Opened};
+use crate::output::{self, Failure, Format};
+use control::device_url::{DeviceUrl, LocalOptions};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Copy a disk onto another, and make it durable
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    lunar copy disk.img iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --verify\n\n\
+    Holes stay holes, and runs of zeroes become some where the destination can have them. A file\n\
+    that does not exist is made; whatever the destination holds is overwritten. A connection that\n\
+    is lost is waited for (--recovery-seconds), and the copy goes on.")]
+pub struct Copy {
+    /// The disk to read: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// The disk to write, at least as large
+    #[arg(value_name = "DESTINATION")]
+    destination: String,
+    /// Read both again after the copy, and compare
+    #[arg(long)]
+    verify: bool,
+    /// Transfers under way at once
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    depth: u16,
+    /// Connections of a session, as far as its target allows them
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
+    connections: u16,
+    /// The file with our secret at the destination, where it is another one
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    destination_chap_secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When a disk cannot be opened, read or written, when both are one disk, when the destination is
+/// too small, and when `--verify` finds a difference.
+pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
+    runtime()?.block_on(async {
+        let source = args.open_source().await?;
+        let size_bytes = source.device().geometry().size_bytes();
+        let (destination, fresh) = args.open_destination(size_bytes).await?;
+        check_pair(&source, &destination).await?;
+        let begun = Instant::now();
+        let engine = Engine {
+            source: source.device(),
+            destination: destination.device(),
+            fresh,
+            depth: args.depth.into(),
+        };
+        let counts = engine.copy().await?;
+        if args.verify {
+            engine.verify().await?;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        source.close().await?;
+        destination.close().await?;
+        tell(format, &counts, args.verify, seconds)
+    })
+}
+
+impl Copy {
+    async fn open_source(&self) -> Result<Opened, Failure> {
+        let url = DeviceUrl::parse(&self.source)?;
+        let mut options = self.session.options(url.portal())?;
+        options.connections = self.connections;
+        let local = LocalOptions { read_only: true, ..LocalOptions::default() };
+        device_url::open(&url, &local, &options).await
+    }
+
+    /// Also says whether it was made just now, and so is nothing but zeroes.
+    async fn open_destination(&self, size_bytes: u64) -> Result<(Opened, bool), Failure> {
+        let url = DeviceUrl::parse(&self.destination)?;
+        let mut options = match &self.destination_chap_secret_file {
+            Some(file) => self.session.options_with(url.portal(), Some(file))?,
+            None => self.session.options(url.portal())?,
+        };
+        options.connections = self.connections;
+        let missing = url.path().is_some_and(|path| !path.exists());
+        let size_bytes = missing.then_some(size_bytes);
+        let local = LocalOptions { size_bytes, ..LocalOptions::default() };
+        Ok((device_url::open(&url, &local, &options).await?, missing))
+    }
+}
+
+/// Whether the one can be copied onto the other.
+async fn check_pair(source: &Opened, destination: &Opened) -> Result<(), Failure> {
+    if same_unit(source, destination).await? {
+        return Err(Failure::usage("source and destination are the same disk"));
+    }
+    let (from, to) = (source.device().geometry(), destination.device().geometry());
+    if to.size_bytes() < from.size_bytes() {
+        let (from, to) = (output::size(from.size_bytes()), output::size(to.size_bytes()));
+        let name = destination.device().name();
+        return Err(Failure::new(format!("{name} has {to}, and the source {from}"))
+            .hint("`lunar ctl resize` makes a LUN of ours larger, truncate(1) a file"));
+    }
+    if !from.size_bytes().is_multiple_of(u64::from(to.block_bytes)) {
+        let what = format!(
+            "the source ends within a block of {}, which has {} bytes",
+            destination.device().name(),
+            to.block_bytes
+        );
+        return Err(Failure::new(what).hint("choose a destination with smaller blocks"));
+    }
+    Ok(())
+}
+
+/// By what units say of themselves: files are locked, so that one file is not opened twice.
+async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failure> {
+    let (Opened::Remote(source), Opened::Remote(destination)) = (source, destination) else {
+        return Ok(false);
+    };
+    let of_unit = |all: Vec<initiator::Designator>| -> Vec<_> {
+        all.into_iter().filter(|one| one.association == 0).collect()
+    };
+    let ours = of_unit(source.unit().designators().await?);
+    let theirs = of_unit(destination.unit().designators().await?);
+    Ok(!ours.is_empty() && ours == theirs)
+}
+
+fn tell(format: Format, counts: &Counts, verified: bool, seconds: f64) -> Result<(), Failure> {
+    let Counts { data_bytes, zero_bytes } = *counts;
+    let rate = (data_bytes + zero_bytes) as f64 / seconds.max(1e-9);
+    if format == Format::Json {
+        return output::print_json(&serde_json::json!({
+            "copied_bytes": data_bytes + zero_bytes,
+            "data_bytes": data_bytes,
+            "zero_bytes": zero_bytes,
+            "seconds": seconds,
+            "verified": verified,
+        }));
+    }
+    let same = if verified { ", compared and the same" } else { "" };
+    output::print_text(&format!(
+        "copied {}: {} of data, {} of zeroes, in {seconds:.1} s ({:.0} MB/s){same}\n",
+        output::size(data_bytes + zero_bytes),
+        output::size(data_bytes),
+        output::size(zero_bytes),
+        rate / 1e6,
+    ))
+}

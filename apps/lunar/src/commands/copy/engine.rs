@@ -1,0 +1,248 @@
+//! The work of `lunar copy`: many transfers at once, part by part.
+
+use super::super::progress::Progress;
+use super::super::transfer::Span;
+use super::spans::{Run, Walk};
+use crate::output::Failure;
+use block::{BlockDevice, BufferPool, Error};
+use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use initiator::ErrorKind;
+
+/// Each part ends with a flush. What a target's volatile cache lost since the last one is copied
+/// again.
+const PART_BYTES: u64 = 1 << 30;
+/// How often a part is copied at most.
+const TRIES_MAX: u32 = 8;
+/// Zeroes written at once where a disk has no better way.
+const ZEROES_BYTES_MAX: u64 = 1 << 20;
+
+/// A copy from the beginning of one disk to the beginning of another.
+pub struct Engine<'d> {
+    /// From here,
+    pub source: &'d dyn BlockDevice,
+    /// to here.
+    pub destination: &'d dyn BlockDevice,
+    /// The destination holds nothing but zeroes.
+    pub fresh: bool,
+    /// Transfers under way at once.
+    pub depth: usize,
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Bytes that were written as they are.
+    pub data_bytes: u64,
+    /// Bytes that are zeroes: holes of the source, and what was found to be nothing else.
+    pub zero_bytes: u64,
+}
+
+impl Engine<'_> {
+    /// Copies all of the source, and makes it durable.
+    ///
+    /// # Errors
+    /// As the disks say.
+    pub async fn copy(&self) -> Result<Counts, Failure> {
+        let progress = Progress::begin("copying", self.size_bytes());
+        let mut counts = Counts::default();
+        for part in self.parts() {
+            let mut tries = 1;
+            loop {
+                match self.copy_part(part, &progress).await {
+                    Ok(Counts { data_bytes, zero_bytes }) => {
+                        counts.data_bytes += data_bytes;
+                        counts.zero_bytes += zero_bytes;
+                        break;
+                    }
+                    Err(error) if is_cache_lost(&error) && tries < TRIES_MAX => {
+                        tracing::warn!(%error, "copying again what may be lost");
+                        progress.back_to(part.start);
+                        tries += 1;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Reads both disks and compares them.
+    ///
+    /// # Errors
+    /// As the disks say; the first difference that is found.
+    pub async fn verify(&self) -> Result<(), Failure> {
+        let progress = Progress::begin("comparing", self.size_bytes());
+        let mut walk = Walk::over(self.source, self.whole(), self.align_bytes());
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            while under_way.len() < self.depth
+                && let Some(run) = walk.next().await?
+            {
+                under_way.push(self.compare(run));
+            }
+            let Some(compared) = under_way.next().await else { return Ok(()) };
+            progress.add(compared?);
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.source.geometry().size_bytes()
+    }
+
+    fn whole(&self) -> Span {
+        Span { start: 0, end: self.size_bytes() }
+    }
+
+    /// What begins and ends at a multiple of this fits the blocks of both, which are powers of two.
+    fn align_bytes(&self) -> u64 {
+        let blocks = [self.source, self.destination].map(|disk| disk.geometry().block_bytes);
+        blocks.into_iter().max().map_or(512, u64::from)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Span> {
+        let end = self.size_bytes();
+        (0..end)
+            .step_by(PART_BYTES as usize)
+            .map(move |start| Span { start, end: (start + PART_BYTES).min(end) })
+    }
+
+    async fn copy_part(&self, part: Span, progress: &Progress) -> Result<Counts, Error> {
+        let mut counts = Counts::default();
+        let mut walk = Walk::over(self.source, part, self.align_bytes());
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            while under_way.len() < self.depth
+                && let Some(run) = walk.next().await?
+            {
+                under_way.push(self.copy_run(run));
+            }
+            let Some(copied) = under_way.next().await else { break };
+            let Counts { data_bytes, zero_bytes } = copied?;
+            counts.data_bytes += data_bytes;
+            counts.zero_bytes += zero_bytes;
+            progress.add(data_bytes + zero_bytes);
+        }
+        self.destination.flush().await?;
+        Ok(counts)
+    }
+
+    async fn copy_run(&self, run: Run) -> Result<Counts, Error> {
+        let bytes = run.span.end - run.span.start;
+        let data = if run.hole { None } else { Some(read(self.source, run.span).await?) };
+        match data.filter(|data| !is_zero(data)) {
+            Some(data) => {
+                let range = run.span.blocks(self.destination.geometry().block_bytes.into());
+                self.destination.write(range, data, false).await?;
+                Ok(Counts { data_bytes: bytes, zero_bytes: 0 })
+            }
+            None => {
+                if !self.fresh {
+                    self.write_zeroes(run.span).await?;
+                }
+                Ok(Counts { data_bytes: 0, zero_bytes: bytes })
+            }
+        }
+    }
+
+    async fn write_zeroes(&self, span: Span) -> Result<(), Error> {
+        let block_bytes = self.destination.geometry().block_bytes.into();
+        if let Some(sparse) = self.destination.sparse() {
+            return sparse.write_zeroes(span.blocks(block_bytes), true, false).await;
+        }
+        let zeroes = Bytes::from(vec![0; ZEROES_BYTES_MAX.min(span.end - span.start) as usize]);
+        let mut start = span.start;
+        while start < span.end {
+            let end = (start + zeroes.len() as u64).min(span.end);
+            let piece = zeroes.slice(..(end - start) as usize);
+            self.destination.write(Span { start, end }.blocks(block_bytes), piece, false).await?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Returns how many bytes were the same.
+    async fn compare(&self, run: Run) -> Result<u64, Failure> {
+        let mut start = run.span.start;
+        while start < run.span.end {
+            let piece = Span { start, end: (start + ZEROES_BYTES_MAX).min(run.span.end) };
+            let there = read(self.destination, piece).await?;
+            let different = if run.hole {
+                there.iter().position(|byte| *byte != 0)
+            } else {
+                let here = read(self.source, piece).await?;
+                match here == there {
+                    true => None,
+                    false => here.iter().zip(&there[..]).position(|(ours, theirs)| ours != theirs),
+                }
+            };
+            if let Some(at) = different {
+                let name = self.destination.name();
+                let what = format!("{name} differs from the source at byte {}", start + at as u64);
+                return Err(Failure::new(what).hint(
+                    "does anybody else write to one of the disks? Copy again, and look at the logs \
+                     of whoever serves them",
+                ));
+            }
+            start = piece.end;
+        }
+        Ok(run.span.end - run.span.start)
+    }
+}
+
+async fn read(device: &dyn BlockDevice, span: Span) -> Result<Bytes, Error> {
+    let range = span.blocks(device.geometry().block_bytes.into());
+    let buffer = POOL.take((span.end - span.start) as usize);
+    Ok(device.read(range, buffer).await?.freeze())
+}
+
+/// Buffers of all transfers.
+static POOL: std::sync::LazyLock<BufferPool> = std::sync::LazyLock::new(BufferPool::default);
+
+fn is_zero(data: &[u8]) -> bool {
+    data.iter().all(|byte| *byte == 0)
+}
+
+fn is_cache_lost(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    source
+        .and_then(|source| source.downcast_ref::<initiator::Error>())
+        .is_some_and(|error| error.kind == ErrorKind::CacheLost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::{BlockRange, MemoryDevice};
+
+    /// Goal: a comparison finds the first byte that differs, in data and where a hole should be.
+    #[test]
+    fn a_difference_is_found() {
+        let runtime = crate::commands::runtime().unwrap();
+        let make = || MemoryDevice::new(4 << 20, 512, 4096).unwrap();
+        let (source, destination) = (make(), make());
+        let data = |byte| Bytes::from(vec![byte; 512]);
+        runtime.block_on(async {
+            source.write(BlockRange::new(3000, 1), data(7), false).await.unwrap();
+            let engine =
+                Engine { source: &source, destination: &destination, fresh: true, depth: 4 };
+            let counts = engine.copy().await.unwrap();
+            assert_eq!(counts.data_bytes + counts.zero_bytes, 4 << 20);
+            assert!(counts.zero_bytes >= 3 << 20, "{counts:?}");
+            engine.verify().await.unwrap();
+            let mut wrong = vec![7; 512];
+            wrong[100] = 8;
+            destination.write(BlockRange::new(3000, 1), wrong.into(), false).await.unwrap();
+            let failure = engine.verify().await.unwrap_err();
+            assert!(failure.what.contains("at byte 1536100"), "{failure}");
+            destination.write(BlockRange::new(3000, 1), data(7), false).await.unwrap();
+            destination.write(BlockRange::new(7000, 1), data(1), false).await.unwrap();
+            let failure = engine.verify().await.unwrap_err();
+            assert!(failure.what.contains("at byte 3584000"), "{failure}");
+            // What the destination held is overwritten with zeroes where the source has a hole.
+            let engine = Engine { fresh: false, ..engine };
+            engine.copy().await.unwrap();
+            engine.verify().await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,125 @@
+//! `lunar copy`, between files and LUNs of servers.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod common;
+
+use common::{Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+const SIZE: usize = 24 << 20;
+
+/// A file of 24 MiB with data at a few places, some of it zeroes, and holes between.
+fn source(scratch: &Scratch) -> (String, Vec<u8>) {
+    let path = scratch.path().join("source.img");
+    let file = std::fs::File::create_new(&path).unwrap();
+    file.set_len(SIZE as u64).unwrap();
+    let mut all = vec![0; SIZE];
+    for (at, length) in [(0, 5000), (1 << 20, 3 << 20), (9 << 20, 700), (SIZE - 4096, 4096)] {
+        all[at..at + length].copy_from_slice(&pattern(at as u64 + 1, length));
+        file.write_all_at(&all[at..at + length], at as u64).unwrap();
+    }
+    file.write_all_at(&vec![0; 2 << 20], 12 << 20).unwrap();
+    (path.to_str().unwrap().to_owned(), all)
+}
+
+fn copy(arguments: &[&str]) -> serde_json::Value {
+    let output = run(&[&["copy", "--json", "--verify"], arguments].concat());
+    assert_exit(&output, 0);
+    json(&output)
+}
+
+fn allocated_bytes(path: &Path) -> u64 {
+    path.metadata().unwrap().blocks() * 512
+}
+
+/// Goal: what arrives is what was there, at every stop: file, LUN with large blocks, larger LUN
+/// that was full of something else, file. Holes stay holes, and zeroes become some.
+#[test]
+fn a_disk_goes_round() {
+    let scratch = Scratch::new("copy");
+    let (path, all) = source(&scratch);
+    let image = scratch.path().join("served.img");
+    let size = SIZE.to_string();
+    let large = Server::start(&[image.to_str().unwrap(), "--size", &size, "--block-size", "4096"]);
+    let counts = copy(&[&path, &large.lun(0)]);
+    assert_eq!(counts["copied_bytes"], SIZE);
+    assert_eq!(counts["verified"], true);
+    assert!(counts["zero_bytes"].as_u64().unwrap() > 16 << 20, "{counts}");
+    assert!(allocated_bytes(&image) < 8 << 20, "{}", allocated_bytes(&image));
+
+    let full = Server::start(&["mem:32M"]);
+    let filled = common::run_with_input(&["write", &full.lun(0)], &pattern(99, 32 << 20));
+    assert_exit(&filled, 0);
+    copy(&[&large.lun(0), &full.lun(0), "--connections", "3", "--depth", "32"]);
+    let there = run(&["read", &full.lun(0)]);
+    assert_exit(&there, 0);
+    assert!(there.stdout[..SIZE] == all, "what was copied");
+    assert!(there.stdout[SIZE..] == pattern(99, 32 << 20)[SIZE..], "what lies behind it");
+
+    let back = scratch.path().join("back.img");
+    let output = run(&["copy", &full.lun(0), back.to_str().unwrap()]);
+    assert_exit(&output, 0);
+    let text = said(&output);
+    assert!(text.starts_with("copied 32 MiB: "), "{text}");
+    assert!(std::fs::read(&back).unwrap()[..SIZE] == all);
+    for server in [large, full] {
+        assert_exit(&server.stop().0, 0);
+    }
+}
+
+/// Goal: what cannot be right is refused before anything is written.
+#[test]
+fn nonsense_is_refused() {
+    let scratch = Scratch::new("copy-refused");
+    let (path, _) = source(&scratch);
+    let small = Server::start(&["mem:8M", "mem:8M"]);
+    let odd = scratch.file("odd.img", &vec![1; 4096 + 512]);
+    let blocks = Server::start(&["mem:8M", "--block-size", "4096"]);
+    for (from, to, why) in [
+        (path.as_str(), small.lun(0).as_str(), "and the source 24 MiB"),
+        (&small.lun(1), &small.lun(1), "are the same disk"),
+        (&odd, &blocks.lun(0), "ends within a block"),
+        (&path, &path, "source.img"),
+        ("nowhere.img", &small.lun(0), "nowhere.img"),
+    ] {
+        let output = run(&["copy", from, to]);
+        assert_ne!(output.status.code(), Some(0), "{from} to {to}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(why), "{from} to {to}: {stderr}");
+    }
+    assert!(!Path::new("nowhere.img").exists());
+}
+
+/// Goal: a copy goes on when the server of its destination is killed and started again, and what
+/// the volatile cache of that lost is copied again. Method: a limit makes it take its time.
+#[test]
+fn a_copy_outlives_its_server() {
+    let scratch = Scratch::new("copy-restart");
+    let (path, all) = source(&scratch);
+    let image = scratch.path().join("served.img");
+    let image = image.to_str().unwrap();
+    let mut listen = "127.0.0.1:0".to_owned();
+    let serve = |listen: &str| {
+        let size = SIZE.to_string();
+        let options = ["--size", &size, "--limit-bandwidth", "20Mbit", "--listen", listen];
+        let name = ["--name", "iqn.2026-11.org.lunarsan.test:copy", "--cache", "write-back"];
+        Server::start_command(lunar(&[&["serve", image], &options[..], &name[..]].concat()))
+    };
+    let server = serve(&listen);
+    listen = server.portal().strip_prefix("iscsi://").unwrap().to_owned();
+    let command = lunar(&["copy", "--json", "--verify", &path, &server.lun(0)]);
+    let copying = std::thread::spawn(move || finish(command, b""));
+    std::thread::sleep(Duration::from_millis(800));
+    assert!(!copying.is_finished(), "there is something to lose");
+    server.stop_by("KILL");
+    let server = serve(&listen);
+    let output = copying.join().unwrap();
+    assert_exit(&output, 0);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("copying again what may be lost"), "{stderr}");
+    assert_eq!(json(&output)["copied_bytes"], SIZE);
+    assert_exit(&server.stop().0, 0);
+    assert!(std::fs::read(image).unwrap() == all);
+}
