@@ -28,6 +28,8 @@ pub struct Signals {
     /// None where whoever started us has us ignore it (`nohup`).
     hangup: Option<Signal>,
     means: Hangup,
+    /// There is a terminal that may be closed.
+    terminal: bool,
 }
 
 /// What SIGHUP means.
@@ -35,7 +37,7 @@ pub struct Signals {
 pub enum Hangup {
     /// The terminal is closed: the end.
     Ends,
-    /// Apply the configuration again.
+    /// Apply the configuration again, or the end: that the terminal is closed says the same signal.
     Applies,
 }
 
@@ -57,11 +59,13 @@ impl Signals {
         };
         let interrupt = catch(SignalKind::interrupt())?;
         let terminate = catch(SignalKind::terminate())?;
-        let hangup = match means == Hangup::Ends && ignores_hangup() {
+        let survives = ignores_hangup();
+        let terminal = !survives && has_terminal();
+        let hangup = match means == Hangup::Ends && survives {
             true => None,
             false => Some(catch(SignalKind::hangup())?),
         };
-        Ok(Self { interrupt, terminate, hangup, means })
+        Ok(Self { interrupt, terminate, hangup, means, terminal })
     }
 
     /// The next one.
@@ -75,6 +79,7 @@ impl Signals {
         tokio::select! {
             _ = hangup => match self.means {
                 Hangup::Ends => Asked::End,
+                Hangup::Applies if self.terminal && !has_terminal() => Asked::End,
                 Hangup::Applies => Asked::Apply,
             },
             _ = self.interrupt.recv() => Asked::End,
@@ -102,6 +107,11 @@ fn ignores_hangup() -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .is_some_and(|mask| mask & 1 != 0)
+}
+
+/// Whether we belong to a terminal: one that was closed cannot be opened any more.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// Serves until a signal comes that means the end, then ends in good order.

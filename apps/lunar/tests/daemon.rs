@@ -146,6 +146,44 @@ fn a_closed_terminal_stops_a_server_in_good_order() {
     assert_exit(&server.stop().0, 0);
 }
 
+/// Goal: to a server with a configuration SIGHUP says that it is to be applied, and a terminal that
+/// is closed says the same signal: then it ends in good order and applies nothing.
+#[test]
+fn a_closed_terminal_is_no_reload() {
+    let scratch = Scratch::new("terminal");
+    let target = "[[target]]\nname = \"iqn.2026-11.org.example:t\"\n[[target.lun]]\nid = 0\n";
+    let text = format!("[listen]\nportals = [\"127.0.0.1:0\"]\n{target}device = \"d.img\"\n");
+    let config = scratch.file("lunar.toml", (text + "size = \"1M\"\n").as_bytes());
+    let (out, log) = (scratch.path().join("out"), scratch.path().join("log"));
+    let binary = env!("CARGO_BIN_EXE_lunar");
+    let line =
+        format!("exec {binary} target --config {config} >{} 2>{}", out.display(), log.display());
+    // script(1) has a terminal made for the command, and closes it when it ends.
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qfc", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut terminal = terminal.spawn().unwrap();
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+    let wait_for = |path: &std::path::Path, text: &str| {
+        let start = std::time::Instant::now();
+        while !read(path).contains(text) {
+            assert!(
+                start.elapsed() < common::PATIENCE,
+                "no `{text}`: {}{}",
+                read(&out),
+                read(&log)
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    wait_for(&out, "accepting");
+    let status = scratch.path().join("d.img.lunar");
+    assert!(status.exists(), "it serves");
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    wait_for(&log, "stopped");
+    assert!(!read(&log).contains("applied"), "{}", read(&log));
+}
+
 /// Goal: a login that is sent elsewhere arrives there; one that goes in circles ends.
 #[test]
 fn redirects_are_followed_to_an_end() {

@@ -18,7 +18,8 @@ const NETWORKS_MAX: usize = 4096;
 const WAITING_MAX: u16 = 8;
 /// A network without refused logins for so long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Refusals in a row that get a line of the log each; then one an interval.
+/// Refusals in a row that get a line of the log each; then one an interval, and the first for each
+/// other reason.
 const LINES_FREE: u32 = 5;
 /// Between further lines about one network.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -72,7 +73,7 @@ pub(crate) struct Backoff {
     networks: Mutex<HashMap<PeerNetwork, Failures>>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Failures {
     count: u32,
     /// One of them was a proof that failed: only a proof outweighs it.
@@ -81,6 +82,8 @@ struct Failures {
     waiting: u16,
     lines: u32,
     last_line: Time,
+    /// The reasons that had a line in this interval.
+    told: Vec<&'static str>,
     untold: u64,
 }
 
@@ -125,9 +128,15 @@ impl Backoff {
         }
     }
 
-    /// A login was refused. Gives how many refusals of this network the log has not told, if it is
-    /// to tell this one.
-    pub(crate) fn refused(&self, network: PeerNetwork, why: Failure, now: Time) -> Option<u64> {
+    /// A login was refused, for a reason of this label. Gives how many refusals of this network the
+    /// log has not told, if it is to tell this one.
+    pub(crate) fn refused(
+        &self,
+        network: PeerNetwork,
+        why: Failure,
+        label: &'static str,
+        now: Time,
+    ) -> Option<u64> {
         let mut networks = self.networks();
         if !networks.contains_key(&network) && networks.len() >= NETWORKS_MAX {
             make_room(&mut networks, now);
@@ -141,7 +150,7 @@ impl Backoff {
         }
         failures.last = now;
         failures.unproven |= why == Failure::Unproven;
-        failures.line(now)
+        failures.line(label, now)
     }
 
     /// A login went through. It outweighs all failures, but one that had nothing to `prove` does
@@ -159,11 +168,19 @@ impl Backoff {
 }
 
 impl Failures {
-    fn line(&mut self, now: Time) -> Option<u64> {
+    fn line(&mut self, label: &'static str, now: Time) -> Option<u64> {
         self.lines = self.lines.saturating_add(1);
-        if self.lines > LINES_FREE && now.since(self.last_line) < LINE_INTERVAL {
+        let passed = now.since(self.last_line) >= LINE_INTERVAL;
+        if passed {
+            self.told.clear();
+        }
+        let is_new = !self.told.contains(&label);
+        if self.lines > LINES_FREE && !passed && !is_new {
             self.untold += 1;
             return None;
+        }
+        if is_new {
+            self.told.push(label);
         }
         self.last_line = now;
         Some(std::mem::take(&mut self.untold))
@@ -215,14 +232,14 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..40 {
             waits.push(wait(&backoff, who, at(1)));
-            backoff.refused(who, Failure::Unproven, at(1));
+            backoff.refused(who, Failure::Unproven, "a reason", at(1));
         }
         assert_eq!(waits[..8], [0, 0, 0, 250, 500, 1000, 2000, 2000]);
         assert_eq!(waits[39], 2000, "no overflow");
         assert_eq!(wait(&backoff, network("192.0.2.2"), at(1)), 0, "another network");
         assert_eq!(wait(&backoff, who, at(600)), 2000);
         assert_eq!(wait(&backoff, who, at(601)), 0);
-        backoff.refused(who, Failure::Unproven, at(601));
+        backoff.refused(who, Failure::Unproven, "a reason", at(601));
         assert_eq!(wait(&backoff, who, at(601)), 0, "counted anew");
     }
 
@@ -236,7 +253,7 @@ mod tests {
             (Failure::Unproven, true, true),
             (Failure::Other, false, true),
         ] {
-            backoff.refused(who, failure, at(1));
+            backoff.refused(who, failure, "a reason", at(1));
             backoff.succeeded(who, proven);
             assert_eq!(wait(&backoff, who, at(1)) == 0, cleared, "{failure:?} {proven}");
             backoff.succeeded(who, true);
@@ -252,17 +269,17 @@ mod tests {
             ..Limits::default()
         };
         let (backoff, who) = (Backoff::new(&limits), network("::1"));
-        (0..9).for_each(|_| _ = backoff.refused(who, Failure::Unproven, at(1)));
+        (0..9).for_each(|_| _ = backoff.refused(who, Failure::Unproven, "a reason", at(1)));
         assert_eq!(wait(&backoff, who, at(1)), 1000);
         let never = Backoff::new(&Limits { login_backoff_seconds_max: 0, ..limits });
-        (0..9).for_each(|_| _ = never.refused(who, Failure::Unproven, at(1)));
+        (0..9).for_each(|_| _ = never.refused(who, Failure::Unproven, "a reason", at(1)));
         assert_eq!(wait(&never, who, at(1)), 0);
     }
 
     #[test]
     fn only_so_many_wait_at_once() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
-        backoff.refused(who, Failure::Unproven, at(1));
+        backoff.refused(who, Failure::Unproven, "a reason", at(1));
         for _ in 0..WAITING_MAX {
             assert_ne!(backoff.turn(who, at(1)), Turn::Never);
         }
@@ -289,14 +306,14 @@ mod tests {
         let numbered = |number: u32| PeerNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number)));
         for number in 0..NETWORKS_MAX as u32 + 10 {
             let now = Time::from_nanos(u64::from(number) + 1);
-            backoff.refused(numbered(number), Failure::Unproven, now);
+            backoff.refused(numbered(number), Failure::Unproven, "a reason", now);
             assert!(backoff.networks().len() <= NETWORKS_MAX);
         }
         let now = at(1);
         assert_eq!(wait(&backoff, numbered(9), now), 0);
         assert_eq!(wait(&backoff, numbered(10), now), 250);
         let later = at(2).after(FORGOTTEN_AFTER);
-        backoff.refused(numbered(0), Failure::Unproven, later);
+        backoff.refused(numbered(0), Failure::Unproven, "a reason", later);
         assert_eq!(backoff.networks().len(), 1, "the expired ones make room first");
     }
 
@@ -304,16 +321,21 @@ mod tests {
     fn a_flood_gets_a_line_an_interval() {
         let (backoff, who) = (backoff(3, 8), network("192.0.2.1"));
         let told = |second: u64| -> Vec<u64> {
-            (0..10).filter_map(|_| backoff.refused(who, Failure::Unproven, at(second))).collect()
+            (0..10)
+                .filter_map(|_| backoff.refused(who, Failure::Unproven, "a reason", at(second)))
+                .collect()
         };
         assert_eq!(told(1), [0; 5]);
         assert_eq!(told(2), []);
         assert_eq!(told(61), [15]);
         assert_eq!(told(120), []);
         assert_eq!(told(121), [19]);
+        // Another reason does not drown in it, and makes no flood of its own.
+        let other_reason = |_| backoff.refused(who, Failure::Hidden, "another", at(122));
+        assert_eq!((0..10).filter_map(other_reason).collect::<Vec<_>>(), [9]);
         // Who is refused for other reasons neither waits nor floods.
         let other = network("192.0.2.2");
-        let refuse = |_| backoff.refused(other, Failure::Other, at(5000));
+        let refuse = |_| backoff.refused(other, Failure::Other, "a reason", at(5000));
         assert_eq!((0..50).filter_map(refuse).count(), 5);
         assert_eq!(wait(&backoff, other, at(5000)), 0);
     }

@@ -126,7 +126,8 @@ impl Login {
         let now = shared.clock.now();
         shared.counters.login_refused(refusal);
         let network = PeerNetwork::of(path.peer.ip());
-        let Some(of_network) = shared.backoff.refused(network, failure, now) else { return };
+        let of_network = shared.backoff.refused(network, failure, refusal.label(), now);
+        let Some(of_network) = of_network else { return };
         let Some(of_all) = shared.login_lines.line(now) else { return };
         let untold = of_network.saturating_add(of_all);
         let claim = self.claim.as_ref();

@@ -346,9 +346,11 @@ mod tests {
 
         /// Goal: one wrong bit anywhere under a digest is noticed, and only where it is.
         #[test]
-        fn a_wrong_bit_is_noticed(bit in 0usize..8 * (48 + 8 + 4 + 12 + 4)) {
-            // TotalAHSLength and DataSegmentLength say where the digests stand.
-            prop_assume!(!(4 * 8..8 * 8).contains(&bit));
+        fn a_wrong_bit_is_noticed(
+            // TotalAHSLength and DataSegmentLength, 32 bits, say where the digests stand.
+            bit in (0usize..8 * (48 + 8 + 4 + 12 + 4) - 32)
+                .prop_map(|bit| if bit < 4 * 8 { bit } else { bit + 32 }),
+        ) {
             let digests = Digests { header: true, data: true };
             let mut bytes = stream(&[pdu(7, 2, vec![1; 10])], digests);
             bytes[bit / 8] ^= 1 << (bit % 8);
