@@ -4,6 +4,9 @@
 mod common;
 
 use common::{Scratch, Server, assert_exit, json, lunar, run, run_with_input, said};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 const ALICE: &str = "iqn.2026-11.org.example:alice";
@@ -154,34 +157,33 @@ fn a_closed_terminal_is_no_reload() {
     let target = "[[target]]\nname = \"iqn.2026-11.org.example:t\"\n[[target.lun]]\nid = 0\n";
     let text = format!("[listen]\nportals = [\"127.0.0.1:0\"]\n{target}device = \"d.img\"\n");
     let config = scratch.file("lunar.toml", (text + "size = \"1M\"\n").as_bytes());
-    let (out, log) = (scratch.path().join("out"), scratch.path().join("log"));
-    let binary = env!("CARGO_BIN_EXE_lunar");
-    let line =
-        format!("exec {binary} target --config {config} >{} 2>{}", out.display(), log.display());
-    // script(1) has a terminal made for the command, and closes it when it ends.
-    let mut terminal = std::process::Command::new("script");
-    terminal.args(["-qfc", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut terminal = terminal.spawn().unwrap();
-    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
-    let wait_for = |path: &std::path::Path, text: &str| {
-        let start = std::time::Instant::now();
-        while !read(path).contains(text) {
-            assert!(
-                start.elapsed() < common::PATIENCE,
-                "no `{text}`: {}{}",
-                read(&out),
-                read(&log)
-            );
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    };
-    wait_for(&out, "accepting");
-    let status = scratch.path().join("d.img.lunar");
-    assert!(status.exists(), "it serves");
-    terminal.kill().unwrap();
-    terminal.wait().unwrap();
-    wait_for(&log, "stopped");
-    assert!(!read(&log).contains("applied"), "{}", read(&log));
+    let log = scratch.path().join("log");
+    let (terminal, end) = open_terminal();
+    // setsid(1) makes the terminal on stdin the one that the server belongs to.
+    let mut command = std::process::Command::new("setsid");
+    command.args(["--ctty", env!("CARGO_BIN_EXE_lunar"), "target", "--config", &config]);
+    command.stdin(end).stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
+    let server = Server::start_command(command);
+    drop(terminal);
+    let start = std::time::Instant::now();
+    let read = || std::fs::read_to_string(&log).unwrap();
+    while !read().contains("stopped") {
+        assert!(start.elapsed() < common::PATIENCE, "it goes on: {}", read());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(!read().contains("applied"), "{}", read());
+    drop(server);
+}
+
+/// A terminal's two ends; it is closed when the first is dropped.
+fn open_terminal() -> (OwnedFd, OwnedFd) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let end = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+    (terminal, end)
 }
 
 /// Goal: a login that is sent elsewhere arrives there; one that goes in circles ends.
