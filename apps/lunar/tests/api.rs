@@ -184,6 +184,30 @@ fn tcp_and_tls_want_the_token() {
     }
 }
 
+/// Goal: a client that is shown a certificate authority's own certificate, as plain `openssl req
+/// -x509` makes it, says so and how to make one that will do.
+#[test]
+fn a_certificate_that_only_signs_is_told() {
+    let scratch = Scratch::new("tls-authority");
+    let token = scratch.file("token", TOKEN.as_bytes());
+    let mut wanted = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made = wanted.self_signed(&key).unwrap();
+    let certificate = scratch.file("cert.pem", made.pem().as_bytes());
+    let key = scratch.file("key.pem", key.serialize_pem().as_bytes());
+    let guarded = ["--api", "127.0.0.1:0", "--api-token-file", &token];
+    let tls = ["--api-certificate-file", &certificate, "--api-key-file", &key];
+    let server = Server::start(&[&["mem:1M"][..], &guarded, &tls].concat());
+    let api = server.report["api"].as_str().unwrap();
+    let ctl = ["ctl", "status", "--json", "--api", api, "--token-file", &token];
+    let refused = run(&[&ctl[..], &["--ca-file", &certificate]].concat());
+    assert_exit(&refused, 1);
+    let hint = json(&refused)["hint"].as_str().unwrap().to_owned();
+    assert!(hint.contains("basicConstraints=critical,CA:FALSE"), "{hint}");
+    assert_exit(&server.stop().0, 0);
+}
+
 /// Goal: what would be open to others does not start, and says what is missing.
 #[test]
 fn an_open_api_is_refused() {

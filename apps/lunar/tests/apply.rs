@@ -267,7 +267,7 @@ fn units_are_opened_again_and_closed() {
 }
 
 /// Goal: what ctl changed is drift, with lines to paste, and the next apply undoes it; but no disk
-/// gets smaller by that unless it is said.
+/// gets smaller by that unless it is said, as the drift tells.
 #[test]
 fn drift_is_shown_and_undone() {
     let one = target(ONE, &format!("{}size = \"1MiB\"\n", lun(0, "disk.img")));
@@ -289,7 +289,8 @@ fn drift_is_shown_and_undone() {
     assert!(text(&told["toml"]).contains("size = \"2MiB\""), "{told}");
     let drift = daemon.drift();
     assert_eq!(drift.len(), 1, "{drift:?}");
-    assert!(drift[0].contains("LUN 0 size: \"1MiB\" -> \"2MiB\""), "{drift:?}");
+    let line = "LUN 0 size: \"1MiB\" -> \"2MiB\" (until `lunar apply --shrink`)";
+    assert!(drift[0].contains(line), "{drift:?}");
     let refused = daemon.refused(&one);
     assert!(refused.contains("a disk would get smaller"), "{refused}");
     let size = || daemon.ctl(&["luns"])["luns"][0]["size_bytes"].clone();
@@ -304,7 +305,7 @@ fn drift_is_shown_and_undone() {
     assert_eq!(size(), 3 << 20);
 }
 
-/// Goal: what needs a restart is said, the rest is done.
+/// Goal: what needs a restart is said, the rest is done; the drift says until when it lasts.
 #[test]
 fn what_needs_a_restart_is_said() {
     let one = target(ONE, &lun(0, "mem:1M"));
@@ -316,7 +317,7 @@ fn what_needs_a_restart_is_said() {
     let changed = daemon.apply(&wanted);
     let told = "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned();
     assert_eq!(changed, [told, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
-    assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (needs a restart)"]);
+    assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (until a restart)"]);
 }
 
 /// Goal: SIGHUP applies the daemon's own file; a wrong one is told and changes nothing; who did

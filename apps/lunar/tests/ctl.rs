@@ -181,6 +181,8 @@ fn luns_come_grow_and_go() {
     assert_exit(&machine.ctl(&["add-lun", "mem:1M", "--cache", "none"]), 2);
     let status = machine.ctl_json(&["status"]);
     assert_eq!(status["drift"].as_array().unwrap().len(), 2, "{status}");
+    let text = machine.ctl_text(&["status"]);
+    assert!(text.contains("drift       until a configuration is applied or the server"), "{text}");
     let whole = machine.ctl_text(&["targets", "--print-toml"]);
     let pasted = machine.0.file("pasted.toml", whole.as_bytes());
     assert_exit(&run(&["check", &pasted]), 0);
@@ -263,7 +265,9 @@ fn limits_are_set_and_lifted() {
     );
     let told = machine.ctl_text(&["limit", "0", "--iops", "10", "--bandwidth", "200Mbit"]);
     assert!(told.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{told}");
-    machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
+    let told = machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
+    let whole = "limit: { iops = 10, bandwidth = \"200Mbit\" } -> { bandwidth = \"20Mbit\" }";
+    assert!(told.contains(whole), "one takes the place of the other: {told}");
     let began = Instant::now();
     // 1.6 seconds' worth, of which at most a mebibyte and a burst need not be waited for.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);

@@ -118,6 +118,19 @@ impl Change {
             key: Some(key),
         }
     }
+
+    /// The line, where it is of what runs otherwise than configured: what it would take is done,
+    /// and what undoes it is said where neither an apply nor a restart does.
+    pub(crate) fn drift_line(&self) -> String {
+        let lasts = match self.effect {
+            // Without a size in the configuration any size is as configured.
+            Effect::Grows if self.from.is_some() => "until `lunar apply --shrink`",
+            Effect::Restart => "until a restart",
+            _ => return self.line.clone(),
+        };
+        let note = format!(" ({})", self.effect.note());
+        format!("{} ({lasts})", self.line.strip_suffix(&note).unwrap_or(&self.line))
+    }
 }
 
 impl Difference {

@@ -78,6 +78,16 @@ pub(crate) fn client(trusted: &Path) -> Result<TlsConnector, Failure> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
+/// What to do about a handshake that failed, where it is known.
+pub(crate) fn hint(error: &std::io::Error) -> Option<&'static str> {
+    // The reason is of a crate that we do not name: its text is what tells it.
+    error.to_string().contains("CaUsedAsEndEntity").then_some(
+        "the server shows a certificate that may only sign others (CA:TRUE, as plain \
+         `openssl req -x509` makes it): make one with \
+         -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:ADDRESS",
+    )
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

@@ -1,4 +1,5 @@
-//! Changes of what runs, until the next apply: LUNs come, go and grow, logins are sent elsewhere.
+//! Changes of what runs, until an apply or a restart: LUNs come, go and grow, logins are sent
+//! elsewhere.
 
 use super::extract::{Asked, At, Body};
 use super::problem::Problem;

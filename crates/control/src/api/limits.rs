@@ -1,4 +1,4 @@
-//! Limits of LUNs and initiators, until the next apply.
+//! Limits of LUNs and initiators, until an apply or a restart.
 
 use super::changes::{Changed, Which, change};
 use super::extract::{Asked, At, Body};

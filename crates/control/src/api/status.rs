@@ -3,6 +3,7 @@
 use super::health::{Health, Trouble};
 use super::problem::Problem;
 use super::shared::{Served, Shared, blocking};
+use crate::difference::Change;
 use crate::time::rfc3339;
 use axum::Json;
 use axum::extract::State;
@@ -41,7 +42,8 @@ pub struct Status {
     pub connections: usize,
     /// Each unit once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
-    /// What runs otherwise than configured, a line each: the next apply undoes it.
+    /// What runs otherwise than configured, a line each: an apply or a restart undoes it, where
+    /// the line does not say what else.
     pub drift: Vec<String>,
 }
 
@@ -88,7 +90,7 @@ impl Status {
             sessions: server.sessions().len(),
             connections: server.connections(),
             units: units.collect(),
-            drift: drift.changes.into_iter().map(|change| change.line).collect(),
+            drift: drift.changes.iter().map(Change::drift_line).collect(),
         }
     }
 }

@@ -221,7 +221,8 @@ impl Client {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 "no server listens there: it may have ended, or have another --api"
             }
-            _ => "is it the address that the server told, with TLS or without as there?",
+            _ => tls::hint(&error)
+                .unwrap_or("is it the address that the server told, with TLS or without as there?"),
         }))
     }
 

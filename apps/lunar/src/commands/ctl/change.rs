@@ -16,12 +16,16 @@ pub(super) struct Common {
     /// The target's iSCSI name; not needed where there is only one
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
-    /// Print the lines to paste into the configuration, and nothing else
+    /// Make the change, and print only the lines that keep it, to paste into the configuration;
+    /// they keep all else that differs from it (the drift) as well
     #[arg(long)]
     print_toml: bool,
 }
 
 /// Give a LUN another size while it is used; initiators are told
+///
+/// A larger size is not taken back by itself: a configuration with the old one is refused, unless
+/// it is applied with `lunar apply --shrink`. Put the new size into the file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl resize 0 20G")]
 pub struct Resize {
@@ -41,6 +45,8 @@ pub struct Resize {
 }
 
 /// Serve one more LUN
+///
+/// A device that is served already becomes a further LUN over the same disk.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl add-lun more.img --size 5G --print-toml")]
 pub struct AddLun {

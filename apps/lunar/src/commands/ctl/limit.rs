@@ -6,6 +6,8 @@ use control::client::{ApiPath, Client, Method};
 use control::daemon::LimitSettings;
 
 /// Limit what is done to a LUN, or what an initiator does; what is over its share waits
+///
+/// The limit that was there is replaced as a whole: to keep both, name --iops and --bandwidth.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar ctl limit 0 --iops 1000 --bandwidth 200Mbit\n  \

@@ -10,7 +10,15 @@ use control::api::targets::{self, Lun, Target};
 use control::client::{ApiPath, Client};
 use std::fmt::Write;
 
+/// What stands above the drift; a line that lasts otherwise says so.
+const DRIFT: &str = "until a configuration is applied or the server is started again; \
+                     --print-toml prints the lines that keep it:";
+
 /// How the server goes: health of its units, and what differs from its configuration
+///
+/// What differs (the drift) lasts until a configuration is applied or the server is started again.
+/// A disk that was made larger stays so: only `lunar apply --shrink` makes it smaller. What needs a
+/// restart to be as configured lasts until then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl status")]
 pub struct Status {
@@ -228,7 +236,7 @@ fn human_status(status: &ApiStatus, client: &Client) -> String {
     }
     match status.drift.is_empty() {
         true => line("drift", "none: what runs is what is configured".to_owned()),
-        false => line("drift", "until the next apply, or --print-toml and paste:".to_owned()),
+        false => line("drift", DRIFT.to_owned()),
     }
     for change in &status.drift {
         line("", plain(change));

@@ -9,7 +9,10 @@ mod trace;
 use super::api_args::ApiArgs;
 use crate::output::{Failure, Format};
 
-/// Look at a running server, and change what it serves until the next apply
+/// Look at a running server, and change what it serves
+///
+/// A change lasts until a configuration is applied or the server is started again; to keep it,
+/// paste what --print-toml prints into the configuration. A disk that was made larger stays so.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar ctl status\n  \
