@@ -111,6 +111,34 @@ fn the_service_works_under_systemd() -> Result<()> {
     Ok(())
 }
 
+/// Goal: the installed README.md leads to documents that are installed, and they to others.
+#[test]
+fn links_of_the_documents_lead_somewhere() -> Result<()> {
+    let scratch = Scratch::new("documents")?;
+    must("dpkg-deb", &["-x", package()?, &scratch.path("")], LIMIT)?;
+    let folder = scratch.folder().join("usr/share/doc/lunar").canonicalize()?;
+    let mut documents = vec![folder.join("README.md")];
+    let mut next = 0;
+    while let Some(document) = documents.get(next).cloned() {
+        next += 1;
+        let text = std::fs::read_to_string(&document)?;
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap_or_default();
+            // The licence is another package's.
+            if path.is_empty() || path.contains("://") || path == "LICENSE" {
+                continue;
+            }
+            let linked = document.with_file_name(path).canonicalize();
+            let linked = linked.unwrap_or_else(|error| panic!("{document:?}: {link}: {error}"));
+            if path.ends_with(".md") && !documents.contains(&linked) {
+                documents.push(linked);
+            }
+        }
+    }
+    assert!(documents.len() > 10, "{documents:?}");
+    Ok(())
+}
+
 /// Goal: the manual pages are well formed. Method: mandoc warns of nothing.
 #[test]
 fn manual_pages_are_well_formed() -> Result<()> {
