@@ -46,7 +46,8 @@ pub struct Resize {
 
 /// Serve one more LUN
 ///
-/// A device that is served already becomes a further LUN over the same disk.
+/// A device that is served already becomes, with the same settings, a further LUN over the same
+/// disk: two LUNs with one identity.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl add-lun more.img --size 5G --print-toml")]
 pub struct AddLun {
