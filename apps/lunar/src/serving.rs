@@ -17,6 +17,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use target::{Catalogue, Portal};
 
+/// In the place of the API's address.
+const NO_API: &str = "none: lunar ctl cannot reach this server; --api unix:PATH or --state DIR \
+                      (in a configuration: api.listen, state) gives it one";
+
 /// What is served, as told on stdout.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -175,9 +179,7 @@ fn human(report: &Report) -> String {
         let group = group.map_or_else(String::new, |tag| format!(", portal group {tag}"));
         line("portal", &format!("{}{advertised}{group}", portal.listen));
     }
-    if let Some(api) = &report.api {
-        line("api", api);
-    }
+    line("api", report.api.as_deref().unwrap_or(NO_API));
     if let Some(url) = &report.metrics {
         line("metrics", url);
     }
@@ -214,4 +216,21 @@ fn human_lun(lun: &Lun) -> String {
     let limits = lun.initiator_limits.iter().map(|limit| format!(", limit of {limit}"));
     text.extend(limits);
     text + &human_access(&lun.initiators, &lun.networks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a server without an API says so, and what gives it one.
+    #[test]
+    fn a_server_without_an_api_says_so() {
+        let catalogue = Catalogue { targets: Vec::new(), discovery_chap: None };
+        let mut report = describe(&catalogue, &[]);
+        let told = human(&report);
+        assert!(told.starts_with("api     none: ") && told.contains("--api unix:PATH"), "{told}");
+        assert!(serde_json::to_value(&report).unwrap()["api"].is_null());
+        report.api = Some("unix:/a".to_owned());
+        assert_eq!(human(&report), "api     unix:/a\n");
+    }
 }
