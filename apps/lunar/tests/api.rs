@@ -180,7 +180,12 @@ fn tcp_and_tls_want_the_token() {
         assert_exit(&run(&["ctl", "--api", &api, "status"]), 1);
         let (stopped, _) = server.stop();
         assert_exit(&stopped, 0);
-        assert!(!said(&stopped).contains(TOKEN));
+        let told = said(&stopped);
+        assert!(!told.contains(TOKEN));
+        // Whoever tries tokens leaves a trace.
+        let refused = |line: &&str| line.contains("WARN") && line.contains("peer=127.0.0.1:");
+        let refused = told.lines().filter(refused).filter(|line| line.contains("the token is"));
+        assert!(refused.count() >= 2, "{told}");
     }
 }
 

@@ -293,6 +293,13 @@ fn drift_is_shown_and_undone() {
     assert!(drift[0].contains(line), "{drift:?}");
     let refused = daemon.refused(&one);
     assert!(refused.contains("a disk would get smaller"), "{refused}");
+    let dry = |more: &[&str]| {
+        daemon.lunar(&[&["apply", &daemon.other(&one), "--dry-run"], more].concat())
+    };
+    let told = said(&dry(&[]));
+    assert!(told.contains("warning: without --shrink it is refused: a disk would"), "{told}");
+    assert_eq!(json(&dry(&["--json"]))["warnings"].as_array().unwrap().len(), 1);
+    assert!(!said(&dry(&["--shrink"])).contains("warning"));
     let size = || daemon.ctl(&["luns"])["luns"][0]["size_bytes"].clone();
     assert_eq!(size(), 2 << 20);
     let shrunk = daemon.lunar(&["apply", &daemon.other(&one), "--shrink"]);
@@ -347,6 +354,46 @@ fn sighup_applies_the_file() {
     for part in ["added", "by=signal", ONE, "lun=1"] {
         assert!(audit.contains(part), "{part} in {told}");
     }
+}
+
+/// Goal: a running daemon waits for nobody who might write to a pipe, be it in the place of its
+/// configuration, of a secret or of a state: it says what is there, takes the next change, and
+/// ends in good order. Commands do not wait for a pipe that nobody writes to either.
+#[test]
+fn a_pipe_in_the_place_of_a_file_holds_up_nothing() {
+    let one = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("pipe", |_| (), &one);
+    let pipe = |name: &str| {
+        let path = daemon.scratch.path().join(name);
+        let _ = std::fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path.display().to_string()
+    };
+    let own = pipe("lunar.toml");
+    common::signal(daemon.server.pid(), "HUP");
+    let secret = pipe("secret");
+    let chap = format!("chap = {{ user = \"u\", secret_file = {secret:?} }}\n");
+    let told = daemon.refused(&target(ONE, &(chap + &lun(0, "mem:1M"))));
+    assert!(told.contains("it is a pipe, not a regular file"), "{told}");
+    for command in [&["check", &own][..], &["apply", &own, "--dry-run"]] {
+        let output = daemon.lunar(command);
+        assert_exit(&output, 1);
+        assert!(said(&output).contains("a pipe that nobody writes to"), "{}", said(&output));
+    }
+    daemon.ctl(&["resize", "0", "2M"]);
+    let (stopped, _) = daemon.server.stop();
+    assert_exit(&stopped, 0);
+    let told = said(&stopped);
+    let refused = format!("not applied: cannot read {own}: it is a pipe, not a regular file");
+    assert!(told.contains(&refused), "{told}");
+}
+
+/// Goal: what a shell gives a command through a pipe (`| … /dev/stdin`) is read as ever.
+#[test]
+fn a_command_reads_a_configuration_from_a_pipe() {
+    let text = target(ONE, &lun(0, "mem:1M"));
+    let output = common::run_with_input(&["check", "/dev/stdin"], text.as_bytes());
+    assert_exit(&output, 0);
 }
 
 /// Goal: a server without a configuration refuses one, and says what to do.

@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::api::Problem;
 use crate::http::Peer;
 use crate::renewal::Slot;
+use crate::small_file::{self, Readable};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN};
@@ -12,12 +13,14 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::fmt;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 use subtle::ConstantTimeEq;
+use target::LogBudget;
+use wire::Time;
 
 /// Shorter tokens can be found by trying.
 const TOKEN_BYTES_MIN: usize = 16;
@@ -74,18 +77,18 @@ impl Token {
     /// A file that cannot be read or that others may read, a token that is too short or that no
     /// header can hold. Nothing of the token.
     pub fn read(path: &Path) -> Result<Self, Failure> {
+        Self::read_if(path, Readable::Any)
+    }
+
+    pub(crate) fn read_if(path: &Path, readable: Readable) -> Result<Self, Failure> {
         let wrong = |why: String| {
             Failure::new(format!("the token file {}: {why}", path.display())).hint(TOKEN_HINT)
         };
-        let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let metadata = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        let (bytes, metadata) = small_file::read(path, TOKEN_BYTES_MAX as u64 + 2, readable)
+            .map_err(|error| wrong(error.to_string()))?;
         if metadata.is_file() && metadata.mode() & 0o077 != 0 {
             tracing::warn!("{} can be read by others than its owner: chmod 600 it", path.display());
         }
-        let mut bytes = Vec::new();
-        file.take(TOKEN_BYTES_MAX as u64 + 2)
-            .read_to_end(&mut bytes)
-            .map_err(|error| wrong(error.to_string()))?;
         let token = bytes.trim_ascii();
         if token.len() < TOKEN_BYTES_MIN || token.len() > TOKEN_BYTES_MAX {
             let range = format!("a token has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} bytes");
@@ -125,7 +128,10 @@ impl Token {
 /// Lets requests through to the API, with a [`Caller`] among their extensions, or refuses them.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    pub(crate) token: Arc<Slot<Token>>,
+    token: Arc<Slot<Token>>,
+    /// What the lines about wrong tokens are timed from.
+    start: Instant,
+    lines: LogBudget,
 }
 
 pub(crate) async fn guard(
@@ -149,6 +155,19 @@ pub(crate) async fn guard(
 }
 
 impl Guard {
+    pub(crate) fn new(token: Arc<Slot<Token>>) -> Self {
+        Self { token, start: Instant::now(), lines: LogBudget::default() }
+    }
+
+    /// Somebody may be trying tokens: a line for it, which anybody may cause, so not for each.
+    fn tell_refused(&self, address: SocketAddr) {
+        let now = Time::ZERO.after(self.start.elapsed());
+        if let Some(untold) = self.lines.line(now) {
+            let untold = (untold > 0).then_some(untold);
+            tracing::warn!(peer = %address, untold, "API: refused, the token is missing or wrong");
+        }
+    }
+
     fn judge(&self, peer: &Peer, method: &Method, headers: &HeaderMap) -> Result<Caller, Problem> {
         // Only browsers send it, and no page is of this API's origin.
         if headers.contains_key(ORIGIN) {
@@ -168,8 +187,12 @@ impl Guard {
         }
         match self.token.get() {
             Some(token) if token.is_shown(headers) => Ok(Caller::Token { address }),
-            Some(_) => Err(Problem::new(StatusCode::UNAUTHORIZED, "the token is missing or wrong")
-                .hint("send `Authorization: Bearer TOKEN`; lunar ctl: --token-file FILE")),
+            Some(_) => {
+                self.tell_refused(address);
+                let what = "the token is missing or wrong";
+                Err(Problem::new(StatusCode::UNAUTHORIZED, what)
+                    .hint("send `Authorization: Bearer TOKEN`; lunar ctl: --token-file FILE"))
+            }
             None if method.is_safe() => Ok(Caller::Anybody { address }),
             None => Err(Problem::new(
                 StatusCode::FORBIDDEN,
@@ -195,6 +218,8 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
+    use std::time::Duration;
+
     const SECRET: &[u8] = b"0123456789abcdef";
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -211,7 +236,7 @@ mod tests {
         method: Method,
         list: &[(&'static str, &'static str)],
     ) -> Result<Caller, StatusCode> {
-        let guard = Guard { token: Slot::new(token.then(|| Token(SECRET.to_vec()))) };
+        let guard = Guard::new(Slot::new(token.then(|| Token(SECRET.to_vec()))));
         let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls };
         guard.judge(&peer, &method, &headers(list)).map_err(|problem| problem.status)
     }
@@ -262,6 +287,19 @@ mod tests {
         let page = [("host", "127.0.0.1"), token, ("origin", "null")];
         assert_eq!(judge(true, false, Method::GET, &page), Err(StatusCode::FORBIDDEN));
         assert_eq!(judge(true, true, Method::GET, &page), Err(StatusCode::FORBIDDEN));
+    }
+
+    /// Goal: who tries many tokens fills no disk with lines: a burst is told, then a count.
+    #[test]
+    fn refused_tokens_are_told_within_limits() {
+        let guard = Guard::new(Slot::new(Some(Token(SECRET.to_vec()))));
+        let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls: true };
+        for _ in 0..10_000 {
+            assert!(guard.judge(&peer, &Method::GET, &HeaderMap::new()).is_err());
+        }
+        let next_day = Time::ZERO.after(Duration::from_secs(86_400));
+        let untold = guard.lines.line(next_day);
+        assert!(untold.is_some_and(|untold| untold > 5_000), "{untold:?}");
     }
 
     /// Goal: files that hold no token are refused without repeating what they hold.

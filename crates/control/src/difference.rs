@@ -66,6 +66,9 @@ pub enum Effect {
     /// The unit is closed and opened again; sessions that see it lose it for that moment, and
     /// reservations without APTPL are released. What is in memory is lost.
     Reopens,
+    /// The LUN shows another disk: initiators that have it open go on with other data. What is in
+    /// memory is lost.
+    OtherDisk,
     /// It holds after the daemon's next start.
     Restart,
 }
@@ -82,6 +85,9 @@ impl Effect {
             Self::Reopens => {
                 "the unit is closed and opened again: sessions that see it lose it for that \
                  moment, reservations without APTPL are released"
+            }
+            Self::OtherDisk => {
+                "it is another disk: initiators that have the LUN open go on with other data"
             }
             Self::Restart => "needs a restart",
         }
@@ -101,6 +107,24 @@ pub struct Shown {
 
 /// Tells it of a LUN, and of what became that.
 type Known<'k> = dyn Fn(Option<&LunConfig>, &LunConfig) -> Shown + 'k;
+
+/// What all that differs is told by.
+struct Ways<'k> {
+    known: &'k Known<'k>,
+    /// What it leads to.
+    new: &'k Configuration,
+}
+
+impl Ways<'_> {
+    /// Whether what the unit holds is gone when its LUN shows it no more: memory is, unless a LUN
+    /// shows the one of that UUID.
+    fn forgets(&self, old: &UnitConfig) -> bool {
+        let memory = |unit: &UnitConfig| matches!(unit.device, DeviceUrl::Memory { .. });
+        let mut luns = self.new.targets.iter().flat_map(|target| &target.luns);
+        let mut stays = || luns.any(|lun| memory(&lun.unit) && lun.unit.uuid == old.uuid);
+        memory(old) && (old.uuid.is_none() || !stays())
+    }
+}
 
 impl Change {
     /// Of a key of the server's: the files that it names hold something else.
@@ -142,19 +166,20 @@ impl Difference {
     /// What leads from `old` to `new`.
     pub fn between(old: &Configuration, new: &Configuration, known: &Known<'_>) -> Self {
         let mut difference = Self::default();
+        let ways = &Ways { known, new };
         difference.server(old, new);
         let find = |list: &[TargetConfig], name: &str| {
             list.iter().position(|target| target.name.eq_ignore_ascii_case(name))
         };
         for target in &new.targets {
             match find(&old.targets, &target.name) {
-                Some(index) => difference.target(&old.targets[index], target, known),
-                None => difference.whole_target(ChangeKind::Add, target, known),
+                Some(index) => difference.target(&old.targets[index], target, ways),
+                None => difference.whole_target(ChangeKind::Add, target, ways),
             }
         }
         for target in &old.targets {
             if find(&new.targets, &target.name).is_none() {
-                difference.whole_target(ChangeKind::Remove, target, known);
+                difference.whole_target(ChangeKind::Remove, target, ways);
             }
         }
         difference
@@ -176,7 +201,7 @@ impl Difference {
         }
     }
 
-    fn target(&mut self, old: &TargetConfig, new: &TargetConfig, known: &Known<'_>) {
+    fn target(&mut self, old: &TargetConfig, new: &TargetConfig, ways: &Ways<'_>) {
         let place = Place::of(new);
         for (old, new) in settings::of_target(old).iter().zip(&settings::of_target(new)) {
             let effect = match new.key {
@@ -190,17 +215,23 @@ impl Difference {
         for (was, is) in pair_luns(&old.luns, &new.luns) {
             match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
                 (Some(was), Some(is)) => {
-                    let in_memory = matches!(was.unit.device, DeviceUrl::Memory { .. });
-                    let place = Place { in_memory, ..place.lun(is, &new.luns) };
-                    self.lun(&place, was, is, known(Some(was), is));
+                    let shown = (ways.known)(Some(was), is);
+                    let forgets = match shown.same {
+                        true => matches!(was.unit.device, DeviceUrl::Memory { .. }),
+                        false => ways.forgets(&was.unit),
+                    };
+                    let place = Place { forgets, ..place.lun(is, &new.luns) };
+                    self.lun(&place, was, is, shown);
                 }
                 (None, Some(is)) => {
                     let place = place.lun(is, &new.luns);
                     self.whole_lun(ChangeKind::Add, &place, is);
-                    self.moved(&place, is, known(None, is));
+                    self.moved(&place, is, (ways.known)(None, is));
                 }
                 (Some(was), None) => {
-                    self.whole_lun(ChangeKind::Remove, &place.lun(was, &old.luns), was);
+                    let forgets = ways.forgets(&was.unit);
+                    let place = Place { forgets, ..place.lun(was, &old.luns) };
+                    self.whole_lun(ChangeKind::Remove, &place, was);
                 }
                 (None, None) => {}
             }
@@ -212,7 +243,8 @@ impl Difference {
         let resize = if is < was { Effect::Shrinks } else { Effect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
         let (same, open) = (shown.same, shown.size_bytes.is_some());
-        if !same && !open && old.unit.device == new.unit.device && !memory {
+        let same_device = old.unit.device == new.unit.device;
+        if !same && !open && same_device && !memory {
             self.reopened(place, new, "is another file now");
         }
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
@@ -223,7 +255,10 @@ impl Difference {
                 "size" if same => resize,
                 "size" if open => continue,
                 "device" if same && memory => resize,
-                "device" => Effect::AtOnce,
+                "device" if same => Effect::AtOnce,
+                // The UUID is what tells memory of one size from other memory.
+                "device" => Effect::OtherDisk,
+                "uuid" if !same && memory && same_device => Effect::OtherDisk,
                 _ if same => Effect::Reopens,
                 // It is another disk.
                 _ => Effect::AtOnce,
@@ -281,12 +316,8 @@ impl Difference {
             true => format!("~ {place}{key}: a secret in {}", text(&new.value)),
             false => format!("~ {place}{key}: {} -> {}", text(&old.value), text(&new.value)),
         };
-        let forgets = effect == Effect::Reopens && place.in_memory;
-        match (effect.note(), forgets) {
-            ("", _) => {}
-            (note, false) => line.push_str(&format!(" ({note})")),
-            (note, true) => line.push_str(&format!(" ({note}, what is in memory is lost)")),
-        }
+        let forgets = matches!(effect, Effect::Reopens | Effect::OtherDisk) && place.forgets;
+        line.push_str(&in_brackets(effect.note(), forgets));
         self.changes.push(Change {
             change: ChangeKind::Change,
             target: place.target.clone(),
@@ -299,14 +330,15 @@ impl Difference {
         });
     }
 
-    fn whole_target(&mut self, change: ChangeKind, target: &TargetConfig, known: &Known<'_>) {
+    fn whole_target(&mut self, change: ChangeKind, target: &TargetConfig, ways: &Ways<'_>) {
         let place = Place::of(target);
         self.whole(change, &place, &settings::of_target(target), "name", Effect::SessionsEnd);
         for lun in &target.luns {
-            let place = place.lun(lun, &target.luns);
+            let forgets = change == ChangeKind::Remove && ways.forgets(&lun.unit);
+            let place = Place { forgets, ..place.lun(lun, &target.luns) };
             self.whole_lun(change, &place, lun);
             if change == ChangeKind::Add {
-                self.moved(&place, lun, known(None, lun));
+                self.moved(&place, lun, (ways.known)(None, lun));
             }
         }
     }
@@ -335,10 +367,7 @@ impl Difference {
             ChangeKind::Remove => ('-', Some(object), None, removed),
             _ => ('+', None, Some(object), Effect::AtOnce),
         };
-        let note = match effect.note() {
-            "" => String::new(),
-            note => format!(" ({note})"),
-        };
+        let note = in_brackets(effect.note(), place.forgets);
         let line = format!("{mark} {}{colon}{keys}{note}", place.to_string().trim_end());
         let (target, lun) = (place.target.clone(), place.lun);
         self.changes.push(Change { change, target, lun, key: None, from, to, effect, line });
@@ -348,6 +377,16 @@ impl Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.changes.iter().try_for_each(|change| writeln!(f, "{}", change.line))
+    }
+}
+
+/// What is to be said of a change, at the end of its line.
+fn in_brackets(note: &str, forgets: bool) -> String {
+    let lost = forgets.then_some("what is in memory is lost");
+    match (note, lost) {
+        ("", None) => String::new(),
+        ("", Some(only)) | (only, None) => format!(" ({only})"),
+        (note, Some(lost)) => format!(" ({note}, {lost})"),
     }
 }
 
@@ -366,8 +405,8 @@ struct Place {
     lun: Option<u16>,
     /// Which of several LUNs of one number.
     which: Option<String>,
-    /// Its device so far forgets everything when it is closed.
-    in_memory: bool,
+    /// Its device so far forgets everything if it is closed.
+    forgets: bool,
 }
 
 impl Place {
@@ -381,7 +420,7 @@ impl Place {
             target: self.target.clone(),
             lun: Some(lun.id),
             which: several.then(|| lun.unit.device.to_string()),
-            in_memory: false,
+            forgets: false,
         }
     }
 }
@@ -427,12 +466,13 @@ pub fn pair_luns(old: &[LunConfig], new: &[LunConfig]) -> Vec<(Option<usize>, Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Readable;
     use crate::config::resolve::resolve;
     use std::path::Path;
 
     /// A configuration of these lines after a portal.
     fn read(text: &str) -> Configuration {
-        resolve(text, Path::new("/lunar.toml")).unwrap()
+        resolve(text, Path::new("/lunar.toml"), Readable::Regular).unwrap()
     }
 
     fn target(rest: &str) -> String {
@@ -528,7 +568,8 @@ mod tests {
         let second = format!("{base}[[target.lun]]\nid = 1\ndevice = \"mem:2M\"\nthin = false\n");
         let added = "iqn.2026-11.org.example:a LUN 1: device = \"mem:2MiB\", thin = false";
         assert_eq!(lines(&base, &second), [(format!("+ {added}"), Effect::AtOnce)]);
-        assert_eq!(lines(&second, &base), [(format!("- {added}"), Effect::AtOnce)]);
+        let gone = format!("- {added} (what is in memory is lost)");
+        assert_eq!(lines(&second, &base), [(gone, Effect::AtOnce)]);
         let other = base.replace(":a", ":b");
         assert_eq!(
             lines(&base, &other),
@@ -543,7 +584,9 @@ mod tests {
                     Effect::SessionsEnd
                 ),
                 (
-                    "- iqn.2026-11.org.example:a LUN 0: device = \"mem:1MiB\"".to_owned(),
+                    "- iqn.2026-11.org.example:a LUN 0: device = \"mem:1MiB\" (what is in memory \
+                     is lost)"
+                        .to_owned(),
                     Effect::AtOnce
                 ),
             ]
@@ -567,6 +610,38 @@ mod tests {
                 format!("{a} mem:3MiB networks: [\"10.0.0.0/8\"] -> [\"127.0.0.0/8\"]"),
             ]
         );
+    }
+
+    /// Goal: that a LUN is to show another disk is told, and what is lost by that; memory that
+    /// another LUN shows from then on is not lost.
+    #[test]
+    fn another_disk_is_told() {
+        const OTHER: &str =
+            "it is another disk: initiators that have the LUN open go on with other data";
+        const UUID: &str = "uuid = \"6b1f1c1e-0000-4000-8000-000000000001\"\n";
+        // Any two files will do.
+        const A: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        const B: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs");
+        let one = |device: &str| target(&format!("[[target.lun]]\nid = 0\ndevice = {device:?}\n"));
+        let change = |from: &str, to: &str| {
+            let changes = lines(&one(from), &one(to));
+            let [(line, effect)] = &changes[..] else { panic!("{changes:?}") };
+            assert_eq!(*effect, Effect::OtherDisk, "{line}");
+            line.split_once(" device: ").unwrap().1.to_owned()
+        };
+        let files = change(A, B);
+        assert_eq!(files, format!("\"file:{A}\" -> \"file:{B}\" ({OTHER})"));
+        let memory = change("mem:1M", B);
+        let lost = format!("({OTHER}, what is in memory is lost)");
+        assert_eq!(memory, format!("\"mem:1MiB\" -> \"file:{B}\" {lost}"));
+
+        let named =
+            |id: u16| target(&format!("[[target.lun]]\nid = {id}\ndevice = \"mem:1M\"\n{UUID}"));
+        let moved = lines(&named(0), &named(1));
+        assert_eq!(moved.len(), 2, "{moved:?}");
+        assert!(moved.iter().all(|(line, _)| !line.contains("lost")), "{moved:?}");
+        let gone = lines(&named(0), &one(B).replace("id = 0", "id = 1"));
+        assert!(gone[1].0.ends_with("(what is in memory is lost)"), "{gone:?}");
     }
 
     /// Goal: another secret in the same file is a difference, and is not shown.

@@ -3,6 +3,7 @@
 //! See docs/decisions/020-where-a-units-identity-lives.md.
 
 use crate::Failure;
+use crate::small_file::{self, Readable};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,8 @@ use uuid::Uuid;
 
 /// The file that holds a unit's UUID, in the unit's directory.
 const UUID_FILE: &str = "uuid";
+/// More than any spelling of a UUID takes.
+const UUID_BYTES_MAX: u64 = 256;
 /// The longest name of a directory entry on all usual file systems.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -112,8 +115,8 @@ fn cannot_keep(directory: &Path, error: &std::io::Error) -> Failure {
 }
 
 fn read(path: &Path) -> Result<Option<Uuid>, Failure> {
-    match fs::read_to_string(path) {
-        Ok(text) => match Uuid::parse_str(text.trim()) {
+    match small_file::read(path, UUID_BYTES_MAX, Readable::Regular) {
+        Ok((text, _)) => match Uuid::parse_str(String::from_utf8_lossy(&text).trim()) {
             Ok(uuid) if !uuid.is_nil() => Ok(Some(uuid)),
             _ => Err(Failure::new(format!("{} holds no UUID", path.display())).hint(
                 "restore the file: initiators know the disk by it; removed, the disk becomes a \

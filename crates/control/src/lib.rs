@@ -16,6 +16,7 @@ pub mod identity;
 pub mod metrics;
 mod renewal;
 pub mod secrets;
+mod small_file;
 pub mod time;
 mod tls;
 pub mod trace;
@@ -23,4 +24,5 @@ pub mod units;
 
 pub use auth::{Caller, Token};
 pub use failure::{Failure, FailureKind, Parts, chain};
+pub use small_file::Readable;
 pub use tls::TlsFiles;

@@ -1,11 +1,11 @@
 //! What an API shows and wants to be shown, read from files, and read anew while it serves.
 
-use crate::Failure;
 use crate::api_options::ApiOptions;
 use crate::auth::Token;
 use crate::config::settings;
 use crate::difference::Change;
 use crate::tls::{self, ServerTls};
+use crate::{Failure, Readable};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Something that is used by many, and put in another's place while it is.
@@ -53,9 +53,19 @@ impl ApiFiles {
     /// # Errors
     /// One that cannot be read, or does not hold what it should: what is used stays.
     pub(crate) fn read(&self) -> Result<Renewed, Failure> {
-        let tls = self.options.tls.as_ref().map(tls::server).transpose()?;
+        let tls = self
+            .options
+            .tls
+            .as_ref()
+            .map(|files| tls::server(files, Readable::Regular))
+            .transpose()?;
         let tls = tls.filter(|new| self.tls.get().is_none_or(|old| !old.same(new)));
-        let token = self.options.token_file.as_deref().map(Token::read).transpose()?;
+        let token = self
+            .options
+            .token_file
+            .as_deref()
+            .map(|path| Token::read_if(path, Readable::Regular))
+            .transpose()?;
         let token = token.filter(|new| self.token.get().is_none_or(|old| !old.same(new)));
         let keys = settings::of_api(&self.options);
         let changed = |name: &str| {

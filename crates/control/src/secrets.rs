@@ -1,8 +1,8 @@
 //! CHAP secrets: from files or the environment, never from the command line, never shown.
 
 use crate::Failure;
+use crate::small_file::{self, Readable};
 use iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -28,17 +28,19 @@ pub const ALGORITHMS: [(ChapAlgorithm, &str); 4] = [
 /// # Errors
 /// When it cannot be read, is empty, or is too long to be one.
 pub fn read_file(path: &Path) -> Result<Secret, Failure> {
+    read(path, Readable::Any)
+}
+
+pub(crate) fn read(path: &Path, readable: Readable) -> Result<Secret, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot read the secret file {}: {error}", path.display()))
             .hint("make one with: head -c 18 /dev/urandom | base64 > FILE; chmod 600 FILE")
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
+    let (mut bytes, metadata) =
+        small_file::read(path, SECRET_BYTES_MAX as u64 + 3, readable).map_err(failed)?;
     if metadata.is_file() && metadata.mode() & 0o077 != 0 {
         tracing::warn!("{} can be read by others than its owner: chmod 600 it", path.display());
     }
-    let mut bytes = Vec::new();
-    file.take(SECRET_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
         if bytes.last() == Some(&b'\r') {

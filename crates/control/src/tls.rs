@@ -1,6 +1,7 @@
 //! TLS from files: our certificate and key, or whom a client trusts.
 
 use crate::Failure;
+use crate::small_file::{self, Readable};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
@@ -43,9 +44,9 @@ impl std::fmt::Debug for ServerTls {
 }
 
 /// Reads both files and checks that they fit.
-pub(crate) fn server(files: &TlsFiles) -> Result<ServerTls, Failure> {
-    let certificates = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| {
+pub(crate) fn server(files: &TlsFiles, readable: Readable) -> Result<ServerTls, Failure> {
+    let certificates = certificates(&files.certificate, readable)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key, readable)?).map_err(|error| {
         Failure::new(format!("no private key in {}: {error}", files.key.display()))
             .hint("name a file with a private key in PEM")
     })?;
@@ -65,7 +66,7 @@ pub(crate) fn server(files: &TlsFiles) -> Result<ServerTls, Failure> {
 /// A client that trusts the certificates in `trusted` and those they have signed.
 pub(crate) fn client(trusted: &Path) -> Result<TlsConnector, Failure> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(trusted)? {
+    for certificate in certificates(trusted, Readable::Any)? {
         roots.add(certificate).map_err(|error| {
             Failure::new(format!("a certificate in {}: {error}", trusted.display()))
         })?;
@@ -92,8 +93,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let bytes = read(path)?;
+fn certificates(path: &Path, readable: Readable) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let bytes = read(path, readable)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -104,14 +105,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    use std::io::Read;
+fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot read {}: {error}", path.display()))
             .hint("name a PEM file that may be read")
     };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.take(PEM_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
+    Ok(small_file::read(path, PEM_BYTES_MAX, readable).map_err(failed)?.0)
 }

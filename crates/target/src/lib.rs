@@ -38,6 +38,7 @@ mod view;
 pub use access_list::{Access, Network};
 pub use catalogue::Catalogue;
 pub use error::Error;
+pub use log_budget::LogBudget;
 pub use net::{Direction, TappedPdu};
 pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOptions};
 pub use quota::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};

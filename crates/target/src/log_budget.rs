@@ -11,7 +11,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lines of one kind that may still be written.
 #[derive(Debug)]
-pub(crate) struct LogBudget(Mutex<State>);
+pub struct LogBudget(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -28,7 +28,7 @@ impl Default for LogBudget {
 
 impl LogBudget {
     /// Takes a line: how many were left out before it; `None`: this one is left out too.
-    pub(crate) fn line(&self, now: Time) -> Option<u64> {
+    pub fn line(&self, now: Time) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earned = now.since(state.since).as_nanos() / LINE_INTERVAL.as_nanos();
         if earned > 0 {

@@ -75,7 +75,7 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
                 .hint("GET /api/v1/openapi.json describes the API")
         })
         .with_state(Arc::new(served))
-        .layer(middleware::from_fn_with_state(Arc::new(Guard { token }), guard))
+        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(token)), guard))
 }
 
 /// The answer's type of the document's own route.

@@ -6,7 +6,7 @@ use super::limit_settings::{InitiatorLimitSettings, LimitSettings};
 use super::model::{Configuration, LunConfig, TargetConfig};
 use super::resolve::Resolver;
 use super::rules;
-use crate::{Failure, Parts};
+use crate::{Failure, Parts, Readable};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use utoipa::ToSchema;
@@ -84,7 +84,7 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
         .map_err(|error| Failure::usage(format!("these are no settings of a LUN: {error}")))?;
     let mut problems = Problems::new(&text);
     let document = file::parse(&text, &mut problems);
-    let mut resolver = Resolver::new(PathBuf::new(), problems);
+    let mut resolver = Resolver::new(PathBuf::new(), problems, Readable::Regular);
     let mut table = TableReader::new(document.get_ref(), 0..0, "the LUN");
     let lun = resolver.lun(&mut table, &target.access);
     if let Some(lun) = &lun {

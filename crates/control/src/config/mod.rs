@@ -13,11 +13,11 @@ pub mod resolve_limits;
 pub mod rules;
 pub mod settings;
 
+use crate::small_file::{self, Readable};
 use crate::{Failure, Parts};
 pub use file::Problem;
 use iscsi::text::Offer;
 use model::Configuration;
-use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use target::Portal;
@@ -32,20 +32,28 @@ pub fn load(path: &Path) -> Result<Configuration, Failure> {
     parse(&read(path)?, path)
 }
 
+/// As [`load`], of a server that runs: it waits for nobody, so it reads regular files only.
+///
+/// # Errors
+/// As [`load`]; a file of another kind.
+pub fn load_running(path: &Path) -> Result<Configuration, Failure> {
+    parse_running(&read_if(path, Readable::Regular)?, path)
+}
+
 /// Reads the text in `path`.
 ///
 /// # Errors
 /// That it cannot be read, or is no text of that kind.
 pub fn read(path: &Path) -> Result<String, Failure> {
+    read_if(path, Readable::Any)
+}
+
+fn read_if(path: &Path, readable: Readable) -> Result<String, Failure> {
     let cannot = |why: String| {
         Failure::new(format!("cannot read {}: {why}", path.display()))
             .hint("name a configuration: a text file in TOML that may be read")
     };
-    let opened = std::fs::File::open(path).map_err(|error| cannot(error.to_string()))?;
-    let mut bytes = Vec::new();
-    opened
-        .take(file::FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
+    let (bytes, _) = small_file::read(path, file::FILE_BYTES_MAX + 1, readable)
         .map_err(|error| cannot(error.to_string()))?;
     if bytes.len() as u64 > file::FILE_BYTES_MAX {
         return Err(cannot("it is too long for a configuration".to_owned()));
@@ -58,10 +66,22 @@ pub fn read(path: &Path) -> Result<String, Failure> {
 /// # Errors
 /// One failure that lists all problems.
 pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
+    parse_if(text, path, Readable::Any)
+}
+
+/// As [`parse`], of a server that runs: the files that the text names are regular ones.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_running(text: &str, path: &Path) -> Result<Configuration, Failure> {
+    parse_if(text, path, Readable::Regular)
+}
+
+fn parse_if(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Failure> {
     if text.len() as u64 > file::FILE_BYTES_MAX {
         return Err(Failure::new(format!("{} is too long for a configuration", path.display())));
     }
-    resolve::resolve(text, path).map_err(|problems| failure(path, &problems))
+    resolve::resolve(text, path, readable).map_err(|problems| failure(path, &problems))
 }
 
 /// All problems as one failure: a line each for people, a list for programs.

@@ -6,6 +6,7 @@ use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::resolve_api::api;
 use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
 use super::rules;
+use crate::Readable;
 use crate::api_options::ApiOptions;
 use crate::device_url::{DeviceUrl, LocalOptions};
 use crate::units::parse_rate;
@@ -24,11 +25,11 @@ const LATER_DATA_PATH: &[&str] = &["latency_mode"];
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads and checks a configuration. `path` names the file that `text` came from: relative paths
-/// in it are relative to its directory.
+/// in it are relative to its directory. Files that it names are `readable`.
 ///
 /// # Errors
 /// All that is wrong, in the order of the text.
-pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
+pub fn resolve(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Vec<Problem>> {
     let mut problems = Problems::new(text);
     let document = file::parse(text, &mut problems);
     if !problems.is_empty() {
@@ -41,7 +42,7 @@ pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
     };
     // Whoever is told a path from it may be in another directory.
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
-    let mut resolver = Resolver::new(base, problems);
+    let mut resolver = Resolver::new(base, problems, readable);
     let mut top = TableReader::new(document.get_ref(), 0..0, TOP);
     let configuration = resolver.top(&mut top);
     let problems = resolver.problems.into_sorted();
@@ -53,6 +54,8 @@ pub fn resolve(text: &str, path: &Path) -> Result<Configuration, Vec<Problem>> {
 pub struct Resolver<'t> {
     /// Where relative paths begin.
     base: PathBuf,
+    /// Which of the files that it names may be read.
+    pub readable: Readable,
     /// What is wrong so far.
     pub problems: Problems<'t>,
     /// What targets prove themselves with.
@@ -63,8 +66,8 @@ pub struct Resolver<'t> {
 
 impl<'t> Resolver<'t> {
     /// Nothing is read yet.
-    pub(super) fn new(base: PathBuf, problems: Problems<'t>) -> Self {
-        Self { base, problems, own_secrets: Vec::new(), initiator_secrets: Vec::new() }
+    pub(super) fn new(base: PathBuf, problems: Problems<'t>, readable: Readable) -> Self {
+        Self { base, readable, problems, own_secrets: Vec::new(), initiator_secrets: Vec::new() }
     }
 }
 

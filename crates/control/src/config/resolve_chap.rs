@@ -92,7 +92,7 @@ pub fn check_user(user: &str) -> Result<(), String> {
 
 fn secret(file: &Located<String>, short: bool, resolver: &mut Resolver<'_>) -> Option<Secret> {
     let path = resolver.path(&file.value);
-    let read = secrets::read_file(&path)
+    let read = secrets::read(&path, resolver.readable)
         .and_then(|secret| secrets::check_length(&secret, Lengths::of(short)).map(|()| secret));
     match read {
         Ok(secret) => Some(secret),

@@ -77,7 +77,8 @@ pub struct Applied {
     pub sessions_changed: usize,
     /// Sessions that had to end.
     pub sessions_ended: usize,
-    /// What somebody should know, a line each: failed syncs of units that are gone.
+    /// What somebody should know, a line each: failed syncs of units that are gone, what would
+    /// be refused.
     pub warnings: Vec<String>,
 }
 
@@ -272,8 +273,8 @@ impl Daemon {
                 .hint("change it with lunar ctl, or start lunar target --config FILE"));
         };
         let mut read = match source {
-            Source::OwnFile => config::load(own)?,
-            Source::Text { text, path } => config::parse(text, path)?,
+            Source::OwnFile => config::load_running(own)?,
+            Source::Text { text, path } => config::parse_running(text, path)?,
         };
         if let Some(api) = api {
             read.api = api.clone();
@@ -425,7 +426,11 @@ impl Daemon {
         let plan = Plan::new(&entries, &running, &layout, &served, names_hold)?;
         let difference = difference(&running, &wanted, &layout, &entries, &plan);
         if aim.dry_run {
-            return Ok(Applied { difference, ..Applied::default() });
+            let refused = refuse_to_shrink(&difference).err().filter(|_| !aim.shrink);
+            let refused =
+                refused.map(|why| format!("without --shrink it is refused: {}", why.what));
+            let warnings = refused.into_iter().collect();
+            return Ok(Applied { difference, warnings, ..Applied::default() });
         }
         if !aim.shrink {
             refuse_to_shrink(&difference)?;

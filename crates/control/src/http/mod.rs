@@ -6,9 +6,9 @@ mod places;
 mod socket_file;
 mod stall;
 
-use crate::Failure;
 use crate::renewal::Slot;
 use crate::tls::{self, ServerTls, TlsFiles};
+use crate::{Failure, Readable};
 use connection::Acceptor;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -101,7 +101,8 @@ impl Bound {
     /// # Errors
     /// An address that is taken or cannot be had, a certificate that cannot be used.
     pub fn bind(options: HttpOptions) -> Result<Self, Failure> {
-        let tls = options.tls.as_ref().map(tls::server).transpose()?;
+        let tls =
+            options.tls.as_ref().map(|files| tls::server(files, Readable::Any)).transpose()?;
         let (listener, address, socket) = listen(&options.address)?;
         Ok(Self { listener, address, socket, tls: Slot::new(tls), limits: options.limits })
     }
