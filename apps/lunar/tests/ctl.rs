@@ -254,6 +254,29 @@ fn who_finds_no_server_is_told_why() {
     }
 }
 
+/// Goal: a server whose socket was removed, with the state of a disk that it serves no more, can be
+/// reached again.
+#[test]
+fn a_server_whose_socket_was_removed_is_reached_again() {
+    let scratch = Scratch::new("ctl-gone");
+    let disk = scratch.path().join("vm.img").display().to_string();
+    let server = Server::start(&[&disk, "--size", "1M"]);
+    let api = server.report["api"].as_str().unwrap().to_owned();
+    let state = scratch.path().join("vm.img.lunar");
+    assert_eq!(api, format!("unix:{}", state.join("api.sock").display()));
+    assert_exit(&run(&["ctl", "--api", &api, "remove-lun", "0"]), 0);
+    std::fs::remove_dir_all(&state).unwrap();
+    wait_until("the API is there again", || {
+        run(&["ctl", "--api", &api, "status"]).status.success()
+    });
+    let added = run(&["ctl", "--api", &api, "add-lun", &disk]);
+    assert_exit(&added, 0);
+    let (stopped, _) = server.stop();
+    assert_exit(&stopped, 0);
+    assert!(said(&stopped).contains("was removed: it is there again"), "{}", said(&stopped));
+    assert!(!state.join("api.sock").exists(), "it goes with the server");
+}
+
 /// Goal: limits are set while a LUN is used, seen as drift, printed to be pasted, and lifted.
 #[test]
 fn limits_are_set_and_lifted() {

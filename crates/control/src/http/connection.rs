@@ -2,7 +2,7 @@
 
 use super::places::Places;
 use super::stall::StallLimit;
-use super::{HttpLimits, Listener};
+use super::{HttpLimits, Listener, SocketFile, socket_file};
 use crate::renewal::Slot;
 use crate::tls::ServerTls;
 use axum::{Extension, Router};
@@ -19,6 +19,8 @@ use tokio::task::JoinSet;
 
 /// How long to wait before accepting again when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked whether the socket is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long running requests may take to end when the server does.
 const END_GRACE: Duration = Duration::from_secs(1);
 
@@ -40,7 +42,7 @@ pub enum Peer {
 }
 
 enum Accepting {
-    Unix(UnixListener),
+    Unix(UnixListener, SocketFile),
     Tcp(TcpListener, Arc<Slot<ServerTls>>),
 }
 
@@ -49,6 +51,8 @@ pub(super) struct Acceptor {
     accepting: Accepting,
     router: Router,
     limits: Arc<HttpLimits>,
+    /// That its socket is gone for good was told.
+    told_gone: bool,
 }
 
 impl Acceptor {
@@ -60,16 +64,19 @@ impl Acceptor {
         limits: Arc<HttpLimits>,
     ) -> std::io::Result<Self> {
         let accepting = match listener {
-            Listener::Unix(listener) => Accepting::Unix(UnixListener::from_std(listener)?),
+            Listener::Unix(listener, file) => {
+                Accepting::Unix(UnixListener::from_std(listener)?, file)
+            }
             Listener::Tcp(listener) => Accepting::Tcp(TcpListener::from_std(listener)?, tls),
         };
-        Ok(Self { accepting, router, limits })
+        Ok(Self { accepting, router, limits, told_gone: false })
     }
 
-    pub(super) async fn run(self, mut stop: watch::Receiver<bool>) {
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let of_addresses = Places::new(self.limits.connections_per_address);
         let mut connections = JoinSet::new();
+        let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
             // More than there are places for wait in the socket's queue.
             let place = tokio::select! {
@@ -78,6 +85,10 @@ impl Acceptor {
             };
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
+                _ = look.tick() => {
+                    self.listen_again().await;
+                    continue;
+                }
                 () = told(&mut stop) => break,
             };
             while connections.try_join_next().is_some() {}
@@ -108,9 +119,38 @@ impl Acceptor {
         let _ = tokio::time::timeout(END_GRACE, all).await; // who does not end is cut
     }
 
+    /// Makes a socket again that was removed, as with the state directory of a disk that is served
+    /// no more: nobody could reach the server.
+    async fn listen_again(&mut self) {
+        let Accepting::Unix(_, file) = &self.accepting else { return };
+        if !file.is_gone() {
+            return;
+        }
+        let path = file.path().to_owned();
+        let name = path.display().to_string();
+        let made = tokio::task::spawn_blocking(move || socket_file::listen_again(&path)).await;
+        let made = made.map_err(|error| error.to_string());
+        let made = made.and_then(|made| made.map_err(|failure| failure.to_string()));
+        let made = made.and_then(|(listener, file)| {
+            let listener = UnixListener::from_std(listener).map_err(|error| error.to_string())?;
+            Ok(Accepting::Unix(listener, file))
+        });
+        match made {
+            Ok(accepting) => {
+                tracing::warn!("the API's socket unix:{name} was removed: it is there again");
+                self.accepting = accepting;
+                self.told_gone = false;
+            }
+            Err(why) if !std::mem::replace(&mut self.told_gone, true) => {
+                tracing::warn!("the API's socket unix:{name} was removed, and is missing: {why}");
+            }
+            Err(_) => {}
+        }
+    }
+
     async fn accept(&self) -> std::io::Result<Accepted> {
         match &self.accepting {
-            Accepting::Unix(listener) => {
+            Accepting::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 let uid = stream.peer_cred()?.uid();
                 Ok(Accepted::Unix(stream, uid))

@@ -75,14 +75,13 @@ pub struct HttpServer {
     address: Address,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
-    /// Taken away when nobody listens on it any more.
-    _socket: Option<SocketFile>,
 }
 
 /// What is listened on.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Unix(UnixListener),
+    /// The file is taken away when nobody listens on it any more.
+    Unix(UnixListener, SocketFile),
     Tcp(std::net::TcpListener),
 }
 
@@ -90,7 +89,6 @@ pub(crate) enum Listener {
 pub struct Bound {
     listener: Listener,
     address: Address,
-    socket: Option<SocketFile>,
     tls: Arc<Slot<ServerTls>>,
     limits: HttpLimits,
 }
@@ -103,8 +101,8 @@ impl Bound {
     pub fn bind(options: HttpOptions) -> Result<Self, Failure> {
         let tls =
             options.tls.as_ref().map(|files| tls::server(files, Readable::Any)).transpose()?;
-        let (listener, address, socket) = listen(&options.address)?;
-        Ok(Self { listener, address, socket, tls: Slot::new(tls), limits: options.limits })
+        let (listener, address) = listen(&options.address)?;
+        Ok(Self { listener, address, tls: Slot::new(tls), limits: options.limits })
     }
 
     /// Where it listens, with the port it got.
@@ -142,8 +140,7 @@ impl Bound {
                 runtime.shutdown_timeout(STOP_GRACE);
             })
             .map_err(thread_failed)?;
-        let (address, _socket) = (self.address, self.socket);
-        Ok(HttpServer { address, stop, thread: Some(thread), _socket })
+        Ok(HttpServer { address: self.address, stop, thread: Some(thread) })
     }
 }
 
@@ -171,13 +168,11 @@ impl Drop for HttpServer {
     }
 }
 
-type Listening = (Listener, Address, Option<SocketFile>);
-
-fn listen(address: &Address) -> Result<Listening, Failure> {
+fn listen(address: &Address) -> Result<(Listener, Address), Failure> {
     match address {
         Address::Unix(path) => {
             let (listener, socket) = socket_file::listen(path)?;
-            Ok((Listener::Unix(listener), address.clone(), Some(socket)))
+            Ok((Listener::Unix(listener, socket), address.clone()))
         }
         Address::Tcp(wanted) => {
             let failed = |error: std::io::Error| {
@@ -187,7 +182,7 @@ fn listen(address: &Address) -> Result<Listening, Failure> {
             let listener = std::net::TcpListener::bind(wanted).map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
             let bound = listener.local_addr().map_err(failed)?;
-            Ok((Listener::Tcp(listener), Address::Tcp(bound), None))
+            Ok((Listener::Tcp(listener), Address::Tcp(bound)))
         }
     }
 }

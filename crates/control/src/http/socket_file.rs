@@ -2,7 +2,7 @@
 
 use super::address;
 use crate::Failure;
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{Mode, OFlags, fchmod, fstat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{DirBuilder, File, TryLockError};
@@ -30,10 +30,28 @@ pub struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// The file, whatever its name is now.
+    file: OwnedFd,
+}
+
+impl SocketFile {
+    /// Where it was made.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether no name leads to it any more, be it its own or its directory's that was removed. One
+    /// that was moved is still there for those who know where.
+    pub(super) fn is_gone(&self) -> bool {
+        fstat(&self.file).is_ok_and(|file| file.st_nlink == 0)
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.is_gone() {
+            return;
+        }
         let Some(Ok(_lock)) = self.path.parent().map(lock_directory) else { return };
         if identity(&self.path) == Some((self.device, self.inode)) {
             let _ = std::fs::remove_file(&self.path); // a new start takes it for what it is
@@ -67,9 +85,23 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     let Some((device, inode)) = identity(&path) else {
         return Err(failed(Errno::NOENT));
     };
-    let file = SocketFile { path: path.clone(), device, inode };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
+    let file = SocketFile { path: path.clone(), device, inode, file };
     rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
     Ok((UnixListener::from(socket), file))
+}
+
+/// Listens again at `path`, whose socket was removed, its directory perhaps as well.
+///
+/// # Errors
+/// As [`listen`]; where the place of its directory is gone too.
+pub(super) fn listen_again(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
+    // A whole tree that was removed is not wanted back.
+    if !path.parent().and_then(Path::parent).is_some_and(Path::is_dir) {
+        return Err(Failure::new(format!("the directory of unix:{} is gone", path.display())));
+    }
+    listen(path)
 }
 
 fn unix_socket() -> Result<OwnedFd, Errno> {
@@ -230,6 +262,29 @@ mod tests {
         assert!(is_live(&path).unwrap());
         drop((listener, file));
         assert!(!path.exists());
+    }
+
+    /// Goal: a socket that was removed with its directory is known to be gone, and made again under
+    /// the same rules; one that was moved is not gone; trees that were removed stay so.
+    #[test]
+    fn a_socket_that_was_removed_is_made_again() {
+        let scratch = Scratch::new("again");
+        let (directory, moved) = (scratch.0.join("disk.lunar"), scratch.0.join("moved.lunar"));
+        let path = directory.join("api.sock");
+        let (_listener, file) = listen(&path).unwrap();
+        assert!(!file.is_gone());
+        std::fs::rename(&directory, &moved).unwrap();
+        assert!(!file.is_gone() && is_live(&moved.join("api.sock")).unwrap());
+        std::fs::remove_dir_all(&moved).unwrap();
+        assert!(file.is_gone());
+        let again = listen_again(file.path()).unwrap();
+        drop(file);
+        assert!(is_live(&path).unwrap(), "the old one took nothing away");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o700);
+        drop(again);
+        assert!(listen_again(&scratch.0.join("no/such/api.sock")).is_err());
+        assert!(!scratch.0.join("no").exists());
     }
 
     /// Goal: what a killed server left is replaced, a live one's socket never.
