@@ -426,11 +426,7 @@ impl Daemon {
         let plan = Plan::new(&entries, &running, &layout, &served, names_hold)?;
         let difference = difference(&running, &wanted, &layout, &entries, &plan);
         if aim.dry_run {
-            let refused = refuse_to_shrink(&difference).err().filter(|_| !aim.shrink);
-            let refused =
-                refused.map(|why| format!("without --shrink it is refused: {}", why.what));
-            let warnings = refused.into_iter().collect();
-            return Ok(Applied { difference, warnings, ..Applied::default() });
+            return Ok(only_told(difference, aim.shrink));
         }
         if !aim.shrink {
             refuse_to_shrink(&difference)?;
@@ -600,6 +596,14 @@ fn difference(
     let mut known = running.clone();
     tell_all_sizes(&mut known, layout, entries);
     Difference::between(&known, wanted, &|_, lun| plan.shown(entries, wanted, lun))
+}
+
+/// What a dry run tells: what would change, and what would be refused.
+fn only_told(difference: Difference, shrink: bool) -> Applied {
+    let refused = refuse_to_shrink(&difference).err().filter(|_| !shrink);
+    let refused = refused.map(|why| format!("without --shrink it is refused: {}", why.what));
+    let warnings = refused.into_iter().collect();
+    Applied { difference, warnings, ..Applied::default() }
 }
 
 fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {
