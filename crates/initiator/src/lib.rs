@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 mod attentions;
+pub mod blocking;
 mod client;
 mod commands;
 mod error;
