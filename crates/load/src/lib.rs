@@ -1,0 +1,19 @@
+//! Load for disks: how many requests a second, how many bytes, how long each takes.
+//!
+//! A [`Work`] says what is asked of a disk, [`run`] asks it. A *closed loop* has so many requests
+//! under way at all times: the next begins when one ends, so a disk that stalls is asked less. At
+//! a *fixed rate* requests are due at their times whatever the disk does, and the time that one
+//! waits for its turn counts: a stall is seen by all who would have come meanwhile.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod latency;
+mod places;
+mod run;
+mod spread;
+mod work;
+
+pub use latency::Latency;
+pub use run::{Failed, Outcome, run};
+pub use spread::Spread;
+pub use work::{DEPTH_MAX, Pace, Pattern, Work, WorkError};

@@ -1,0 +1,63 @@
+//! Where the next request goes.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Places for requests, given out to all who ask at once.
+#[derive(Debug)]
+pub(crate) struct Places {
+    random: bool,
+    count: u64,
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl Places {
+    /// `count` places, by chance or one after the other.
+    pub(crate) fn new(count: u64, random: bool, seed: u64) -> Self {
+        Self { random, count: count.max(1), seed, next: AtomicU64::new(0) }
+    }
+
+    /// The next one, below the count.
+    pub(crate) fn next(&self) -> u64 {
+        let number = self.next.fetch_add(1, Relaxed);
+        match self.random {
+            true => mixed(self.seed, number) % self.count,
+            false => number % self.count,
+        }
+    }
+}
+
+/// The `number`th output of SplitMix64 (Steele, Lea, Flood 2014): it needs no state but the count.
+fn mixed(seed: u64, number: u64) -> u64 {
+    const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(GAMMA));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: sequential places come round; random ones use all of the range about evenly, and are
+    /// the same for the same seed.
+    #[test]
+    fn all_of_the_range_is_used() {
+        let places = Places::new(3, false, 9);
+        let first: Vec<_> = (0..7).map(|_| places.next()).collect();
+        assert_eq!(first, [0, 1, 2, 0, 1, 2, 0]);
+        let (one, two, other) =
+            (Places::new(16, true, 1), Places::new(16, true, 1), Places::new(16, true, 2));
+        let mut counts = [0_u32; 16];
+        let mut same = 0;
+        for _ in 0..16_000 {
+            let place = one.next();
+            assert_eq!(place, two.next());
+            same += u32::from(place == other.next());
+            counts[place as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+        assert!((800..1200).contains(&same), "{same}");
+    }
+}

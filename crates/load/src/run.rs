@@ -1,0 +1,161 @@
+//! Asking a disk.
+
+use crate::places::Places;
+use crate::{Latency, Pace, Work, WorkError};
+use block::{BlockDevice, BlockRange, Buffer, BufferPool, Error};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Requests that ended within the time that was measured.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long was measured.
+    pub time: Duration,
+    /// How long they took; at a fixed rate, from when each was due.
+    pub latency: Latency,
+}
+
+impl Outcome {
+    /// Requests a second.
+    pub fn requests_per_second(&self) -> f64 {
+        self.requests as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Bytes a second.
+    pub fn bytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// It cannot be asked of this disk.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// A request failed.
+    #[error(transparent)]
+    Disk(#[from] Error),
+}
+
+/// One that asks, one request at a time.
+struct Asker {
+    device: Arc<dyn BlockDevice>,
+    work: Work,
+    places: Arc<Places>,
+    /// At a fixed rate: the number of the next request.
+    due: Arc<AtomicU64>,
+    data: Bytes,
+    begin: Instant,
+}
+
+/// Asks `device` for `work`, in tasks of the current runtime: as many as the depth, so that a
+/// runtime with several threads may use them all.
+///
+/// # Errors
+/// `Work` before anything is asked · the first request that fails, as the disk says.
+pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, Failed> {
+    let places = work.places(&device.geometry())?;
+    let places = Arc::new(Places::new(places, work.pattern.is_random(), work.seed));
+    let pool = BufferPool::default();
+    let due = Arc::<AtomicU64>::default();
+    let data = match work.pattern.writes() {
+        true => noise(work.io_bytes as usize, work.seed),
+        false => Bytes::new(),
+    };
+    let begin = Instant::now();
+    let askers = (0..work.depth).map(|_| {
+        let asker = Asker {
+            device: Arc::clone(device),
+            work,
+            places: Arc::clone(&places),
+            due: Arc::clone(&due),
+            data: data.clone(),
+            begin,
+        };
+        let buffer = pool.take(if work.pattern.writes() { 0 } else { work.io_bytes as usize });
+        tokio::spawn(asker.ask(buffer))
+    });
+    let mut outcome = Outcome { time: work.time, ..Outcome::default() };
+    for asked in join_all(askers.collect::<Vec<_>>()).await {
+        let latency = match asked {
+            Ok(latency) => latency?,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        outcome.requests += latency.count();
+        outcome.latency.add(&latency);
+    }
+    outcome.bytes = outcome.requests * u64::from(work.io_bytes);
+    Ok(outcome)
+}
+
+impl Asker {
+    /// Asks until the time is over; how long those took that ended while it was measured.
+    async fn ask(self, mut buffer: Buffer) -> Result<Latency, Error> {
+        let mut latency = Latency::default();
+        let (from, to) = (self.begin + self.work.warm_up, self.end());
+        while let Some(begun) = self.turn().await {
+            buffer = self.request(buffer).await?;
+            let ended = Instant::now();
+            if ended >= from && ended < to {
+                latency.record(ended - begun);
+            }
+        }
+        Ok(latency)
+    }
+
+    fn end(&self) -> Instant {
+        self.begin + self.work.warm_up + self.work.time
+    }
+
+    /// Waits until the next request is due; `None`: there is none any more.
+    async fn turn(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let due = match self.work.pace {
+            Pace::Closed => now,
+            Pace::PerSecond(rate) => {
+                let number = self.due.fetch_add(1, Relaxed);
+                self.begin + Duration::from_secs_f64(number as f64 / rate)
+            }
+        };
+        if due >= self.end() || now >= self.end() {
+            return None;
+        }
+        if due > now {
+            tokio::time::sleep_until(due).await;
+        }
+        Some(due)
+    }
+
+    async fn request(&self, buffer: Buffer) -> Result<Buffer, Error> {
+        let blocks = u64::from(self.work.io_bytes / self.device.geometry().block_bytes.max(1));
+        let range = BlockRange::new(self.places.next() * blocks, blocks);
+        if self.work.pattern.writes() {
+            self.device.write(range, self.data.clone(), false).await?;
+            return Ok(buffer);
+        }
+        self.device.read(range, buffer).await
+    }
+}
+
+/// Bytes that do not compress and are no zeroes.
+fn noise(bytes: usize, seed: u64) -> Bytes {
+    let numbers = Places::new(u64::MAX, true, seed);
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
+        data.extend_from_slice(&numbers.next().to_le_bytes());
+    }
+    data.truncate(bytes);
+    data.into()
+}
+
+#[cfg(test)]
+mod tests;
