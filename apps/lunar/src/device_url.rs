@@ -49,6 +49,14 @@ impl Opened {
         }
     }
 
+    /// The disk, for tasks of their own.
+    pub fn shared(&self) -> Arc<dyn BlockDevice> {
+        match self {
+            Self::Local(device) => Arc::clone(device),
+            Self::Remote(disk) => Arc::<RemoteDisk>::clone(disk),
+        }
+    }
+
     /// Ends what opening began.
     ///
     /// # Errors

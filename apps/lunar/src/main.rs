@@ -10,7 +10,9 @@ mod shutdown;
 
 use clap::{Parser, Subcommand};
 use commands::write;
-use commands::{apply, check, completions, copy, ctl, discover, info, man, read, serve, target};
+use commands::{
+    apply, bench, check, completions, copy, ctl, discover, info, man, read, serve, target,
+};
 use output::{Failure, Format};
 use std::process::ExitCode;
 
@@ -37,6 +39,7 @@ enum Command {
     Read(read::Read),
     Write(write::Write),
     Copy(copy::Copy),
+    Bench(bench::Bench),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -66,6 +69,7 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
         Command::Read(args) => read::run(&args, format),
         Command::Write(args) => write::run(&args, format),
         Command::Copy(args) => copy::run(&args, format),
+        Command::Bench(args) => bench::run(&args, format),
         Command::Completions(args) => completions::run(&args, format),
         Command::Man(args) => man::run(&args, format),
     }

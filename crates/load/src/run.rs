@@ -151,7 +151,7 @@ fn noise(bytes: usize, seed: u64) -> Bytes {
     let numbers = Places::new(u64::MAX, true, seed);
     let mut data = Vec::with_capacity(bytes + 8);
     while data.len() < bytes {
-        data.extend_from_slice(&numbers.next().to_le_bytes());
+        data.extend_from_slice(&numbers.next().to_be_bytes());
     }
     data.truncate(bytes);
     data.into()

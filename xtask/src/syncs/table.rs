@@ -330,6 +330,11 @@ pub const CALLS: &[Call] = &[
         "lunar_write_syncs",
     ),
     kept(
+        "crates/initiator/src/blocking.rs",
+        "self.run(async move { disk.flush().await })?",
+        "no program of this project calls it; it hands its caller the flush below",
+    ),
+    kept(
         REMOTE,
         "if wanted { self.flush_all(since).await } else { Ok(()) }",
         "for durable writes to a unit without FUA, which no command of this version makes",

@@ -2,6 +2,7 @@
 
 mod api_args;
 pub mod apply;
+pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod copy;

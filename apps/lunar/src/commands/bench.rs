@@ -1,0 +1,173 @@
+//! `lunar bench`: how fast disks are.
+
+mod cells;
+mod table;
+
+use self::cells::{Cell, Disks};
+use super::session::SessionArgs;
+use crate::output::{self, Failure, Format};
+use control::units::parse_size;
+use load::{Pace, Pattern};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+/// Measure disks: requests a second, bytes a second, and how long requests take
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    lunar bench iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --depth 1,32 --seconds 3\n\n\
+    Every combination of what is listed is measured, each in rounds; several disks take turns\n\
+    within a round, so that a machine that slows down slows all of them. Figures are medians of\n\
+    the rounds, with the least and the most; percentiles are those of all rounds together.\n\
+    Patterns that write overwrite what the disks hold.")]
+pub struct Bench {
+    /// The disks: iscsi://HOST:PORT/TARGET/LUN, paths, file:PATH or mem:SIZE
+    #[arg(value_name = "URL", required = true)]
+    urls: Vec<String>,
+    /// Bytes of a request
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
+    #[arg(default_value = "4K")]
+    io_size: Vec<u64>,
+    /// Requests under way at once
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,32")]
+    depth: Vec<u16>,
+    /// Connections of a session, as far as the target allows them; one for other disks
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
+    connections: Vec<u16>,
+    /// Where requests go, and which way
+    #[arg(long, value_enum, value_name = "PATTERN", value_delimiter = ',')]
+    #[arg(default_value = "rand-read")]
+    pattern: Vec<PatternName>,
+    /// Bytes from the beginning that are used [default: all of the disk]
+    #[arg(long, value_name = "RANGE", value_parser = parse_size)]
+    size: Option<u64>,
+    /// How long each round of each disk measures
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// How long each runs before that
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = parse_seconds)]
+    warm_up: f64,
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Requests a second, evenly, instead of as many as there is room for; those that wait for
+    /// their turn are as late as they are
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    rate: Option<u32>,
+    /// Show each disk's figures as parts of the first one's too
+    #[arg(long)]
+    compare: bool,
+    /// Threads that ask [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Random places follow from it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// `--pattern`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum PatternName {
+    /// Reads at random places
+    RandRead,
+    /// Writes at random places
+    RandWrite,
+    /// Reads one behind the other
+    Read,
+    /// Writes one behind the other
+    Write,
+}
+
+impl PatternName {
+    const fn pattern(self) -> Pattern {
+        match self {
+            Self::RandRead => Pattern::RandomRead,
+            Self::RandWrite => Pattern::RandomWrite,
+            Self::Read => Pattern::Read,
+            Self::Write => Pattern::Write,
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::RandRead => "rand-read",
+            Self::RandWrite => "rand-write",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When a disk cannot be opened, what is asked makes no sense there, or a request fails.
+pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads.map_or(1, NonZeroUsize::get))
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
+    runtime.block_on(async {
+        let mut disks = Disks::default();
+        let mut all = Vec::new();
+        if format == Format::Human {
+            output::print_text(&table::head())?;
+        }
+        for cell in args.cells() {
+            let measured = cells::measure(args, &cell, &mut disks).await?;
+            if format == Format::Human {
+                output::print_text(&table::rows(&cell, &measured, args.compare))?;
+            }
+            all.push((cell, measured));
+        }
+        disks.close().await?;
+        match format {
+            Format::Json => output::print_json(&table::document(args, &all)),
+            Format::Human => Ok(()),
+        }
+    })
+}
+
+impl Bench {
+    /// Every combination, in the order in which it was asked for.
+    fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for pattern in &self.pattern {
+            for io_bytes in &self.io_size {
+                for connections in &self.connections {
+                    for depth in &self.depth {
+                        cells.push(Cell {
+                            pattern: *pattern,
+                            io_bytes: *io_bytes,
+                            depth: *depth,
+                            connections: *connections,
+                        });
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    fn pace(&self) -> Pace {
+        self.rate.map_or(Pace::Closed, |rate| Pace::PerSecond(rate.into()))
+    }
+
+    fn times(&self) -> (Duration, Duration) {
+        (Duration::from_secs_f64(self.warm_up), Duration::from_secs_f64(self.seconds))
+    }
+}
+
+/// A day is the longest.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it is a number of seconds, from 0 to 86400".to_owned()),
+    }
+}
