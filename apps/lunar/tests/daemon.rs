@@ -136,7 +136,11 @@ fn credentials_belong_to_initiators() {
 fn a_closed_terminal_stops_a_server_in_good_order() {
     let scratch = Scratch::new("hangup");
     let disk = scratch.path().join("disk.img").display().to_string();
-    let (stopped, _) = Server::start(&[&disk, "--size", "1M"]).stop_by("HUP");
+    let mut command = hears_of_hangups();
+    command.args([env!("CARGO_BIN_EXE_lunar"), "serve", "--listen", "127.0.0.1:0", &disk]);
+    command.args(["--size", "1M"]).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (stopped, _) = Server::start_command(command).stop_by("HUP");
     assert_exit(&stopped, 0);
     assert!(said(&stopped).contains("syncing"), "{}", said(&stopped));
     let mut nohup = std::process::Command::new("nohup");
@@ -160,8 +164,8 @@ fn a_closed_terminal_is_no_reload() {
     let log = scratch.path().join("log");
     let (terminal, end) = open_terminal();
     // setsid(1) makes the terminal on stdin the one that the server belongs to.
-    let mut command = std::process::Command::new("setsid");
-    command.args(["--ctty", env!("CARGO_BIN_EXE_lunar"), "target", "--config", &config]);
+    let mut command = hears_of_hangups();
+    command.args(["setsid", "--ctty", env!("CARGO_BIN_EXE_lunar"), "target", "--config", &config]);
     command.stdin(end).stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
     let server = Server::start_command(command);
     drop(terminal);
@@ -173,6 +177,13 @@ fn a_closed_terminal_is_no_reload() {
     }
     assert!(!read().contains("applied"), "{}", read());
     drop(server);
+}
+
+/// What it runs is told of SIGHUP also where the tests themselves run under `nohup`.
+fn hears_of_hangups() -> std::process::Command {
+    let mut command = std::process::Command::new("env");
+    command.arg("--default-signal=HUP");
+    command
 }
 
 /// A terminal's two ends; it is closed when the first is dropped.
