@@ -1,11 +1,11 @@
 //! How much of what the disk can make durable in groups arrives through iSCSI.
 
 use crate::server::Server;
-use crate::statistics::{median, spread};
 use anyhow::{Context, Result, ensure};
 use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
 use initiator::{RemoteDisk, SessionOptions, Url};
+use load::Spread;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -104,10 +104,11 @@ impl GroupCommit {
             let at = round as usize;
             println!("{round:>5} {:>12.0} {:>10.0}", by_loop[at], by_iscsi[at]);
         }
-        let ratio = median(&by_iscsi) / median(&by_loop);
-        for (name, values) in [("local loop", &by_loop), ("iSCSI", &by_iscsi)] {
-            let (least, most) = spread(values);
-            println!("{name}: median {:.0} ({least:.0} to {most:.0})", median(values));
+        let [by_loop, by_iscsi] = [by_loop, by_iscsi].map(Spread::of);
+        let ratio = by_iscsi.median / by_loop.median;
+        for (name, of) in [("local loop", by_loop), ("iSCSI", by_iscsi)] {
+            let Spread { median, least, most } = of;
+            println!("{name}: median {median:.0} ({least:.0} to {most:.0})");
         }
         println!("ratio of the medians: {ratio:.2} ({})", self.surroundings()?);
         if let Some(least) = self.at_least {

@@ -3,7 +3,6 @@
 
 mod group_commit;
 mod server;
-mod statistics;
 
 use clap::Parser;
 

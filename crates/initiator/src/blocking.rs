@@ -29,8 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use wire::Lun;
 
-/// The longest CDB and data that one call moves is what the target takes; this is what one read may
-/// ask for, so that a wrong number is an error and not an end of memory.
+/// What one read may ask for: a wrong number is an error, not the end of memory.
 pub const READ_BYTES_MAX: u64 = 1 << 30;
 
 /// A thread that drives sessions. It ends when the connector and all that was opened with it are

@@ -105,7 +105,10 @@ impl Way {
                     last = Some(session.elsewhere(group, address));
                 }
                 _ => {
-                    session.set_connections(self.options.connections).await;
+                    // A discovery session has one (RFC 7143 §13.2).
+                    if self.target_name.is_some() {
+                        session.set_connections(self.options.connections).await;
+                    }
                     return Ok(session);
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// What is longer counts as this.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Values are kept to this many decimal digits: an error of 1 %, 20 KiB.
+/// Values are kept to this many decimal digits: an error of 1 %.
 const DIGITS: u8 = 2;
 
 /// A distribution of times.

@@ -4,10 +4,10 @@ use crate::places::Places;
 use crate::{Latency, Pace, Work, WorkError};
 use block::{BlockDevice, BlockRange, Buffer, BufferPool, Error};
 use bytes::Bytes;
-use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// What came of it.
@@ -58,7 +58,7 @@ struct Asker {
 }
 
 /// Asks `device` for `work`, in tasks of the current runtime: as many as the depth, so that a
-/// runtime with several threads may use them all.
+/// runtime with several threads may use them all. They end when the future is dropped.
 ///
 /// # Errors
 /// `Work` before anything is asked · the first request that fails, as the disk says.
@@ -72,7 +72,8 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, F
         false => Bytes::new(),
     };
     let begin = Instant::now();
-    let askers = (0..work.depth).map(|_| {
+    let mut askers = JoinSet::new();
+    for _ in 0..work.depth {
         let asker = Asker {
             device: Arc::clone(device),
             work,
@@ -82,10 +83,10 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, F
             begin,
         };
         let buffer = pool.take(if work.pattern.writes() { 0 } else { work.io_bytes as usize });
-        tokio::spawn(asker.ask(buffer))
-    });
+        askers.spawn(asker.ask(buffer));
+    }
     let mut outcome = Outcome { time: work.time, ..Outcome::default() };
-    for asked in join_all(askers.collect::<Vec<_>>()).await {
+    while let Some(asked) = askers.join_next().await {
         let latency = match asked {
             Ok(latency) => latency?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),

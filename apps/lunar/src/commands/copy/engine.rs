@@ -166,17 +166,14 @@ impl Engine<'_> {
         let mut start = run.span.start;
         while start < run.span.end {
             let piece = Span { start, end: (start + ZEROES_BYTES_MAX).min(run.span.end) };
+            // Holes too: that one reads as zeroes is what the source says of it, not what it reads.
+            let here = read(self.source, piece).await?;
             let there = read(self.destination, piece).await?;
-            let different = if run.hole {
-                there.iter().position(|byte| *byte != 0)
-            } else {
-                let here = read(self.source, piece).await?;
-                match here == there {
-                    true => None,
-                    false => here.iter().zip(&there[..]).position(|(ours, theirs)| ours != theirs),
-                }
-            };
-            if let Some(at) = different {
+            let different =
+                || here.iter().zip(&there[..]).position(|(ours, theirs)| ours != theirs);
+            if here != there
+                && let Some(at) = different()
+            {
                 let name = self.destination.name();
                 let what = format!("{name} differs from the source at byte {}", start + at as u64);
                 return Err(Failure::new(what).hint(

@@ -87,7 +87,9 @@ fn aligned(rest: Span, extents: &[Extent], block_bytes: u64, align_bytes: u64) -
         if extent.state != ExtentState::Unmapped {
             continue;
         }
-        let start = (lba.saturating_mul(block_bytes).max(at)).next_multiple_of(align_bytes);
+        // Wherever a device says that it begins: the end is a multiple, so the next one is no more.
+        let start = lba.saturating_mul(block_bytes).max(at).min(rest.end);
+        let start = start.next_multiple_of(align_bytes);
         let end = told_end / align_bytes * align_bytes;
         if start < end {
             data(&mut runs, at, start);
@@ -135,5 +137,6 @@ mod tests {
         let whole = |extents: &[Extent]| aligned(rest, extents, 512, 4096);
         assert_eq!(whole(&[]), [run(0, 64 << 10, false)], "nothing told is data");
         assert_eq!(whole(&[extent(0, u64::MAX, Unmapped)]), [run(0, 64 << 10, true)]);
+        assert_eq!(whole(&[extent(u64::MAX, 9, Unmapped)]), [run(0, 64 << 10, false)]);
     }
 }
