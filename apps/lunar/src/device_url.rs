@@ -63,7 +63,7 @@ impl Opened {
     /// When the target does not answer the logout.
     pub async fn close(self) -> Result<(), Failure> {
         if let Self::Remote(disk) = self {
-            disk.unit().initiator().log_out().await?;
+            disk.log_out().await?;
         }
         Ok(())
     }

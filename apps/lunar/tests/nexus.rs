@@ -1,71 +1,16 @@
 //! What a disk of ours may take for granted of its session, with a server in this process.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
 
-use block::{BlockDevice, BlockRange, Effect, Fault, FaultDevice, MemoryDevice, Operation};
+mod home;
+
+use block::{BlockDevice, BlockRange, Effect, Fault, Operation};
 use bytes::Bytes;
+use home::{Home, NAME, block_on};
 use initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use target::{
-    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
-    ServerOptions, TargetOptions,
-};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-
-const NAME: &str = "iqn.2026-11.org.lunarsan.test:nexus";
-/// Longer than anything here should take, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A server of one write-back LUN, at a portal of group 1 and one of group 300.
-struct Home {
-    server: Server,
-    unit: Arc<LogicalUnit>,
-    device: Arc<FaultDevice>,
-}
-
-impl Home {
-    fn new() -> Self {
-        let memory = MemoryDevice::new(8 << 20, 512, 4096).unwrap();
-        let device = FaultDevice::new(Arc::new(memory), 1);
-        let under = Arc::<FaultDevice>::clone(&device);
-        let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), under);
-        let unit = LogicalUnitOptions { cache: CacheMode::WriteBack, ..unit };
-        let unit = LogicalUnit::open(unit).unwrap();
-        let portal = Portal::new("127.0.0.1:0".parse().unwrap());
-        let other = Portal { portal_group: Some(300), ..portal.clone() };
-        let target = TargetOptions {
-            name: NAME.to_owned(),
-            alias: None,
-            portal_group: 1,
-            access: Access::default(),
-            chap: Vec::new(),
-            offer: iscsi::text::Offer::default(),
-            redirect: None,
-            initiator_limits: Vec::new(),
-            luns: vec![LunOptions { id: 0, unit: Arc::clone(&unit), access: Access::default() }],
-        };
-        let server = Server::start(ServerOptions {
-            portals: vec![portal, other],
-            targets: vec![target],
-            discovery_chap: None,
-            cores: 2,
-            limits: Limits::default(),
-        });
-        Self { server: server.unwrap(), unit, device }
-    }
-
-    fn portal(&self, at: usize) -> SocketAddr {
-        self.server.addresses()[at]
-    }
-
-    fn end(self) {
-        self.device.heal();
-        let report = self.server.shutdown(Duration::from_secs(3), &mut |_| {});
-        assert!(report.failed_syncs.is_empty(), "{report:?}");
-    }
-}
 
 /// A way to a server that can be broken without the server noticing, and led elsewhere.
 struct Way {
@@ -117,15 +62,6 @@ async fn forward(
     drop(near);
     std::future::pending::<()>().await;
     drop(far);
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
 }
 
 async fn connect(address: SocketAddr, name: &str, recovery_seconds: u32) -> RemoteDisk {

@@ -186,8 +186,8 @@ impl Disk {
     /// # Errors
     /// When the target does not answer.
     pub fn close(self) -> Result<(), Error> {
-        let initiator = self.disk.unit().initiator().clone();
-        self.connector.run(async move { initiator.log_out().await })?
+        let disk = self.disk;
+        self.connector.run(async move { disk.log_out().await })?
     }
 
     fn run<T: Send + 'static>(

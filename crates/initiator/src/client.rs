@@ -1,6 +1,7 @@
 //! A connection at work: it drives the protocol machine and serves the handles.
 
 use crate::attentions::Attentions;
+use crate::doubts::{Doubt, Held};
 use crate::link::{DRAIN_TIME, Life, LinkState, Load};
 use crate::numbering::{Mail, Numbering};
 use crate::{Error, ErrorKind};
@@ -80,6 +81,8 @@ enum Pending {
         answer: oneshot::Sender<Result<Executed, Error>>,
         /// The machine did not take it, because the connection was about to end.
         unsent: bool,
+        /// It is being aborted, and may have written something.
+        doubt: Option<Doubt>,
     },
     Targets {
         answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>>,
@@ -133,6 +136,9 @@ pub(crate) struct Client {
     refused: Vec<(TaskId, &'static str)>,
     /// ABORT TASKs that were not answered, and until when they should be; oldest first.
     aborts: VecDeque<(TaskId, Time)>,
+    /// Commands in the order they were taken, and until when they should be answered.
+    due: VecDeque<(TaskId, Time)>,
+    command_time: Option<Duration>,
     filling: Filling,
     segment_bytes: usize,
     deadline: Option<Time>,
@@ -153,6 +159,18 @@ pub(crate) struct News {
     pub(crate) number: u64,
     /// What units said unasked.
     pub(crate) attentions: Arc<Attentions>,
+    /// Writes that may outlive a session.
+    pub(crate) held: Arc<Held>,
+}
+
+impl News {
+    /// A write of the session was not answered. If the session is over, it is in doubt until
+    /// another has taken its place; otherwise the target has ended it with its connection.
+    pub(crate) fn hold(&self, numbering: &Numbering, doubt: Doubt) {
+        if numbering.is_over() {
+            self.held.hold(self.number, doubt);
+        }
+    }
 }
 
 impl Client {
@@ -174,6 +192,8 @@ impl Client {
             pending: HashMap::new(),
             refused: Vec::new(),
             aborts: VecDeque::new(),
+            due: VecDeque::new(),
+            command_time: life.way.command_time(),
             filling: Filling::Nowhere,
             segment_bytes: 0,
             deadline: None,
@@ -232,7 +252,7 @@ impl Client {
                     }
                     self.machine.handle(now, Input::Session(said));
                 }
-                Mail::Abort(id) => self.abort(now, id),
+                Mail::Abort(id, doubt) => self.abort(now, id, doubt),
                 Mail::Retire if self.leaving == Leaving::No => {
                     self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
                 }
@@ -243,10 +263,12 @@ impl Client {
     }
 
     /// Nobody waits for that command any more. Its buffers stay until it is known to be over.
-    fn abort(&mut self, now: Time, id: TaskId) {
-        let Some(Pending::Command { lun, unsent: false, .. }) = self.pending.get(&id) else {
+    fn abort(&mut self, now: Time, id: TaskId, in_doubt: Option<Doubt>) {
+        let Some(Pending::Command { lun, unsent: false, doubt, .. }) = self.pending.get_mut(&id)
+        else {
             return; // answered meanwhile, or not taken yet: then it will not be
         };
+        *doubt = in_doubt;
         let management = Management {
             id: self.link.new_id(),
             function: ManagementFunction::ABORT_TASK,
@@ -317,6 +339,9 @@ impl Client {
         let Some(Pending::Command { lun, data_in, answer, .. }) = self.pending.remove(&id) else {
             return;
         };
+        while self.due.front().is_some_and(|(id, _)| !self.pending.contains_key(id)) {
+            self.due.pop_front();
+        }
         let result = match result {
             Ok(result) => {
                 // In the order in which the target spoke, before anyone acts on it.
@@ -326,6 +351,19 @@ impl Client {
             Err(failure) => Err(self.failed(failure)),
         };
         let _ = answer.send(result);
+    }
+
+    /// Whoever waits for a command that is overdue is told, and then has it aborted.
+    fn tell_overdue(&mut self, now: Time) {
+        while let Some((id, _)) = self.due.pop_front_if(|(_, by)| *by <= now) {
+            let Some(Pending::Command { answer, .. }) = self.pending.get_mut(&id) else { continue };
+            let (nobody, _) = oneshot::channel();
+            let seconds = self.command_time.unwrap_or_default().as_secs();
+            let what = format!("{} did not answer a command within {seconds} s", self.portal);
+            let error = Error::new(ErrorKind::TimedOut, what)
+                .hint("the device behind it may hang; a longer command time waits for it longer");
+            drop(std::mem::replace(answer, nobody).send(Err(error)));
+        }
     }
 
     /// What the machine did not take is refused, or, if the connection ends, told with its end.
@@ -364,8 +402,13 @@ impl Client {
             Request::Execute { answer, .. } if answer.is_closed() => {}
             Request::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
-                let pending = Pending::Command { lun, data_in, _load: load, answer, unsent: false };
+                let (unsent, doubt) = (false, None);
+                let pending =
+                    Pending::Command { lun, data_in, _load: load, answer, unsent, doubt };
                 self.pending.insert(id, pending);
+                if let Some(time) = self.command_time {
+                    self.due.push_back((id, now.after(time)));
+                }
                 let attribute = iscsi::pdu::TaskAttribute::SIMPLE;
                 let command = Command {
                     id,
@@ -462,7 +505,12 @@ impl Client {
                 Pending::Command { answer, unsent: true, .. } => {
                     drop(answer.send(Err(ended.error.clone().not_sent())));
                 }
-                Pending::Command { answer, .. } => drop(answer.send(Err(ended.error.clone()))),
+                Pending::Command { answer, doubt, .. } => {
+                    if let Some(doubt) = doubt {
+                        self.news.hold(&self.numbering, doubt);
+                    }
+                    drop(answer.send(Err(ended.error.clone())));
+                }
                 Pending::Targets { answer } => drop(answer.send(Err(ended.error.clone()))),
             }
         }
@@ -587,7 +635,8 @@ impl net::Role for Client {
             _ => None,
         };
         let aborted = self.aborts.front().map(|(_, by)| *by);
-        [self.deadline, drained, aborted].into_iter().flatten().min()
+        let due = self.due.front().map(|(_, by)| *by);
+        [self.deadline, drained, aborted, due].into_iter().flatten().min()
     }
 
     fn elapsed(&mut self, now: Time, out: &mut Outbox) {
@@ -595,6 +644,7 @@ impl net::Role for Client {
             let what = format!("{} does not answer an ABORT TASK", self.portal);
             self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
         }
+        self.tell_overdue(now);
         self.handle(now, Input::Deadline, out);
     }
 

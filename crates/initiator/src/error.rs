@@ -16,6 +16,10 @@ pub enum ErrorKind {
     SessionLost,
     /// The session is gone, and the command was never sent: it had no effect.
     NotSent,
+    /// The target did not answer the command in time. Whether it had an effect is not known: it is
+    /// aborted, and what is written to the same blocks of a [`RemoteDisk`](crate::RemoteDisk) from
+    /// now on waits until that is done.
+    TimedOut,
     /// The unit is not the one that was opened, or has shrunk. Nothing was read from it or
     /// written to it.
     Changed,

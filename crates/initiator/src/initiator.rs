@@ -1,7 +1,7 @@
 //! The handle of a session that any thread may use, and that outlives the loss of its connection.
 
-use crate::attentions::{Attentions, UnitAttentions};
-use crate::client::Executed;
+use crate::attentions::UnitAttentions;
+use crate::client::{Executed, News};
 use crate::keeper::{Keeper, Line};
 use crate::recovery::Patience;
 use crate::session::Session;
@@ -166,7 +166,7 @@ impl Initiator {
         data_in_max: u32,
     ) -> Result<CommandReply, Error> {
         let buffer = self.buffer(data_in_max);
-        let executed = session.execute(lun, cdb.clone(), data_out.clone(), buffer).await?;
+        let executed = session.execute(lun, cdb.clone(), data_out.clone(), buffer, None).await?;
         let Executed { result, data_in } = executed;
         let data_in = match data_in {
             Some(mut buffer) => {
@@ -191,6 +191,47 @@ impl Initiator {
     /// Waits, on whatever thread.
     pub(crate) async fn pause(&self, time: Duration) {
         self.shared.keeper.timer(Instant::now() + time).await;
+    }
+
+    /// Its session, if it is not lost; does not wait.
+    pub(crate) fn session_now(&self) -> Option<Session> {
+        match &*self.shared.keeper.line().borrow() {
+            Line::Up(session) if !session.is_over() => {
+                self.remember(session);
+                Some(session.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Has a lost session made again, at least until then, and does not wait.
+    pub(crate) fn revive(&self, until: Instant) {
+        self.shared.keeper.keep(until);
+    }
+
+    /// It was logged out.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(*self.shared.keeper.line().borrow(), Line::Closed)
+    }
+
+    /// The target does not let it in any more.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(*self.shared.keeper.line().borrow(), Line::Refused(_))
+    }
+
+    /// What was done to get a lost session back.
+    pub(crate) fn tried(&self) -> String {
+        self.shared.keeper.tried()
+    }
+
+    /// A timer that needs no runtime of whoever waits for it.
+    pub(crate) fn timer(&self, until: Instant) -> tokio::time::Sleep {
+        self.shared.keeper.timer(until)
+    }
+
+    /// Has the runtime of its sessions do something meanwhile.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.shared.keeper.spawn(work);
     }
 
     /// What the unit `lun` says unasked, from now on.
@@ -275,7 +316,8 @@ impl LastSession {
 /// As [`Initiator::connect`].
 pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
     let way = Way::new(url, None, options)?;
-    let session = way.log_in(0, &Arc::<Attentions>::default(), None).await?;
+    let news = News { number: 0, attentions: Arc::default(), held: Arc::default() };
+    let session = way.log_in(news, None).await?;
     let targets = session.send_targets().await?;
     // The answer is here; a logout that fails takes nothing from it.
     if let Err(error) = session.log_out().await {

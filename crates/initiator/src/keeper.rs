@@ -1,6 +1,8 @@
 //! Who makes another session when one is lost, as long as somebody waits for it.
 
 use crate::attentions::Attentions;
+use crate::client::News;
+use crate::doubts::Held;
 use crate::recovery::Backoff;
 use crate::session::Session;
 use crate::way::{Group, Way};
@@ -30,6 +32,7 @@ pub(crate) struct Keeper {
     /// Where every session of it has to be.
     group: Group,
     attentions: Arc<Attentions>,
+    held: Arc<Held>,
     /// The runtime that sessions live on: that of the first.
     runtime: Handle,
     line: watch::Sender<Line>,
@@ -58,13 +61,16 @@ struct Task {
 impl Keeper {
     /// Makes the first session, in a task of the current tokio runtime.
     pub(crate) async fn connect(way: Way) -> Result<(Arc<Self>, Session), Error> {
-        let attentions = Arc::<Attentions>::default();
-        let session = way.log_in(1, &attentions, None).await?;
+        let (attentions, held) = (Arc::<Attentions>::default(), Arc::<Held>::default());
+        let news =
+            News { number: 1, attentions: Arc::clone(&attentions), held: Arc::clone(&held) };
+        let session = way.log_in(news, None).await?;
         let keeper = Self {
             connections: AtomicU16::new(way.options.connections),
             way,
             group: session.group(),
             attentions,
+            held,
             runtime: Handle::current(),
             line: watch::Sender::new(Line::Up(session.clone())),
             work: Mutex::new(Work { number: 1, ..Work::default() }),
@@ -89,6 +95,11 @@ impl Keeper {
     pub(crate) fn timer(&self, until: Instant) -> Sleep {
         let _entered = self.runtime.enter();
         tokio::time::sleep_until(until)
+    }
+
+    /// Has the runtime that sessions live on do something.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
     }
 
     /// Gives `session`, and those that follow it, so many connections.
@@ -130,6 +141,8 @@ impl Keeper {
     /// No session follows. Returns the last, if it was not lost.
     pub(crate) fn close(&self) -> Option<Session> {
         let _order = self.work();
+        // What would have waited for another session fails, for there will be none.
+        self.held.replaced(u64::MAX);
         match self.line.send_replace(Line::Closed) {
             Line::Up(session) if !session.is_over() => Some(session),
             _ => None,
@@ -155,8 +168,8 @@ impl Task {
     async fn run(mut self, wait: Duration) {
         let mut backoff = Backoff::by_chance();
         tokio::time::sleep(wait).await;
-        while let Some((way, group, number, attentions)) = self.next() {
-            match way.log_in(number, &attentions, Some(group)).await {
+        while let Some((way, group, news)) = self.next() {
+            match way.log_in(news, Some(group)).await {
                 Ok(session) => return self.end(Line::Up(session)),
                 // Asked again it says the same, and may hold it against us.
                 Err(error) if error.kind == ErrorKind::Authentication => {
@@ -169,7 +182,7 @@ impl Task {
     }
 
     /// The next login, if anybody still waits for it.
-    fn next(&mut self) -> Option<(Way, Group, u64, Arc<Attentions>)> {
+    fn next(&mut self) -> Option<(Way, Group, News)> {
         let keeper = self.keeper.upgrade()?;
         let mut work = keeper.work();
         let wanted = work.until.is_some_and(|until| Instant::now() < until)
@@ -180,10 +193,10 @@ impl Task {
             return None;
         }
         work.number += 1;
-        let attentions = Arc::clone(&keeper.attentions);
+        let (attentions, held) = (Arc::clone(&keeper.attentions), Arc::clone(&keeper.held));
         let mut way = keeper.way.clone();
         way.options.connections = keeper.connections.load(Ordering::Relaxed);
-        Some((way, keeper.group, work.number, attentions))
+        Some((way, keeper.group, News { number: work.number, attentions, held }))
     }
 
     fn failed(&self, error: Error) {
@@ -205,6 +218,7 @@ impl Task {
             match &line {
                 Line::Up(session) => {
                     tracing::warn!(portal = session.portal(), "logged in again");
+                    keeper.held.replaced(session.number());
                 }
                 Line::Refused(error) => tracing::warn!(%error, "not let in again"),
                 Line::Closed => {}

@@ -35,7 +35,8 @@ impl Link {
     pub(crate) async fn dismiss(&self) {
         self.state.set_up(false);
         self.state.retired.store(true, Ordering::Release);
-        self.state.mailbox.put(Mail::Retire);
+        // One that is gone already has nothing to end.
+        let _ = self.state.mailbox.put(Mail::Retire);
         let mut alive = self.alive.clone();
         while alive.changed().await.is_ok() {}
     }
@@ -195,14 +196,24 @@ impl Life {
             match self.again(&mut requests, &mut backoff, &ended.error).await {
                 Some(socket) => match self.client(requests, None, clock) {
                     Ok(next) => (tcp, client) = (socket, next),
-                    Err(_) => return,
+                    Err(_) => return self.settle_mail(),
                 },
                 None => break (ended.error, requests),
             }
         };
+        self.settle_mail();
         drop(life);
         while let Some(request) = requests.recv().await {
             request.refuse(&error);
+        }
+    }
+
+    /// Nobody reads its mail any more.
+    fn settle_mail(&self) {
+        for mail in self.state.mailbox.close() {
+            if let Mail::Abort(_, Some(doubt)) = mail {
+                self.news.hold(&self.numbering, doubt);
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! the steps: a connection must send its commands in the order of their CmdSN (RFC 7143 §4.2.2.1).
 
 use crate::Error;
+use crate::doubts::Doubt;
 use futures_util::task::AtomicWaker;
 use iscsi::framing::TaskId;
 use iscsi::session::initiator::{
@@ -25,8 +26,8 @@ const QUEUE_REQUESTS_MAX: u32 = 8192;
 pub(crate) enum Mail {
     /// From its session.
     Session(ToConnection),
-    /// Whoever wanted this command's answer does so no more.
-    Abort(TaskId),
+    /// Whoever wanted this command's answer does so no more. A write is in doubt until it is over.
+    Abort(TaskId, Option<Doubt>),
     /// The session goes on without this connection.
     Retire,
 }
@@ -35,23 +36,45 @@ pub(crate) enum Mail {
 /// made, so its limit of requests is the limit here.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
-    queue: Mutex<VecDeque<Mail>>,
+    queue: Mutex<Queue>,
     filled: AtomicBool,
     waker: AtomicWaker,
 }
 
+#[derive(Debug, Default)]
+struct Queue {
+    mail: VecDeque<Mail>,
+    /// Nobody reads it any more.
+    closed: bool,
+}
+
 impl Mailbox {
     /// Puts `mail` in and wakes the connection up.
-    pub(crate) fn put(&self, mail: Mail) {
-        self.put_quietly(mail);
+    ///
+    /// # Errors
+    /// The mail: nobody reads it any more.
+    pub(crate) fn put(&self, mail: Mail) -> Result<(), Mail> {
+        self.put_quietly(mail)?;
         self.waker.wake();
+        Ok(())
     }
 
     /// For the connection itself, which looks at once.
-    fn put_quietly(&self, mail: Mail) {
+    fn put_quietly(&self, mail: Mail) -> Result<(), Mail> {
         let mut queue = self.queue();
-        queue.push_back(mail);
+        if queue.closed {
+            return Err(mail);
+        }
+        queue.mail.push_back(mail);
         self.filled.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes no more; returns what nobody read.
+    pub(crate) fn close(&self) -> VecDeque<Mail> {
+        let mut queue = self.queue();
+        queue.closed = true;
+        std::mem::take(&mut queue.mail)
     }
 
     /// Is anything there? If not, the waker is kept.
@@ -67,10 +90,10 @@ impl Mailbox {
     pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
         let mut queue = self.queue();
         self.filled.store(false, Ordering::Release);
-        std::mem::swap(&mut *queue, into);
+        std::mem::swap(&mut queue.mail, into);
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Mail>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,10 +185,12 @@ impl Numbering {
                         self.ends(cause);
                     }
                     let Some(mailbox) = state.mailboxes.get(&cid) else { continue };
-                    match own == Some(cid) {
-                        true => mailbox.put_quietly(Mail::Session(said)),
-                        false => mailbox.put(Mail::Session(said)),
-                    }
+                    let mail = Mail::Session(said);
+                    // A connection that is gone for good needs to be told nothing.
+                    let _ = match own == Some(cid) {
+                        true => mailbox.put_quietly(mail),
+                        false => mailbox.put(mail),
+                    };
                 }
                 Output::Ended(_) => self.ends(cause),
                 Output::Established { .. } => {}

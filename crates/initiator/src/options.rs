@@ -7,6 +7,19 @@ use std::time::Duration;
 /// How long commands wait for a lost session to come back, unless told otherwise.
 pub const RECOVERY_SECONDS: u32 = 60;
 
+/// How long a target may take to answer a command, unless told otherwise.
+pub const COMMAND_SECONDS: u32 = 180;
+
+/// Which of several paths to a disk a command takes, of those in the best access state (ALUA).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum PathPolicy {
+    /// The one with the fewest bytes under way.
+    #[default]
+    LeastOutstanding,
+    /// One after the other.
+    RoundRobin,
+}
+
 /// How sessions are made.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -25,8 +38,19 @@ pub struct SessionOptions {
     /// When a session that was established is lost, how long a command waits for another one;
     /// 0: not at all. The first login is never tried again.
     pub recovery_seconds: u32,
-    /// Connections of a session (MC/S), as far as the target allows them.
+    /// When the target has not answered a command for so long, the command fails and is aborted;
+    /// 0: it may take as long as it likes.
+    pub command_seconds: u32,
+    /// Connections of a session (MC/S), as far as the target allows them. A
+    /// [`RemoteDisk`](crate::RemoteDisk) makes up for those that it does not allow by further
+    /// sessions, each a path of its own.
     pub connections: u16,
+    /// Other portals of the same target, as host and port. A [`RemoteDisk`](crate::RemoteDisk) uses
+    /// them all, each as a path of its own; an [`Initiator`](crate::Initiator) those that lie in
+    /// the portal group of its session, when the portal it came through is gone.
+    pub portals: Vec<(String, u16)>,
+    /// Which path a command takes.
+    pub path_policy: PathPolicy,
 }
 
 /// CHAP credentials.
@@ -51,7 +75,10 @@ impl SessionOptions {
             data_digest: vec![Digest::None],
             login_time: Duration::from_secs(15),
             recovery_seconds: RECOVERY_SECONDS,
+            command_seconds: COMMAND_SECONDS,
             connections: 1,
+            portals: Vec::new(),
+            path_policy: PathPolicy::default(),
         }
     }
 }

@@ -1,13 +1,15 @@
 //! A LUN of a remote target as a disk.
 
+mod layout;
 mod sending;
 
-use self::sending::Checked;
-use crate::attentions::UnitAttentions;
+use self::layout::Layout;
 use crate::commands::{Mode, Unit};
+use crate::doubts::Doubts;
+use crate::paths::{Path, Paths, Place};
 use crate::same_unit::Fingerprint;
 use crate::unflushed::{Mark, Unflushed};
-use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
+use crate::{Error, ErrorKind, PathPolicy, Url};
 use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -59,27 +61,28 @@ pub struct RemoteDisk {
     granularity_bytes: u32,
     mode: Mutex<Mode>,
     fingerprint: Fingerprint,
-    attentions: Arc<UnitAttentions>,
-    checked: Mutex<Option<Checked>>,
+    paths: Arc<Paths>,
+    doubts: Arc<Doubts>,
     unflushed: Unflushed,
+    /// How its paths were made, if it made them.
+    layout: Option<Layout>,
 }
 
 impl RemoteDisk {
-    /// Logs in and opens the LUN that `url` names.
-    ///
-    /// # Errors
-    /// As [`Initiator::connect`] and [`open`](Self::open).
-    pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
-        let initiator = Initiator::connect(url, options).await?;
-        let lun = url.unit.as_ref().map_or(0, |unit| unit.lun);
-        Self::open(Unit::new(initiator, lun), url).await
-    }
-
-    /// Opens a unit: asks what it is and what it can.
+    /// Opens a unit: asks what it is and what it can. It is reached through its session only.
     ///
     /// # Errors
     /// `Refused` when it is no disk · what the commands say.
     pub async fn open(unit: Unit, url: &Url) -> Result<Self, Error> {
+        Self::open_at(unit, url, Place::default(), PathPolicy::default()).await
+    }
+
+    async fn open_at(
+        unit: Unit,
+        url: &Url,
+        place: Place,
+        policy: PathPolicy,
+    ) -> Result<Self, Error> {
         let identity = unit.identity().await?;
         if identity.qualifier != 0 || identity.device_type != 0 {
             let what = match identity.qualifier {
@@ -89,7 +92,7 @@ impl RemoteDisk {
             return Err(Error::new(ErrorKind::Refused, what)
                 .hint("lunar discover lists targets; is the LUN right?"));
         }
-        let attentions = unit.initiator().attentions_of(unit.lun());
+        let path = Path::new(unit.clone(), place, 0);
         unit.test_ready().await?;
         let capacity = unit.capacity().await?;
         let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
@@ -107,6 +110,7 @@ impl RemoteDisk {
         let physical = capacity.physical_block_bytes.min(block::PHYSICAL_BLOCK_BYTES_MAX);
         // LBPWS of the provisioning page, SBC-3 §6.5.4.
         let write_same_unmaps = provisioning.get(1).is_some_and(|flags| flags & 0x40 != 0);
+        let paths = Paths::new(path, policy);
         Ok(Self {
             unit,
             name: url.to_string().into(),
@@ -128,14 +132,15 @@ impl RemoteDisk {
                 .unwrap_or(physical),
             mode: Mutex::new(mode.unwrap_or_default()),
             fingerprint,
-            unflushed: Unflushed::new(attentions.resets()),
-            attentions,
             // The first command asks again: the session may have changed under the questions.
-            checked: Mutex::default(),
+            unflushed: Unflushed::new(paths.resets()),
+            paths: Arc::new(paths),
+            doubts: Arc::default(),
+            layout: None,
         })
     }
 
-    /// The unit, for other commands.
+    /// The unit, for other commands. They take the path through which the disk was opened.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }
@@ -155,13 +160,6 @@ impl RemoteDisk {
         self.thin
     }
 
-    /// Logs out.
-    ///
-    /// # Errors
-    /// As [`Initiator::log_out`].
-    pub async fn close(self) -> Result<(), Error> {
-        self.unit.initiator().log_out().await
-    }
 
     /// Whether `range` lies on the disk and `bytes` fit it: exactly, or at least.
     fn check(&self, range: BlockRange, bytes: usize, exact: bool) -> Result<(), block::Error> {
@@ -274,7 +272,8 @@ impl RemoteDisk {
         for piece in Self::pieces(range, self.transfer_blocks) {
             let at = self.bytes_of(piece.lba - range.lba);
             let data = from.slice(at..at + self.bytes_of(piece.count));
-            let written = self.send_write(transfer(WRITE_16, flags, piece), data, by_fua).await;
+            let cdb = transfer(WRITE_16, flags, piece);
+            let written = self.send_write(cdb, piece, data, by_fua).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
         self.settle(durable && !by_fua, since).await
@@ -282,7 +281,7 @@ impl RemoteDisk {
 
     /// Before the first write of an operation that a flush ends.
     fn mark(&self) -> Mark {
-        self.unflushed.mark(self.attentions.resets())
+        self.unflushed.mark(self.paths.resets())
     }
 
     /// A flush, if one is needed, of an operation that began at `since`.
@@ -306,7 +305,7 @@ impl RemoteDisk {
         let block = Bytes::from(vec![0; self.geometry.block_bytes as usize]);
         for piece in Self::pieces(range, self.write_same_blocks) {
             let cdb = transfer(WRITE_SAME_16, flags, piece);
-            let written = self.send_write(cdb, block.clone(), false).await;
+            let written = self.send_write(cdb, piece, block.clone(), false).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
         self.settle(durable, since).await

@@ -1,6 +1,7 @@
 //! One session, from its login to its end, over one or more connections.
 
 use crate::client::{Ended, Executed, News, Request};
+use crate::doubts::Wary;
 use crate::link::{Life, Link, LinkState, gone};
 use crate::numbering::{Mail, Numbering};
 use crate::way::{Door, Group, Way};
@@ -45,15 +46,22 @@ struct Shared {
 
 /// A command on its way. Dropped before its answer came, it is aborted.
 struct OnItsWay<'a> {
+    session: &'a Session,
     link: &'a LinkState,
     id: TaskId,
+    wary: Option<Wary>,
     answered: bool,
 }
 
 impl Drop for OnItsWay<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            self.link.mailbox.put(Mail::Abort(self.id));
+        if self.answered {
+            return;
+        }
+        let doubt = self.wary.as_ref().map(Wary::doubt);
+        if let Err(Mail::Abort(_, Some(doubt))) = self.link.mailbox.put(Mail::Abort(self.id, doubt))
+        {
+            self.session.shared.news.hold(&self.session.shared.numbering, doubt);
         }
     }
 }
@@ -187,28 +195,42 @@ impl Session {
         Arc::clone(chosen.unwrap_or(&links[0]))
     }
 
-    /// Executes a command. The buffer comes back if the target answered. If the future is dropped
-    /// the command is aborted.
+    /// Executes a command. The buffer comes back if the target answered. If the future is dropped,
+    /// or the target takes too long, the command is aborted. `wary`: of a write, what to do when its
+    /// fate becomes unknown.
     pub(crate) async fn execute(
         &self,
         lun: Lun,
         cdb: Bytes,
         data_out: Bytes,
         data_in: Option<Buffer>,
+        wary: Option<Wary>,
     ) -> Result<Executed, Error> {
         let link = self.choose();
         let (answer, answered) = oneshot::channel();
         let data_bytes = data_out.len() + data_in.as_ref().map_or(0, |buffer| buffer.len());
         let load = link.state.load(data_bytes);
         let id = link.state.new_id();
-        let mut on_its_way = OnItsWay { link: &link.state, id, answered: false };
+        let mut on_its_way =
+            OnItsWay { session: self, link: &link.state, id, wary, answered: false };
         let request = Request::Execute { id, lun, cdb, data_out, data_in, load, answer };
         if link.requests.send(request).await.is_err() {
+            on_its_way.answered = true;
             return Err(self.why().not_sent());
         }
-        let executed = answered.await;
-        on_its_way.answered = true;
-        executed.map_err(|_| self.why())?
+        let executed = answered.await.map_err(|_| self.why()).flatten();
+        match &executed {
+            // Dropped, it has the command aborted.
+            Err(error) if error.kind == ErrorKind::TimedOut => {}
+            Err(error) if error.kind == ErrorKind::SessionLost => {
+                on_its_way.answered = true;
+                if let Some(wary) = &on_its_way.wary {
+                    self.shared.news.hold(&self.shared.numbering, wary.doubt());
+                }
+            }
+            _ => on_its_way.answered = true,
+        }
+        executed
     }
 
     /// Asks for the targets. RFC 7143 Appendix C.

@@ -1,6 +1,5 @@
 //! Where a session leads: the way to its target, and the logins there.
 
-use crate::attentions::Attentions;
 use crate::client::{Ended, News};
 use crate::options::random_isid;
 use crate::session::Session;
@@ -12,7 +11,7 @@ use iscsi::session::initiator::LoginNumbers;
 use iscsi::text::{Offer, SessionParameters};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -53,18 +52,43 @@ impl Way {
         Ok(Self { url: url.clone(), target_name, options })
     }
 
-    /// Logs in, in a task of the current tokio runtime, as the session of this `number`, in this
-    /// portal group or in any. Redirects are followed, at most four times.
+    /// How long a command may take.
+    pub(crate) fn command_time(&self) -> Option<Duration> {
+        let seconds = self.options.command_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
+    /// Logs in, in a task of the current tokio runtime, in this portal group or in any. Redirects
+    /// are followed, at most four times. When there has been a session, and its portal does not let
+    /// us in, the other portals are tried too.
     pub(crate) async fn log_in(
         &self,
-        number: u64,
-        attentions: &Arc<Attentions>,
+        news: News,
         group: Option<Group>,
     ) -> Result<Session, Error> {
-        let (mut host, mut port) = (self.url.host.clone(), self.url.port);
+        let first = self.log_in_at(&self.url.host, self.url.port, &news, group).await;
+        let Err(error) = first else { return first };
+        if group.is_some() && error.kind != ErrorKind::Authentication {
+            for (host, port) in &self.options.portals {
+                match self.log_in_at(host, *port, &news, group).await {
+                    Ok(session) => return Ok(session),
+                    Err(error) => tracing::debug!(%error, "another portal"),
+                }
+            }
+        }
+        Err(error)
+    }
+
+    async fn log_in_at(
+        &self,
+        host: &str,
+        port: u16,
+        news: &News,
+        group: Option<Group>,
+    ) -> Result<Session, Error> {
+        let (mut host, mut port) = (host.to_owned(), port);
         for _ in 0..=REDIRECTS_MAX {
-            let news = News { number, attentions: Arc::clone(attentions) };
-            match self.reach(&host, port, &news, group).await {
+            match self.reach(&host, port, news, group).await {
                 Ok(session) => return Ok(session),
                 Err(Ended { redirect: Some(address), error }) => {
                     // Behind a comma stands the portal group, which the login tells anyway.
@@ -179,7 +203,7 @@ impl Door {
     }
 }
 
-fn no_random(error: getrandom::Error) -> Error {
+pub(crate) fn no_random(error: getrandom::Error) -> Error {
     Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
 }
 

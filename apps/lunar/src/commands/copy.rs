@@ -49,6 +49,7 @@ pub struct Copy {
 /// When a disk cannot be opened, read or written, when both are one disk, when the destination is
 /// too small, and when `--verify` finds a difference.
 pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
+    args.check_portals()?;
     runtime()?.block_on(async {
         let source = args.open_source().await?;
         let size_bytes = source.device().geometry().size_bytes();
@@ -73,6 +74,24 @@ pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
 }
 
 impl Copy {
+    /// The portals that are named are those of one target.
+    fn check_portals(&self) -> Result<(), Failure> {
+        let target = |url: &str| -> Result<Option<String>, Failure> {
+            let url = DeviceUrl::parse(url)?;
+            let unit = url.portal().and_then(|url| url.unit.as_ref());
+            Ok(unit.map(|unit| unit.target.clone()))
+        };
+        match (target(&self.source)?, target(&self.destination)?) {
+            (Some(source), Some(destination))
+                if source != destination && self.session.names_portals() =>
+            {
+                Err(Failure::usage("--portal could be a portal of either target")
+                    .hint("copy to a file first, or without --portal"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn open_source(&self) -> Result<Opened, Failure> {
         let url = DeviceUrl::parse(&self.source)?;
         let mut options = self.session.options(url.portal())?;

@@ -3,7 +3,9 @@
 use crate::output::Failure;
 use control::config::rules;
 use control::secrets::{self, Lengths};
-use initiator::{Chap, RECOVERY_SECONDS, SessionOptions, Url};
+use initiator::{
+    COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, Url, parse_portal,
+};
 use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;
 use std::path::{Path, PathBuf};
@@ -48,6 +50,24 @@ pub struct SessionArgs {
     /// How long to wait when the connection is lost, until the target is back; 0: not at all
     #[arg(long, value_name = "SECONDS", default_value_t = RECOVERY_SECONDS)]
     recovery_seconds: u32,
+    /// How long the target may take to answer a command; 0: as long as it likes
+    #[arg(long, value_name = "SECONDS", default_value_t = COMMAND_SECONDS)]
+    command_seconds: u32,
+    /// Another portal of the same target, which is used too; may be repeated
+    #[arg(long = "portal", value_name = "HOST[:PORT]", value_parser = parse_other_portal)]
+    portals: Vec<(String, u16)>,
+    /// Which of several paths a command takes, of those in the best access state (ALUA)
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "least-outstanding")]
+    path_policy: PathPolicyName,
+}
+
+/// `--path-policy`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum PathPolicyName {
+    /// The one with the fewest bytes under way
+    LeastOutstanding,
+    /// One after the other
+    RoundRobin,
 }
 
 /// `--header-digest`, `--data-digest`.
@@ -88,10 +108,21 @@ impl SessionArgs {
         let mut options = SessionOptions::new(name);
         options.isid = self.isid;
         options.recovery_seconds = self.recovery_seconds;
+        options.command_seconds = self.command_seconds;
+        options.portals.clone_from(&self.portals);
+        options.path_policy = match self.path_policy {
+            PathPolicyName::LeastOutstanding => PathPolicy::LeastOutstanding,
+            PathPolicyName::RoundRobin => PathPolicy::RoundRobin,
+        };
         options.chap = self.chap(url.and_then(|url| url.user.as_deref()), secret_file)?;
         options.header_digest = digests(&self.header_digest);
         options.data_digest = digests(&self.data_digest);
         Ok(options)
+    }
+
+    /// Other portals were named.
+    pub fn names_portals(&self) -> bool {
+        !self.portals.is_empty()
     }
 
     fn chap(
@@ -152,6 +183,10 @@ fn parse_algorithm(name: &str) -> Result<ChapAlgorithm, String> {
         let names = secrets::ALGORITHMS.map(|(_, name)| name);
         format!("it is one of {}", names.join(", "))
     })
+}
+
+fn parse_other_portal(text: &str) -> Result<(String, u16), String> {
+    parse_portal(text).map_err(|wrong| wrong.to_string())
 }
 
 fn parse_isid(text: &str) -> Result<[u8; 6], String> {

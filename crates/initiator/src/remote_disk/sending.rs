@@ -3,16 +3,19 @@
 use super::RemoteDisk;
 use crate::client::Executed;
 use crate::commands::{Attempt, Verdict, is_illegal};
+use crate::paths::Path;
+use crate::port_groups::{TRANSITIONING, state_met};
 use crate::recovery::Patience;
 use crate::same_unit::Fingerprint;
 use crate::session::Session;
 use crate::unflushed::{Lost, Mark};
 use crate::{Error, ErrorKind};
-use block::Buffer;
+use block::{BlockRange, Buffer};
 use bytes::Bytes;
 use scsi::cdb::sbc::Blocks10;
 use scsi::sense::{SenseKey, Status};
-use std::sync::PoisonError;
+use futures_util::future::join_all;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -21,14 +24,10 @@ const SYNCHRONIZE_CACHE_10: u8 = 0x35;
 const CHECKS_MAX: u32 = 16;
 /// Between two looks at a unit that is not ready yet.
 const READY_PAUSE: Duration = Duration::from_millis(100);
-
-/// The unit was looked at in this session after so many unit attentions.
-#[derive(Clone, Debug)]
-pub(super) struct Checked {
-    session: u64,
-    attentions: u64,
-    result: Result<(), Error>,
-}
+/// How long paths have to tell of a reset.
+const HEARING_TIME: Duration = Duration::from_secs(2);
+/// How long a write waits for one that was given up: as long as a target has for ABORT TASK.
+const DOUBT_TIME: Duration = Duration::from_secs(30);
 
 impl RemoteDisk {
     /// Executes a command that may be executed twice, in as many sessions as it takes. `data_in`
@@ -39,26 +38,30 @@ impl RemoteDisk {
         data_out: Bytes,
         data_in: Option<Buffer>,
     ) -> Result<Executed, Error> {
-        Ok(self.send_counting(cdb, data_out, data_in).await?.0)
+        Ok(self.send_counting(cdb, data_out, data_in, None).await?.0)
     }
 
-    /// A write: until it is flushed it may be lost, unless `durable` by itself.
+    /// A write to `range`: until it is flushed it may be lost, unless `durable` by itself.
     pub(super) async fn send_write(
         &self,
         cdb: Bytes,
+        range: BlockRange,
         data: Bytes,
         durable: bool,
     ) -> Result<(), Error> {
-        let (_, sent_after) = self.send_counting(cdb, data, None).await?;
+        let (_, sent_after) = self.send_counting(cdb, data, None, Some(range)).await?;
         if !durable && self.mode().write_cache {
-            self.unflushed.acknowledged(sent_after, self.attentions.resets());
+            self.unflushed.acknowledged(sent_after, self.paths.resets());
         }
         Ok(())
     }
 
     /// Makes all acknowledged writes durable, for an operation that began at `since`.
     pub(super) async fn send_flush(&self, since: Mark) -> Result<(), Error> {
-        let flush = self.unflushed.begin(since, self.attentions.resets());
+        let flush = self.unflushed.begin(since, self.paths.resets());
+        if flush.is_err() {
+            self.hear_out().await;
+        }
         let flush = flush.map_err(|Lost| self.cache_lost())?;
         let cdb = Blocks10 {
             opcode: SYNCHRONIZE_CACHE_10,
@@ -74,8 +77,31 @@ impl RemoteDisk {
             Err(error) if is_illegal(&error) && !self.mode().write_cache => {}
             Err(error) => return Err(error),
         }
-        let ended = self.unflushed.end(flush, self.attentions.resets());
+        let ended = self.unflushed.end(flush, self.paths.resets());
+        if ended.is_err() {
+            self.hear_out().await;
+        }
         ended.map_err(|Lost| self.cache_lost())
+    }
+
+    /// A reset is told on each path by itself. Those that have not told of it yet are asked, so that
+    /// it is not taken for another one later.
+    async fn hear_out(&self) {
+        if !self.paths.are_several() {
+            return;
+        }
+        let ask = |path: Arc<Path>| async move {
+            let session = path.unit.initiator().session_now()?;
+            // What it says is noted as it comes; whether it is ready does not matter.
+            path.unit.in_session(&session).test_ready().await.ok()
+        };
+        let asked = join_all(self.paths.all().into_iter().map(ask));
+        let until = Instant::now() + HEARING_TIME;
+        tokio::select! {
+            _ = asked => {}
+            () = self.unit.initiator().timer(until) => {}
+        }
+        self.unflushed.mark(self.paths.resets());
     }
 
     fn cache_lost(&self) -> Error {
@@ -88,79 +114,175 @@ impl RemoteDisk {
             .hint("write again what was written since the last flush that succeeded")
     }
 
-    /// Also returns after how many resets the command was sent that was answered.
+    /// Also returns after how many resets the command was sent that was answered. `writes`: what it
+    /// changes.
     async fn send_counting(
         &self,
         cdb: Bytes,
         data_out: Bytes,
         mut data_in: Option<Buffer>,
+        writes: Option<BlockRange>,
     ) -> Result<(Executed, u64), Error> {
         let (initiator, lun) = (self.unit.initiator(), self.unit.lun());
         let bytes = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
+        let data_bytes = data_out.len() + bytes as usize;
         let mut patience = initiator.patience();
-        let mut attempt = Attempt::default();
+        let (mut attempt, mut checks) = (Attempt::default(), 0);
         loop {
-            let session = self.ready(&mut patience).await?;
-            let sent_after = self.attentions.resets();
+            let path = self.paths.pick(&mut patience).await?;
+            let Some(session) = self.ready(&path, &mut patience, &mut checks).await? else {
+                continue;
+            };
+            if self.waited_for_doubts(writes, &patience).await? {
+                continue; // the session may be another one by now
+            }
+            let sent_after = self.paths.resets();
             // The buffer of a command that was lost is gone with it.
             let buffer = data_in.take().or_else(|| initiator.buffer(bytes));
-            let executed = session.execute(lun, cdb.clone(), data_out.clone(), buffer).await;
+            let wary = writes.map(|range| self.doubts.wary(range));
+            let under_way = path.under_way(data_bytes);
+            let executed =
+                session.execute(lun, cdb.clone(), data_out.clone(), buffer, wary).await;
+            drop(under_way);
             let executed = match executed {
                 Err(error) if error.is_lost() => {
                     patience.lost(error)?;
+                    path.revive();
                     attempt = Attempt::default();
                     continue;
                 }
                 executed => executed?,
             };
-            match attempt.judge(initiator, &cdb, &executed.result).await? {
-                Verdict::Good => return Ok((executed, sent_after)),
-                Verdict::Again => data_in = executed.data_in,
+            match attempt.judge(initiator, &cdb, &executed.result).await {
+                Ok(Verdict::Good) => return Ok((executed, sent_after)),
+                Ok(Verdict::Again) => data_in = executed.data_in,
+                Err(error) => {
+                    self.other_path(&path, error, &mut patience).await?;
+                    data_in = executed.data_in;
+                    attempt = Attempt::default();
+                }
             }
         }
     }
 
-    /// A session in which the unit was found to be the one that was opened.
+    /// A command was refused because of the access state of its port: it takes another path, or
+    /// waits for the state to change.
+    ///
+    /// # Errors
+    /// When that is not why it failed, or there is no time left.
+    async fn other_path(
+        &self,
+        path: &Path,
+        error: Error,
+        patience: &mut Patience,
+    ) -> Result<(), Error> {
+        let met = match state_met(&error) {
+            Some(met) if met == TRANSITIONING || self.paths.are_several() => met,
+            _ => return Err(error),
+        };
+        path.rest(Some(met));
+        if patience.lost(error.clone().not_sent()).is_err() {
+            return Err(error);
+        }
+        if !self.paths.are_several() {
+            self.unit.initiator().pause(READY_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// A write waits for earlier ones that may still be executed, and were perhaps sent over another
+    /// path. Returns whether it had to.
+    async fn waited_for_doubts(
+        &self,
+        writes: Option<BlockRange>,
+        patience: &Patience,
+    ) -> Result<bool, Error> {
+        let Some(range) = writes.filter(|range| self.doubts.concerns(*range)) else {
+            return Ok(false);
+        };
+        let until = patience.until().unwrap_or_else(|| Instant::now() + DOUBT_TIME);
+        tokio::select! {
+            biased;
+            () = self.doubts.settled(range) => Ok(true),
+            () = self.unit.initiator().timer(until) => {
+                const WHY: &str = "a write to the same blocks may still be executed by the target";
+                Err(match patience.until() {
+                    Some(_) => patience.over(&format!("{WHY}; {}", self.paths.tried())),
+                    None => Error::new(ErrorKind::NotSent, WHY).hint("try again later"),
+                })
+            }
+        }
+    }
+
+    /// A session of this path in which the unit was found to be the one that was opened. `None`:
+    /// another path should be looked for.
     ///
     /// Whoever waits asks for itself: a few dozen questions after a restart cost less than a lock
     /// that a caller who is not polled could hold.
-    async fn ready(&self, patience: &mut Patience) -> Result<Session, Error> {
-        let mut checks = 0;
+    async fn ready(
+        &self,
+        path: &Path,
+        patience: &mut Patience,
+        checks: &mut u32,
+    ) -> Result<Option<Session>, Error> {
+        let initiator = path.unit.initiator();
         loop {
-            let session = self.unit.initiator().session(patience).await?;
-            if let Some(result) = self.verdict(&session) {
-                return result.map(|()| session);
+            let several = self.paths.are_several();
+            let session = if several {
+                let Some(session) = initiator.session_now() else { return Ok(None) };
+                session
+            } else {
+                initiator.session(patience).await?
+            };
+            match path.verdict(&session) {
+                Some(Ok(())) => return Ok(Some(session)),
+                Some(Err(_)) if several => return Ok(None),
+                Some(Err(wrong)) => return Err(wrong),
+                None => {}
             }
-            checks += 1;
-            if checks > CHECKS_MAX {
+            *checks += 1;
+            if *checks > CHECKS_MAX {
                 let what = format!("{} tells of changes without end", self.name);
                 return Err(Error::new(ErrorKind::Protocol, what));
             }
-            match self.examine(&session).await {
+            match self.examine(path, &session).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    path.rest(None);
+                    let what = format!("the target port at {} is not active", initiator.portal());
+                    patience.lost(Error::new(ErrorKind::NotSent, what))?;
+                    *checks = 0;
+                }
                 Err(error) if error.is_lost() => drop(patience.lost(error)?),
+                Err(error) if several => {
+                    path.rest(state_met(&error));
+                    if patience.lost(error.clone().not_sent()).is_err() {
+                        return Err(error);
+                    }
+                    *checks = 0;
+                }
                 Err(error) if is_passing(&error) && patience.until().is_some() => {
                     self.pause(patience, error).await?;
-                    checks = 0;
+                    *checks = 0;
                 }
-                result => result?,
+                Err(error) => return Err(error),
+            }
+            if several {
+                return Ok(None);
             }
         }
     }
 
-    /// What the unit was found to be, if it has said nothing new since.
-    fn verdict(&self, session: &Session) -> Option<Result<(), Error>> {
-        let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        let checked = checked.as_ref()?;
-        let now = (session.number(), self.attentions.count());
-        ((checked.session, checked.attentions) == now).then(|| checked.result.clone())
-    }
-
-    /// Asks the unit who it is, once it has said what it has to say of itself.
-    async fn examine(&self, session: &Session) -> Result<(), Error> {
-        let unit = self.unit.in_session(session);
+    /// Asks the unit who it is, once it has said what it has to say of itself; `false`: it cannot
+    /// be asked, for the port of this path is not active.
+    async fn examine(&self, path: &Path, session: &Session) -> Result<bool, Error> {
+        let unit = path.unit.in_session(session);
+        if self.paths.are_several() && !path.ask_access(&unit, &self.paths).await? {
+            return Ok(false);
+        }
         unit.test_ready().await?;
-        self.attentions.begun(session.number());
-        let attentions = self.attentions.count();
+        path.attentions.begun(session.number());
+        let attentions = path.attentions.count();
         let identity = unit.identity().await?;
         let capacity = unit.capacity().await?;
         let now = Fingerprint::of(&unit, &identity, &capacity).await?;
@@ -170,9 +292,8 @@ impl RemoteDisk {
             tracing::error!(%error, "not the disk that was opened");
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
-        let checked = Checked { session: session.number(), attentions, result };
-        *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(checked);
-        Ok(())
+        path.found(session, attentions, result);
+        Ok(true)
     }
 
     /// Waits a moment for a unit that comes up.

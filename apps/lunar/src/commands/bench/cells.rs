@@ -80,7 +80,7 @@ pub(super) async fn measure(
             let opened = disks.get(args, url, cell).await?;
             if round == 0 {
                 let connections = match opened {
-                    Opened::Remote(disk) => Some(disk.unit().initiator().connections()),
+                    Opened::Remote(disk) => Some(disk.connections()),
                     Opened::Local(_) => None,
                 };
                 all.push(Measured { url: url.clone(), connections, ..Measured::default() });

@@ -1,0 +1,88 @@
+//! A server in this process, and a runtime to use it from.
+#![allow(dead_code)] // every test file uses its own part
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+use block::{FaultDevice, MemoryDevice};
+use iscsi::text::Offer;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use target::{
+    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
+    ServerOptions, TargetOptions,
+};
+
+pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:nexus";
+/// Longer than anything here should take, even on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server of one LUN, at a portal of group 1 and one of group 300.
+pub struct Home {
+    server: Server,
+    pub unit: Arc<LogicalUnit>,
+    pub device: Arc<FaultDevice>,
+}
+
+impl Home {
+    /// In write-back mode.
+    pub fn new() -> Self {
+        Self::with(CacheMode::WriteBack, Offer::default())
+    }
+
+    /// With this cache, and what it offers at logins.
+    pub fn with(cache: CacheMode, offer: Offer) -> Self {
+        let memory = MemoryDevice::new(8 << 20, 512, 4096).unwrap();
+        let device = FaultDevice::new(Arc::new(memory), 1);
+        let under = Arc::<FaultDevice>::clone(&device);
+        let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), under);
+        let unit = LogicalUnitOptions { cache, ..unit };
+        let unit = LogicalUnit::open(unit).unwrap();
+        let portal = Portal::new("127.0.0.1:0".parse().unwrap());
+        let other = Portal { portal_group: Some(300), ..portal.clone() };
+        let target = TargetOptions {
+            name: NAME.to_owned(),
+            alias: None,
+            portal_group: 1,
+            access: Access::default(),
+            chap: Vec::new(),
+            offer,
+            redirect: None,
+            initiator_limits: Vec::new(),
+            luns: vec![LunOptions { id: 0, unit: Arc::clone(&unit), access: Access::default() }],
+        };
+        let server = Server::start(ServerOptions {
+            portals: vec![portal, other],
+            targets: vec![target],
+            discovery_chap: None,
+            cores: 2,
+            limits: Limits::default(),
+        });
+        Self { server: server.unwrap(), unit, device }
+    }
+
+    pub fn portal(&self, at: usize) -> SocketAddr {
+        self.server.addresses()[at]
+    }
+
+    /// Sessions that last.
+    pub fn sessions(&self) -> u64 {
+        let statistics = self.server.observer().statistics().unwrap();
+        statistics.targets.iter().map(|target| target.sessions).sum()
+    }
+
+    pub fn end(self) {
+        self.device.heal();
+        let report = self.server.shutdown(Duration::from_secs(3), &mut |_| {});
+        assert!(report.failed_syncs.is_empty(), "{report:?}");
+    }
+}
+
+/// On this thread, for as long as anything may take.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
+}

@@ -1,0 +1,443 @@
+//! Several paths to one disk: further sessions where a target allows one connection, several
+//! portals, and what happens when a path goes.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
+
+mod home;
+
+use block::{BlockDevice, BlockRange, Effect, Fault, Operation};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use home::{Home, NAME, PATIENCE, block_on};
+use initiator::{ErrorKind, PathPolicy, RemoteDisk, SessionOptions, Url};
+use iscsi::text::Offer;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use target::CacheMode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+const PIECE_BYTES: usize = 4096;
+const PIECES: usize = (8 << 20) / PIECE_BYTES;
+
+/// What a line does with what comes from the initiator.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Mode {
+    Pass,
+    /// It is under way, and does not arrive yet.
+    Hold,
+    /// The initiator's side is closed and nobody is let in; what is under way stays so.
+    Cut,
+}
+
+/// A line to a portal, of a network that can fail.
+struct Line {
+    address: SocketAddr,
+    mode: watch::Sender<Mode>,
+    /// Bytes that came from the initiator.
+    carried: Arc<AtomicU64>,
+    /// What was cut off under way, and the target's end of its connection.
+    ghosts: Arc<Mutex<Vec<(Vec<u8>, TcpStream)>>>,
+}
+
+impl Line {
+    async fn to(portal: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let line = Self {
+            address,
+            mode: watch::Sender::new(Mode::Pass),
+            carried: Arc::default(),
+            ghosts: Arc::default(),
+        };
+        let (mode, carried) = (line.mode.subscribe(), Arc::clone(&line.carried));
+        let ghosts = Arc::clone(&line.ghosts);
+        tokio::spawn(async move {
+            let mut all = JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                if *mode.borrow() == Mode::Cut {
+                    continue;
+                }
+                let far = TcpStream::connect(portal).await.unwrap();
+                let (mode, carried, ghosts) =
+                    (mode.clone(), Arc::clone(&carried), Arc::clone(&ghosts));
+                all.spawn(async move {
+                    if let Some(ghost) = carry(near, far, mode, &carried).await {
+                        ghosts.lock().unwrap().push(ghost);
+                    }
+                });
+            }
+        });
+        line
+    }
+
+    fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+
+    fn carried(&self) -> u64 {
+        self.carried.load(Relaxed)
+    }
+
+    /// What was under way when the line was cut arrives now, and the target takes it.
+    async fn let_ghosts_arrive(&self) -> usize {
+        let ghosts = std::mem::take(&mut *self.ghosts.lock().unwrap());
+        let count = ghosts.len();
+        for (bytes, mut far) in ghosts {
+            far.write_all(&bytes).await.unwrap();
+            // The target answers, so it has executed it.
+            assert!(far.read(&mut [0; 4096]).await.unwrap() > 0);
+        }
+        count
+    }
+}
+
+/// Carries bytes both ways until an end closes or the line is cut; then what was held back, and
+/// the target's end.
+async fn carry(
+    mut near: TcpStream,
+    mut far: TcpStream,
+    mut mode: watch::Receiver<Mode>,
+    carried: &AtomicU64,
+) -> Option<(Vec<u8>, TcpStream)> {
+    let (mut there, mut back, mut held) = (vec![0; 64 << 10], vec![0; 64 << 10], Vec::new());
+    loop {
+        let now = *mode.borrow_and_update();
+        match now {
+            Mode::Cut => return Some((held, far)),
+            Mode::Pass if !held.is_empty() => {
+                far.write_all(&held).await.ok()?;
+                held.clear();
+            }
+            _ => {}
+        }
+        tokio::select! {
+            changed = mode.changed() => changed.ok()?,
+            read = near.read(&mut there) => {
+                let bytes = read.ok().filter(|bytes| *bytes > 0)?;
+                carried.fetch_add(bytes as u64, Relaxed);
+                match now {
+                    Mode::Hold => held.extend_from_slice(&there[..bytes]),
+                    _ => far.write_all(&there[..bytes]).await.ok()?,
+                }
+            }
+            read = far.read(&mut back) => {
+                let bytes = read.ok().filter(|bytes| *bytes > 0)?;
+                near.write_all(&back[..bytes]).await.ok()?;
+            }
+        }
+    }
+}
+
+fn options() -> SessionOptions {
+    SessionOptions::new("iqn.2026-11.org.lunarsan:paths")
+}
+
+fn url(address: SocketAddr) -> Url {
+    format!("iscsi://{address}/{NAME}/0").parse().unwrap()
+}
+
+/// A disk behind these lines.
+async fn open(lines: &[&Line], mut options: SessionOptions) -> Arc<RemoteDisk> {
+    let (first, others) = lines.split_first().unwrap();
+    let portal = |line: &&Line| (line.address.ip().to_string(), line.address.port());
+    options.portals = others.iter().map(portal).collect();
+    Arc::new(RemoteDisk::connect(&url(first.address), &options).await.unwrap())
+}
+
+async fn close(disk: Arc<RemoteDisk>) {
+    Arc::into_inner(disk).expect("nobody uses it").close().await.unwrap();
+}
+
+fn range_of(piece: usize) -> BlockRange {
+    let blocks = (PIECE_BYTES / 512) as u64;
+    BlockRange::new(piece as u64 * blocks, blocks)
+}
+
+async fn write(disk: &RemoteDisk, piece: usize, byte: u8) {
+    let data = Bytes::from(vec![byte; PIECE_BYTES]);
+    disk.write(range_of(piece), data, false).await.unwrap();
+}
+
+async fn read(disk: &RemoteDisk, piece: usize) -> u8 {
+    let buffer = disk.unit().initiator().pool().take(PIECE_BYTES);
+    let read = disk.read(range_of(piece), buffer).await.unwrap();
+    assert!(read.iter().all(|byte| *byte == read[0]), "piece {piece} is torn");
+    read[0]
+}
+
+/// Writes each piece and reads it back, `depth` at a time, as many rounds as are asked for.
+async fn use_disk(disk: &Arc<RemoteDisk>, rounds: u8, depth: usize) {
+    let mut workers = JoinSet::new();
+    for worker in 0..depth {
+        let disk = Arc::clone(disk);
+        workers.spawn(async move {
+            for round in 1..=rounds {
+                for piece in (worker..PIECES).step_by(depth) {
+                    write(&disk, piece, round ^ piece as u8).await;
+                }
+                for piece in (worker..PIECES).step_by(depth) {
+                    assert_eq!(read(&disk, piece).await, round ^ piece as u8, "piece {piece}");
+                }
+            }
+        });
+    }
+    while let Some(done) = workers.join_next().await {
+        done.unwrap();
+    }
+}
+
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Goal: where a target allows one connection, as many as are wanted come as sessions of their own,
+/// share the work, and come and go while commands run.
+#[test]
+fn sessions_make_up_for_connections() {
+    let offer = Offer { max_connections: 1, ..Offer::default() };
+    let home = Home::with(CacheMode::WriteThrough, offer);
+    block_on(async {
+        for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
+            let line = Line::to(home.portal(0)).await;
+            let options = SessionOptions { connections: 4, path_policy: policy, ..options() };
+            let disk = open(&[&line], options).await;
+            assert_eq!((disk.paths(), disk.connections()), (4, 4));
+            assert_eq!(home.sessions(), 4);
+            let changes = async {
+                for wanted in [1, 6, 2, 4] {
+                    disk.set_connections(wanted).await;
+                    assert_eq!(disk.connections(), usize::from(wanted));
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            tokio::join!(use_disk(&disk, 2, 32), changes);
+            assert_eq!(home.sessions(), 4);
+            use_disk(&disk, 1, 32).await;
+            close(disk).await;
+            until("all have left", || home.sessions() == 0).await;
+        }
+    });
+    home.end();
+}
+
+/// Goal: a path that is cut is latency, whichever it is; the others carry on, and it is used again
+/// when it is back.
+#[test]
+fn a_path_that_goes_is_latency() {
+    let home = Home::new();
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let disk = open(&[&lines[0], &lines[1]], options()).await;
+        assert_eq!(disk.paths(), 2);
+        let cuts = async {
+            for cut in 0..6 {
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                let line = &lines[cut % 2];
+                line.set(Mode::Cut);
+                // As a read that was under way, and all that begins now.
+                let (other, before) = (&lines[1 - cut % 2], lines[1 - cut % 2].carried());
+                until("the other carries on", || other.carried() > before).await;
+                line.set(Mode::Pass);
+                until("it is back", || disk.paths() == 2).await;
+            }
+        };
+        tokio::join!(use_disk(&disk, 6, 16), cuts);
+        let before = lines.each_ref().map(Line::carried);
+        use_disk(&disk, 1, 16).await;
+        let carried = [0, 1].map(|line| lines[line].carried() - before[line]);
+        assert!(carried.iter().all(|bytes| *bytes > 1 << 20), "both are used: {carried:?}");
+        disk.flush().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: a write that was given up on a lost path cannot overwrite a later one: that waits until
+/// the target has ended the lost session. Method: hold the first write back in the network, cut the
+/// line, write anew, and let the first arrive late.
+#[test]
+fn no_late_write_overwrites_a_later_one() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let (slow, other) = (Line::to(home.portal(0)).await, Line::to(home.portal(1)).await);
+        let disk = open(&[&slow, &other], options()).await;
+        let witness = RemoteDisk::connect(&url(home.portal(1)), &options()).await.unwrap();
+        write(&disk, 0, 1).await;
+        slow.set(Mode::Hold);
+        // On each path one.
+        let held = slow.carried();
+        let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2))).collect();
+        while slow.carried() == held {
+            for write in &mut first {
+                let _ = write.as_mut().now_or_never();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        slow.set(Mode::Cut);
+        until("the path is lost", || disk.paths() == 1).await;
+        drop(first);
+        let second = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { write(&disk, 0, 3).await }
+        });
+        for piece in 1..50 {
+            write(&disk, piece, 4).await; // other blocks do not wait
+        }
+        assert!(!second.is_finished(), "the fate of the first write is not known");
+        assert_eq!(slow.let_ghosts_arrive().await, 1);
+        assert_eq!(read(&witness, 0).await, 2, "it was executed late");
+        assert!(!second.is_finished());
+        slow.set(Mode::Pass);
+        second.await.unwrap();
+        assert_eq!(read(&witness, 0).await, 3);
+        witness.close().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: commands take the ports that are active, optimized ones first, follow the states as they
+/// change, and wait when none is.
+#[test]
+fn access_states_are_followed() {
+    const OPTIMIZED: u8 = 0;
+    const NON_OPTIMIZED: u8 = 1;
+    const STANDBY: u8 = 2;
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let disk = open(&[&lines[0], &lines[1]], options()).await;
+        let operator = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+        for (states, used) in [
+            ([STANDBY, OPTIMIZED], [false, true]),
+            ([OPTIMIZED, NON_OPTIMIZED], [true, false]),
+            ([NON_OPTIMIZED, OPTIMIZED], [false, true]),
+            ([NON_OPTIMIZED, STANDBY], [true, false]),
+            ([OPTIMIZED, OPTIMIZED], [true, true]),
+        ] {
+            set_states(&operator, states).await;
+            use_disk(&disk, 1, 4).await; // finds out
+            let before = lines.each_ref().map(Line::carried);
+            use_disk(&disk, 1, 4).await;
+            let carried = [0, 1].map(|line| lines[line].carried() - before[line] > 1 << 20);
+            assert_eq!(carried, used, "{states:?}");
+        }
+        set_states(&operator, [OPTIMIZED, STANDBY]).await;
+        lines[0].set(Mode::Cut);
+        until("the path is lost", || disk.paths() == 1).await;
+        let waits = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { write(&disk, 0, 9).await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!waits.is_finished(), "a port in standby takes no writes");
+        set_states(&operator, [STANDBY, NON_OPTIMIZED]).await;
+        waits.await.unwrap();
+        operator.close().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// SET TARGET PORT GROUPS: of the groups 1 and 300.
+async fn set_states(operator: &RemoteDisk, [first, second]: [u8; 2]) {
+    let list = vec![0, 0, 0, 0, first, 0, 0, 1, second, 0, 0x01, 0x2c];
+    let cdb = vec![0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0];
+    operator.unit().command(cdb, Bytes::from(list), 0).await.unwrap();
+}
+
+/// Goal: one reset is told once, though each path hears of it, and a flush over one path covers
+/// what was written over all.
+#[test]
+fn a_reset_is_told_once() {
+    let home = Home::new();
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let policy = PathPolicy::RoundRobin;
+        let options = SessionOptions { path_policy: policy, ..options() };
+        let disk = open(&[&lines[0], &lines[1]], options).await;
+        for piece in 0..8 {
+            write(&disk, piece, 1).await;
+        }
+        disk.flush().await.unwrap();
+        for piece in 0..8 {
+            write(&disk, piece, 2).await;
+        }
+        // As in `nexus.rs`: another's flush takes the error, and an operator lets the disk go on.
+        let failure = Fault::new(Effect::Fail(block::ErrorKind::Medium));
+        home.device.inject(failure.on(Operation::Flush).times(1));
+        let other = RemoteDisk::connect(&url(home.portal(0)), &self::options()).await.unwrap();
+        other.flush().await.unwrap_err();
+        home.unit.recover().await.unwrap();
+        other.close().await.unwrap();
+        let error = disk.flush().await.expect_err("the cache may have lost something");
+        let source = std::error::Error::source(&error).unwrap();
+        let kind = &source.downcast_ref::<initiator::Error>().unwrap().kind;
+        assert_eq!(*kind, ErrorKind::CacheLost, "{error}");
+        for piece in 0..8 {
+            write(&disk, piece, 3).await;
+        }
+        disk.flush().await.expect("told once");
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: a disk is opened when one of its portals is gone, and has that path when it is back.
+#[test]
+fn a_portal_may_be_missing() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        for missing in [0, 1] {
+            lines[missing].set(Mode::Cut);
+            let options = SessionOptions { connections: 2, ..options() };
+            let disk = open(&[&lines[0], &lines[1]], options).await;
+            assert_eq!((disk.paths(), disk.connections()), (1, 2));
+            use_disk(&disk, 1, 4).await;
+            lines[missing].set(Mode::Pass);
+            until("it is there", || disk.paths() == 2 && disk.connections() == 4).await;
+            use_disk(&disk, 1, 4).await;
+            close(disk).await;
+        }
+        lines.iter().for_each(|line| line.set(Mode::Cut));
+        let error = RemoteDisk::connect(&url(lines[0].address), &options()).await.unwrap_err();
+        assert!(error.to_string().contains(&lines[0].address.to_string()), "{error}");
+    });
+    home.end();
+}
+
+/// Goal: a command that hangs in the target ends with an error that names device and blocks when
+/// its time is over; what is written to its blocks later is not overtaken by it.
+#[test]
+fn a_command_that_hangs_has_its_time() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let options = SessionOptions { command_seconds: 1, ..options() };
+        let disk = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
+        home.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
+        let data = Bytes::from(vec![1; PIECE_BYTES]);
+        let error = disk.write(range_of(3), data, false).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("did not answer a command within 1 s"), "{said}");
+        assert!(said.contains("/0") && said.contains("blocks 24+8"), "{said}");
+        let options = SessionOptions { command_seconds: 0, ..options };
+        let patient = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
+        let mut second = Box::pin(write(&patient, 3, 2));
+        assert!(second.as_mut().now_or_never().is_none());
+        home.device.release();
+        second.await;
+        assert_eq!(read(&disk, 3).await, 2);
+        patient.close().await.unwrap();
+        disk.close().await.unwrap();
+    });
+    home.end();
+}
