@@ -51,6 +51,11 @@ fn use_the_demo_disk() -> Result<()> {
 }
 
 #[test]
+fn use_the_disks_of_other_targets() -> Result<()> {
+    walk("Use the disks of other targets")
+}
+
+#[test]
 fn serve_disks_of_your_own() -> Result<()> {
     walk("Serve disks of your own")
 }

@@ -33,14 +33,16 @@ enum Mode {
     Cut,
 }
 
+/// What was under way when a line was cut, and the target's end of its connection.
+type Ghost = (Vec<u8>, TcpStream);
+
 /// A line to a portal, of a network that can fail.
 struct Line {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
     /// Bytes that came from the initiator.
     carried: Arc<AtomicU64>,
-    /// What was cut off under way, and the target's end of its connection.
-    ghosts: Arc<Mutex<Vec<(Vec<u8>, TcpStream)>>>,
+    ghosts: Arc<Mutex<Vec<Ghost>>>,
 }
 
 impl Line {
@@ -102,7 +104,7 @@ async fn carry(
     mut far: TcpStream,
     mut mode: watch::Receiver<Mode>,
     carried: &AtomicU64,
-) -> Option<(Vec<u8>, TcpStream)> {
+) -> Option<Ghost> {
     let (mut there, mut back, mut held) = (vec![0; 64 << 10], vec![0; 64 << 10], Vec::new());
     loop {
         let now = *mode.borrow_and_update();

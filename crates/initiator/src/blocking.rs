@@ -3,11 +3,13 @@
 //! One thread drives all sessions that were begun with one [`Connector`]; calls may come from any
 //! number of threads, and each waits for its own answer only.
 //!
-//! ```no_run
+//! ```
 //! use initiator::{SessionOptions, blocking::Connector};
 //!
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/server.rs"));
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let url = "iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0".parse()?;
+//! # let (server, text) = serve();
+//! let url = text.parse()?; // iscsi://HOST[:PORT]/TARGET/LUN
 //! let options = SessionOptions::new("iqn.2026-11.org.example:host");
 //! let disk = Connector::start()?.open(&url, &options)?;
 //! let block = vec![7; disk.geometry().block_bytes as usize];
@@ -15,6 +17,7 @@
 //! disk.flush()?;
 //! assert_eq!(disk.read(0, 1)?, block);
 //! disk.close()?;
+//! # server.shutdown(std::time::Duration::from_secs(5), &mut |_| {});
 //! # Ok(())
 //! # }
 //! ```

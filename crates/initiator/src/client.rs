@@ -18,6 +18,7 @@ use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason, ManagementFunction};
 use iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use net::Outbox;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -89,6 +90,28 @@ enum Pending {
     },
 }
 
+/// Task numbers are ours and count up, so nobody can choose them to collide: they are spread by one
+/// multiplication, which costs less than keyed hashing at each look into the table.
+#[derive(Default)]
+struct ById(u64);
+
+impl Hasher for ById {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio: neighbours land far from each other.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// Where the payload in hand goes.
 enum Filling {
     Nowhere,
@@ -131,7 +154,7 @@ pub(crate) struct Client {
     mail: VecDeque<Mail>,
     requests: mpsc::Receiver<Request>,
     leaving: Leaving,
-    pending: HashMap<TaskId, Pending>,
+    pending: HashMap<TaskId, Pending, BuildHasherDefault<ById>>,
     /// Of these, what the machine did not take, and why.
     refused: Vec<(TaskId, &'static str)>,
     /// ABORT TASKs that were not answered, and until when they should be; oldest first.
@@ -189,7 +212,7 @@ impl Client {
             mail: VecDeque::new(),
             requests,
             leaving: Leaving::No,
-            pending: HashMap::new(),
+            pending: HashMap::default(),
             refused: Vec::new(),
             aborts: VecDeque::new(),
             due: VecDeque::new(),
@@ -403,8 +426,7 @@ impl Client {
             Request::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
                 let (unsent, doubt) = (false, None);
-                let pending =
-                    Pending::Command { lun, data_in, _load: load, answer, unsent, doubt };
+                let pending = Pending::Command { lun, data_in, _load: load, answer, unsent, doubt };
                 self.pending.insert(id, pending);
                 if let Some(time) = self.command_time {
                     self.due.push_back((id, now.after(time)));

@@ -395,7 +395,7 @@ impl Attempt {
                 Err(sense_error(opcode, sense))
             }
             Status::BUSY | Status::TASK_SET_FULL if self.tries < TRIES_MAX => {
-                initiator.pause(BUSY_PAUSE * (1 << self.tries)).await;
+                Box::pin(initiator.pause(BUSY_PAUSE * (1 << self.tries))).await;
                 Ok(Verdict::Again)
             }
             Status(status) => {

@@ -62,8 +62,7 @@ impl Keeper {
     /// Makes the first session, in a task of the current tokio runtime.
     pub(crate) async fn connect(way: Way) -> Result<(Arc<Self>, Session), Error> {
         let (attentions, held) = (Arc::<Attentions>::default(), Arc::<Held>::default());
-        let news =
-            News { number: 1, attentions: Arc::clone(&attentions), held: Arc::clone(&held) };
+        let news = News { number: 1, attentions: Arc::clone(&attentions), held: Arc::clone(&held) };
         let session = way.log_in(news, None).await?;
         let keeper = Self {
             connections: AtomicU16::new(way.options.connections),

@@ -256,7 +256,9 @@ impl Paths {
     /// What a unit says of the port groups holds for all paths.
     pub(crate) fn note_groups(&self, groups: &PortGroups) {
         for path in &self.set.load().all {
-            if let Some(state) = path.group.get().copied().flatten().and_then(|group| groups.get(&group)) {
+            if let Some(state) =
+                path.group.get().copied().flatten().and_then(|group| groups.get(&group))
+            {
                 path.access.store(state.0, Ordering::Relaxed);
             }
         }
@@ -265,6 +267,14 @@ impl Paths {
     /// There are several.
     pub(crate) fn are_several(&self) -> bool {
         self.set.load().all.len() > 1
+    }
+
+    /// The path for the next command, if there is one at once.
+    pub(crate) fn pick_now(&self) -> Option<Arc<Path>> {
+        match self.choose() {
+            Choice::Use(path) => Some(path),
+            Choice::Wait(_) | Choice::Never(_) => None,
+        }
     }
 
     /// The path for the next command. Where there is only one, that one, whether it is up or not.

@@ -160,7 +160,6 @@ impl RemoteDisk {
         self.thin
     }
 
-
     /// Whether `range` lies on the disk and `bytes` fit it: exactly, or at least.
     fn check(&self, range: BlockRange, bytes: usize, exact: bool) -> Result<(), block::Error> {
         self.check_range(range)?;

@@ -61,11 +61,7 @@ impl Way {
     /// Logs in, in a task of the current tokio runtime, in this portal group or in any. Redirects
     /// are followed, at most four times. When there has been a session, and its portal does not let
     /// us in, the other portals are tried too.
-    pub(crate) async fn log_in(
-        &self,
-        news: News,
-        group: Option<Group>,
-    ) -> Result<Session, Error> {
+    pub(crate) async fn log_in(&self, news: News, group: Option<Group>) -> Result<Session, Error> {
         let first = self.log_in_at(&self.url.host, self.url.port, &news, group).await;
         let Err(error) = first else { return first };
         if group.is_some() && error.kind != ErrorKind::Authentication {

@@ -12,9 +12,9 @@ use crate::unflushed::{Lost, Mark};
 use crate::{Error, ErrorKind};
 use block::{BlockRange, Buffer};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use scsi::cdb::sbc::Blocks10;
 use scsi::sense::{SenseKey, Status};
-use futures_util::future::join_all;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -60,7 +60,7 @@ impl RemoteDisk {
     pub(super) async fn send_flush(&self, since: Mark) -> Result<(), Error> {
         let flush = self.unflushed.begin(since, self.paths.resets());
         if flush.is_err() {
-            self.hear_out().await;
+            Box::pin(self.hear_out()).await;
         }
         let flush = flush.map_err(|Lost| self.cache_lost())?;
         let cdb = Blocks10 {
@@ -79,7 +79,7 @@ impl RemoteDisk {
         }
         let ended = self.unflushed.end(flush, self.paths.resets());
         if ended.is_err() {
-            self.hear_out().await;
+            Box::pin(self.hear_out()).await;
         }
         ended.map_err(|Lost| self.cache_lost())
     }
@@ -129,11 +129,15 @@ impl RemoteDisk {
         let mut patience = initiator.patience();
         let (mut attempt, mut checks) = (Attempt::default(), 0);
         loop {
-            let path = self.paths.pick(&mut patience).await?;
+            let path = match self.paths.pick_now() {
+                Some(path) => path,
+                None => Box::pin(self.paths.pick(&mut patience)).await?,
+            };
             let Some(session) = self.ready(&path, &mut patience, &mut checks).await? else {
                 continue;
             };
-            if self.waited_for_doubts(writes, &patience).await? {
+            if let Some(range) = writes.filter(|range| self.doubts.concerns(*range)) {
+                Box::pin(self.wait_for_doubts(range, &patience)).await?;
                 continue; // the session may be another one by now
             }
             let sent_after = self.paths.resets();
@@ -141,8 +145,7 @@ impl RemoteDisk {
             let buffer = data_in.take().or_else(|| initiator.buffer(bytes));
             let wary = writes.map(|range| self.doubts.wary(range));
             let under_way = path.under_way(data_bytes);
-            let executed =
-                session.execute(lun, cdb.clone(), data_out.clone(), buffer, wary).await;
+            let executed = session.execute(lun, cdb.clone(), data_out.clone(), buffer, wary).await;
             drop(under_way);
             let executed = match executed {
                 Err(error) if error.is_lost() => {
@@ -157,7 +160,7 @@ impl RemoteDisk {
                 Ok(Verdict::Good) => return Ok((executed, sent_after)),
                 Ok(Verdict::Again) => data_in = executed.data_in,
                 Err(error) => {
-                    self.other_path(&path, error, &mut patience).await?;
+                    Box::pin(self.other_path(&path, error, &mut patience)).await?;
                     data_in = executed.data_in;
                     attempt = Attempt::default();
                 }
@@ -191,19 +194,12 @@ impl RemoteDisk {
     }
 
     /// A write waits for earlier ones that may still be executed, and were perhaps sent over another
-    /// path. Returns whether it had to.
-    async fn waited_for_doubts(
-        &self,
-        writes: Option<BlockRange>,
-        patience: &Patience,
-    ) -> Result<bool, Error> {
-        let Some(range) = writes.filter(|range| self.doubts.concerns(*range)) else {
-            return Ok(false);
-        };
+    /// path.
+    async fn wait_for_doubts(&self, range: BlockRange, patience: &Patience) -> Result<(), Error> {
         let until = patience.until().unwrap_or_else(|| Instant::now() + DOUBT_TIME);
         tokio::select! {
             biased;
-            () = self.doubts.settled(range) => Ok(true),
+            () = self.doubts.settled(range) => Ok(()),
             () = self.unit.initiator().timer(until) => {
                 const WHY: &str = "a write to the same blocks may still be executed by the target";
                 Err(match patience.until() {
@@ -232,7 +228,10 @@ impl RemoteDisk {
                 let Some(session) = initiator.session_now() else { return Ok(None) };
                 session
             } else {
-                initiator.session(patience).await?
+                match initiator.session_now() {
+                    Some(session) => session,
+                    None => Box::pin(initiator.session(patience)).await?,
+                }
             };
             match path.verdict(&session) {
                 Some(Ok(())) => return Ok(Some(session)),
@@ -245,7 +244,8 @@ impl RemoteDisk {
                 let what = format!("{} tells of changes without end", self.name);
                 return Err(Error::new(ErrorKind::Protocol, what));
             }
-            match self.examine(path, &session).await {
+            // Rare and large, so it has its room elsewhere.
+            match Box::pin(self.examine(path, &session)).await {
                 Ok(true) => {}
                 Ok(false) => {
                     path.rest(None);
@@ -262,7 +262,7 @@ impl RemoteDisk {
                     *checks = 0;
                 }
                 Err(error) if is_passing(&error) && patience.until().is_some() => {
-                    self.pause(patience, error).await?;
+                    Box::pin(self.pause(patience, error)).await?;
                     *checks = 0;
                 }
                 Err(error) => return Err(error),

@@ -1,0 +1,29 @@
+// Hidden in the examples of the documentation: a target with one disk in memory, so that they run.
+fn serve() -> (target::Server, String) {
+    use std::sync::Arc;
+    const NAME: &str = "iqn.2026-11.org.example:disk";
+    let memory = block::MemoryDevice::new(8 << 20, 512, 4096).unwrap();
+    let unit = target::LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(memory));
+    let unit = target::LogicalUnit::open(unit).unwrap();
+    let access = target::Access::default();
+    let server = target::Server::start(target::ServerOptions {
+        portals: vec![target::Portal::new("127.0.0.1:0".parse().unwrap())],
+        targets: vec![target::TargetOptions {
+            name: NAME.to_owned(),
+            alias: None,
+            portal_group: 1,
+            access: access.clone(),
+            chap: Vec::new(),
+            offer: Default::default(),
+            redirect: None,
+            initiator_limits: Vec::new(),
+            luns: vec![target::LunOptions { id: 0, unit, access }],
+        }],
+        discovery_chap: None,
+        cores: 1,
+        limits: target::Limits::default(),
+    });
+    let server = server.unwrap();
+    let url = format!("iscsi://{}/{NAME}/0", server.addresses()[0]);
+    (server, url)
+}
