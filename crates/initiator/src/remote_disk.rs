@@ -199,6 +199,7 @@ impl RemoteDisk {
             },
             _ => block::ErrorKind::Medium,
         };
+        let range = range.map(|range| exact(range, &error));
         let what = error.what.clone();
         let failed = block::Error::new(kind, Arc::clone(&self.name), what).because(error);
         match range {
@@ -341,6 +342,16 @@ impl RemoteDisk {
     }
 }
 
+/// The block that the sense names, where it names one of those that were asked for.
+fn exact(range: BlockRange, error: &Error) -> BlockRange {
+    const INFORMATION_IS_LBA: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
+    let sense = error.sense().filter(|sense| INFORMATION_IS_LBA.contains(&sense.key));
+    match sense.and_then(|sense| sense.information) {
+        Some(lba) if lba >= range.lba && lba - range.lba < range.count => BlockRange::new(lba, 1),
+        _ => range,
+    }
+}
+
 /// The descriptors of GET LBA STATUS as far as they continue each other within `range`; where
 /// they make no sense, the rest counts as mapped.
 fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
@@ -446,6 +457,7 @@ impl Sparse for RemoteDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scsi::sense::Sense;
 
     #[test]
     fn pieces_cover_the_range_once() {
@@ -453,6 +465,27 @@ mod tests {
         let expected = [BlockRange::new(5, 8), BlockRange::new(13, 8), BlockRange::new(21, 4)];
         assert_eq!(pieces, expected);
         assert_eq!(RemoteDisk::pieces(BlockRange::new(5, 0), 8).count(), 0);
+    }
+
+    /// Goal: an error names the block that the medium could not give, if the sense does.
+    #[test]
+    fn the_block_at_fault_is_named() {
+        let range = BlockRange::new(100, 50);
+        let error = |key: SenseKey, information: Option<u64>| {
+            let sense = Sense { key, information, ..Sense::POWER_ON_RESET };
+            Error::new(ErrorKind::Sense(Some(sense)), "x")
+        };
+        let medium = SenseKey::MEDIUM_ERROR;
+        assert_eq!(exact(range, &error(medium, Some(149))), BlockRange::new(149, 1));
+        for (key, information) in [
+            (medium, None),
+            (medium, Some(99)),
+            (medium, Some(150)),
+            (medium, Some(u64::MAX)),
+            (SenseKey::MISCOMPARE, Some(120)), // there it is an offset in bytes
+        ] {
+            assert_eq!(exact(range, &error(key, information)), range);
+        }
     }
 
     /// Goal: extents are contiguous, within the range, and a hostile answer does no harm.
