@@ -36,7 +36,7 @@
 //!
 //! | there is | for |
 //! |---|---|
-//! | [`RemoteDisk`] | a disk: recovery, several connections ([`SessionOptions::connections`]), several portals and sessions ([`SessionOptions::portals`]) |
+//! | [`RemoteDisk`] | a disk, over one connection or many, one portal or several |
 //! | [`Unit`] | one LUN and its commands, asked one by one |
 //! | [`Initiator`] | a session: raw commands, connections added and taken away |
 //! | [`discover`] | which targets a portal has |

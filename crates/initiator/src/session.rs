@@ -196,8 +196,8 @@ impl Session {
     }
 
     /// Executes a command. The buffer comes back if the target answered. If the future is dropped,
-    /// or the target takes too long, the command is aborted. `wary`: of a write, what to do when its
-    /// fate becomes unknown.
+    /// or the target takes too long, the command is aborted. `wary`: of a write, what to do when
+    /// its fate becomes unknown.
     pub(crate) async fn execute(
         &self,
         lun: Lun,

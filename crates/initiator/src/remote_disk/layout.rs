@@ -113,8 +113,8 @@ fn share(wanted: u16, most: u16, session: u16) -> u16 {
 }
 
 impl RemoteDisk {
-    /// Logs in and opens the LUN that `url` names, over all its paths: one session, or as many as it
-    /// takes for [`SessionOptions::connections`], at its portal and each of
+    /// Logs in and opens the LUN that `url` names, over all its paths: one session, or as many as
+    /// it takes for [`SessionOptions::connections`], at its portal and each of
     /// [`SessionOptions::portals`]. It is enough when one portal lets us in; the others are tried
     /// again as long as the disk is open.
     ///

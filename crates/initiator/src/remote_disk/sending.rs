@@ -84,8 +84,8 @@ impl RemoteDisk {
         ended.map_err(|Lost| self.cache_lost())
     }
 
-    /// A reset is told on each path by itself. Those that have not told of it yet are asked, so that
-    /// it is not taken for another one later.
+    /// A reset is told on each path by itself. Those that have not told of it yet are asked, so
+    /// that it is not taken for another one later.
     async fn hear_out(&self) {
         if !self.paths.are_several() {
             return;
@@ -193,8 +193,8 @@ impl RemoteDisk {
         Ok(())
     }
 
-    /// A write waits for earlier ones that may still be executed, and were perhaps sent over another
-    /// path.
+    /// A write waits for earlier ones that may still be executed, and were perhaps sent over
+    /// another path.
     async fn wait_for_doubts(&self, range: BlockRange, patience: &Patience) -> Result<(), Error> {
         let until = patience.until().unwrap_or_else(|| Instant::now() + DOUBT_TIME);
         tokio::select! {
