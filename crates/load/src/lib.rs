@@ -7,13 +7,18 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod cpu;
 mod latency;
 mod places;
+pub mod report;
 mod run;
 mod spread;
+mod turns;
 mod work;
 
+pub use cpu::{Owner, processor_time};
 pub use latency::Latency;
 pub use run::{Failed, Outcome, run};
 pub use spread::Spread;
+pub use turns::{Lane, Measured, Turns, take_turns};
 pub use work::{DEPTH_MAX, Pace, Pattern, Work, WorkError};

@@ -63,7 +63,8 @@ struct Asker {
 /// # Errors
 /// `Work` before anything is asked · the first request that fails, as the disk says.
 pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, Failed> {
-    let places = work.places(&device.geometry())?;
+    let places = work.places(&device.geometry());
+    let places = places.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
     let places = Arc::new(Places::new(places, work.pattern.is_random(), work.seed));
     let pool = BufferPool::default();
     let due = Arc::<AtomicU64>::default();

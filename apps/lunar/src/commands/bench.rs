@@ -1,14 +1,18 @@
 //! `lunar bench`: how fast disks are.
 
 mod cells;
+mod suite;
 mod table;
 
 use self::cells::{Cell, Disks};
+use self::suite::SuiteName;
 use super::session::SessionArgs;
 use crate::output::{self, Failure, Format};
 use control::units::parse_size;
+use load::report::Report;
 use load::{Pace, Pattern};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Measure disks: requests a second, bytes a second, and how long requests take
@@ -21,8 +25,15 @@ use std::time::Duration;
     Patterns that write overwrite what the disks hold.")]
 pub struct Bench {
     /// The disks: iscsi://HOST:PORT/TARGET/LUN, paths, file:PATH or mem:SIZE
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required_unless_present = "suite")]
     urls: Vec<String>,
+    /// Measure what a paper measured, and show its figures beside ours
+    #[arg(long, value_enum, value_name = "NAME")]
+    #[arg(conflicts_with_all = ["io_size", "depth", "connections", "pattern", "rate", "compare"])]
+    suite: Option<SuiteName>,
+    /// Write a report to look at and to keep: one HTML page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Bytes of a request
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
     #[arg(default_value = "4K")]
@@ -114,6 +125,9 @@ pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
     runtime.block_on(async {
+        if let Some(suite) = args.suite {
+            return suite::run(suite, args, format).await;
+        }
         let mut disks = Disks::default();
         let mut all = Vec::new();
         if format == Format::Human {
@@ -162,6 +176,28 @@ impl Bench {
     fn times(&self) -> (Duration, Duration) {
         (Duration::from_secs_f64(self.warm_up), Duration::from_secs_f64(self.seconds))
     }
+}
+
+/// What a report says of this run: the command, the machine, the rounds.
+fn facts(args: &Bench) -> Vec<(String, String)> {
+    let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let mut facts = vec![
+        ("command".to_owned(), format!("lunar {words}")),
+        ("version".to_owned(), format!("lunar {}", env!("CARGO_PKG_VERSION"))),
+    ];
+    facts.extend(load::report::machine().facts());
+    let rounds = format!("{} of {} s, after {} s each", args.rounds, args.seconds, args.warm_up);
+    facts.push(("rounds".to_owned(), rounds));
+    facts
+}
+
+/// Writes the page that `--html` asks for.
+fn write_page(args: &Bench, report: &Report) -> Result<(), Failure> {
+    let Some(path) = &args.html else { return Ok(()) };
+    std::fs::write(path, load::report::page(report)).map_err(|error| {
+        Failure::new(format!("cannot write {}: {error}", path.display()))
+            .hint("--html names a file in a folder that exists and may be written to")
+    })
 }
 
 /// A day is the longest.

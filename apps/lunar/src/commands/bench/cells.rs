@@ -3,13 +3,9 @@
 use super::{Bench, PatternName};
 use crate::device_url::{self, Opened};
 use crate::output::Failure;
-use block::BlockDevice;
 use control::device_url::{DeviceUrl, LocalOptions};
-use load::{Latency, Outcome, Spread, Work};
-use rustix::time::{ClockId, clock_gettime};
+use load::{Failed, Lane, Measured, Work};
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// One combination.
 #[derive(Clone, Copy, Debug)]
@@ -21,17 +17,12 @@ pub(super) struct Cell {
 }
 
 /// What one disk came to in all rounds.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Measured {
+#[derive(Clone, Debug)]
+pub(super) struct Row {
     pub(super) url: String,
     /// Connections that there were; `None`: the disk is of this machine.
     pub(super) connections: Option<usize>,
-    pub(super) requests_per_second: Spread,
-    pub(super) bytes_per_second: Spread,
-    /// Of all rounds.
-    pub(super) latency: Latency,
-    /// Of this process, for each request, in microseconds.
-    pub(super) cpu_micros: Spread,
+    pub(super) measured: Measured,
 }
 
 /// The disks that are open, by URL and connections.
@@ -72,67 +63,46 @@ pub(super) async fn measure(
     args: &Bench,
     cell: &Cell,
     disks: &mut Disks,
-) -> Result<Vec<Measured>, Failure> {
-    let mut rounds: Vec<Vec<(Outcome, f64)>> = vec![Vec::new(); args.urls.len()];
-    let mut all: Vec<Measured> = Vec::new();
-    for round in 0..args.rounds {
-        for (url, outcomes) in args.urls.iter().zip(&mut rounds) {
-            let opened = disks.get(args, url, cell).await?;
-            if round == 0 {
-                let connections = match opened {
-                    Opened::Remote(disk) => Some(disk.connections()),
-                    Opened::Local(_) => None,
-                };
-                all.push(Measured { url: url.clone(), connections, ..Measured::default() });
-            }
-            outcomes.push(once(args, cell, &opened.shared(), round).await?);
-        }
+) -> Result<Vec<Row>, Failure> {
+    let work = args.work(cell)?;
+    let (mut lanes, mut rows) = (Vec::new(), Vec::new());
+    for url in &args.urls {
+        let opened = disks.get(args, url, cell).await?;
+        let connections = match opened {
+            Opened::Remote(disk) => Some(disk.unit().initiator().connections()),
+            Opened::Local(_) => None,
+        };
+        lanes.push(Lane { device: opened.shared(), work, target: None });
+        rows.push((url.clone(), connections));
     }
-    for (measured, outcomes) in all.iter_mut().zip(&rounds) {
-        let of = |figure: fn(&(Outcome, f64)) -> f64| Spread::of(outcomes.iter().map(figure));
-        measured.requests_per_second = of(|(outcome, _)| outcome.requests_per_second());
-        measured.bytes_per_second = of(|(outcome, _)| outcome.bytes_per_second());
-        measured.cpu_micros = of(|(_, micros)| *micros);
-        outcomes.iter().for_each(|(outcome, _)| measured.latency.add(&outcome.latency));
-    }
-    Ok(all)
+    let measured = load::take_turns(lanes, args.rounds).await.map_err(failure)?;
+    let rows = rows.into_iter().zip(measured);
+    Ok(rows.map(|((url, connections), measured)| Row { url, connections, measured }).collect())
 }
 
-/// One disk in one round; also the processor time of each request in microseconds.
-async fn once(
-    args: &Bench,
-    cell: &Cell,
-    device: &Arc<dyn BlockDevice>,
-    round: u16,
-) -> Result<(Outcome, f64), Failure> {
-    let io_bytes = u32::try_from(cell.io_bytes)
-        .map_err(|_| Failure::usage("a request has less than 4 GiB"))?;
-    let (warm_up, time) = args.times();
-    let work = Work {
-        pattern: cell.pattern.pattern(),
-        io_bytes,
-        range_bytes: args.size,
-        depth: cell.depth.into(),
-        pace: args.pace(),
-        warm_up,
-        time,
-        seed: args.seed.wrapping_add(round.into()),
-    };
-    let begun = processor_time();
-    let outcome = load::run(device, work).await.map_err(|failed| match failed {
-        load::Failed::Work(wrong) => Failure::usage(format!("{}: {wrong}", device.name())),
-        load::Failed::Disk(error) => error.into(),
-    })?;
-    // Of the warm-up too, so that requests are counted for all of it.
-    let spent = processor_time().saturating_sub(begun).as_secs_f64();
-    let whole = (warm_up + time).as_secs_f64() / time.as_secs_f64();
-    let requests = (outcome.requests as f64 * whole).max(1.0);
-    Ok((outcome, spent * 1e6 / requests))
+/// What kept a disk from being measured.
+pub(super) fn failure(failed: Failed) -> Failure {
+    match failed {
+        Failed::Work(wrong) => Failure::usage(wrong.to_string()),
+        Failed::Disk(error) => error.into(),
+    }
 }
 
-/// What this process has had so far.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+impl Bench {
+    /// What a combination asks of each disk.
+    fn work(&self, cell: &Cell) -> Result<Work, Failure> {
+        let io_bytes = u32::try_from(cell.io_bytes)
+            .map_err(|_| Failure::usage("a request has less than 4 GiB"))?;
+        let (warm_up, time) = self.times();
+        Ok(Work {
+            pattern: cell.pattern.pattern(),
+            io_bytes,
+            range_bytes: self.size,
+            depth: cell.depth.into(),
+            pace: self.pace(),
+            warm_up,
+            time,
+            seed: self.seed,
+        })
+    }
 }

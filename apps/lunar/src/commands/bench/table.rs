@@ -1,7 +1,7 @@
 //! What was measured, for people and for programs.
 
 use super::Bench;
-use super::cells::{Cell, Measured};
+use super::cells::{Cell, Row};
 use crate::output;
 use load::{Latency, Spread};
 use serde_json::{Value, json};
@@ -27,12 +27,13 @@ pub(super) fn head() -> String {
 }
 
 /// The rows of one combination, one for each disk.
-pub(super) fn rows(cell: &Cell, measured: &[Measured], compare: bool) -> String {
+pub(super) fn rows(cell: &Cell, rows: &[Row], compare: bool) -> String {
     let mut text = String::new();
-    let first = measured.first().map_or(0.0, |first| first.requests_per_second.median);
-    for one in measured {
+    let first = rows.first().map_or(0.0, |row| row.measured.requests_per_second.median);
+    for row in rows {
+        let one = &row.measured;
         let Spread { median, least, most } = one.requests_per_second;
-        let connections = one.connections.map_or("-".to_owned(), |count| count.to_string());
+        let connections = row.connections.map_or("-".to_owned(), |count| count.to_string());
         let line = format!(
             "{:<10} {:>8} {:>5} {:>5}  {:>9.0} {:<19} {:>9.1} {:>9} {:>9} {:>9} {:>7}",
             cell.pattern.text(),
@@ -45,32 +46,33 @@ pub(super) fn rows(cell: &Cell, measured: &[Measured], compare: bool) -> String 
             duration(one.latency.percentile(50.0)),
             duration(one.latency.percentile(99.0)),
             duration(one.latency.percentile(99.9)),
-            format!("{:.1} us", one.cpu_micros.median),
+            format!("{:.1} us", one.client_cpu_micros.median),
         );
         let ratio = match compare && first > 0.0 {
             true => format!("  {:.2}", median / first),
             false => String::new(),
         };
         // Writing to a text does not fail.
-        let _ = writeln!(text, "{line}{ratio}  {}", one.url);
+        let _ = writeln!(text, "{line}{ratio}  {}", row.url);
     }
     text
 }
 
 /// Everything, with the names and units that docs/benchmarks.md tells.
-pub(super) fn document(args: &Bench, all: &[(Cell, Vec<Measured>)]) -> Value {
-    let rows = all.iter().flat_map(|(cell, measured)| {
-        measured.iter().map(move |one| {
+pub(super) fn document(args: &Bench, all: &[(Cell, Vec<Row>)]) -> Value {
+    let rows = all.iter().flat_map(|(cell, rows)| {
+        rows.iter().map(move |row| {
+            let one = &row.measured;
             json!({
-                "url": one.url,
+                "url": row.url,
                 "pattern": cell.pattern.text(),
                 "io_bytes": cell.io_bytes,
                 "depth": cell.depth,
-                "connections": one.connections,
+                "connections": row.connections,
                 "iops": spread(one.requests_per_second),
                 "bytes_per_second": spread(one.bytes_per_second),
                 "latency_us": latency(&one.latency),
-                "client_cpu_us_per_request": spread(one.cpu_micros),
+                "client_cpu_us_per_request": spread(one.client_cpu_micros),
             })
         })
     });

@@ -1,0 +1,121 @@
+//! Plots: what is drawn of the figures.
+
+use serde_json::{Value, json};
+
+/// A picture with one line for each series.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// Its heading.
+    pub title: String,
+    /// To the right.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// The lines.
+    pub series: Vec<Series>,
+}
+
+/// One axis.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// What it is, without its unit.
+    pub label: String,
+    /// What its figures are.
+    pub unit: Unit,
+    /// Where they stand.
+    pub scale: Scale,
+}
+
+/// What figures are: how they are written at an axis and in the legend.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unit {
+    /// A count, like a depth.
+    Count,
+    /// Bytes: `4 KiB`.
+    Bytes,
+    /// Bytes a second: `112 MB/s`.
+    BytesPerSecond,
+    /// Requests a second: `25k`.
+    PerSecond,
+    /// Microseconds: `1.2 ms`.
+    Micros,
+    /// Percent.
+    Percent,
+    /// 1 / (1 − p) of a percentile: 2 is written `50 %`, 1000 `99.9 %`.
+    Nines,
+}
+
+/// Where figures stand at an axis.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scale {
+    /// Evenly, from zero.
+    Linear,
+    /// Doubling: 1, 2, 4, 8. Figures are above zero.
+    Log2,
+    /// By tens. Figures are above zero.
+    Log10,
+}
+
+/// One line.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// Whose it is.
+    pub label: String,
+    /// `(x, y)`, in any order.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Axis {
+    /// An axis.
+    pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
+        Self { label: label.into(), unit, scale }
+    }
+}
+
+impl Plot {
+    /// Whether some series has two points at least: less is no line.
+    pub fn shows_something(&self) -> bool {
+        self.series.iter().any(|series| series.points.len() >= 2)
+    }
+
+    /// The values of x that there are, in order, and each series' y there (null: none), as the
+    /// drawing script takes it.
+    pub(crate) fn json(&self) -> Value {
+        let mut places: Vec<f64> =
+            self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+        let lines = self.series.iter().map(|series| {
+            let at = |x: &f64| series.points.iter().find(|(at, _)| at == x).map(|(_, y)| *y);
+            let figures: Vec<Option<f64>> = places.iter().map(at).collect();
+            json!({ "label": series.label, "y": figures })
+        });
+        json!({
+            "title": self.title,
+            "x": self.x.json(),
+            "y": self.y.json(),
+            "at": places,
+            "series": lines.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Axis {
+    fn json(&self) -> Value {
+        let unit = match self.unit {
+            Unit::Count => "count",
+            Unit::Bytes => "bytes",
+            Unit::BytesPerSecond => "bytes_per_second",
+            Unit::PerSecond => "per_second",
+            Unit::Micros => "micros",
+            Unit::Percent => "percent",
+            Unit::Nines => "nines",
+        };
+        let scale = match self.scale {
+            Scale::Linear => "linear",
+            Scale::Log2 => "log2",
+            Scale::Log10 => "log10",
+        };
+        json!({ "label": self.label, "unit": unit, "scale": scale })
+    }
+}

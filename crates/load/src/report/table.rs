@@ -1,0 +1,204 @@
+//! Tables: figures with their text for people and their value for programs.
+
+use crate::{Latency, Spread};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// Rows of figures under named columns.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Its name in JSON where a section has several.
+    pub key: &'static str,
+    /// What stands over it; empty: nothing.
+    pub title: String,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+}
+
+/// One column.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its name in JSON, with its unit last (`latency_us`).
+    pub key: &'static str,
+    /// Its name for people.
+    pub label: String,
+    /// Figures stand at the right.
+    pub is_number: bool,
+}
+
+/// One figure, or a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    pub(crate) text: String,
+    pub(crate) value: Value,
+}
+
+impl Column {
+    /// Of names.
+    pub fn text(key: &'static str, label: impl Into<String>) -> Self {
+        Self { key, label: label.into(), is_number: false }
+    }
+
+    /// Of figures.
+    pub fn number(key: &'static str, label: impl Into<String>) -> Self {
+        Self { key, label: label.into(), is_number: true }
+    }
+}
+
+impl Cell {
+    /// A text for people and another value for programs.
+    pub fn new(text: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self { text: text.into(), value: value.into() }
+    }
+
+    /// A name.
+    pub fn text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { value: text.clone().into(), text }
+    }
+
+    /// A figure, shown with so many decimals.
+    pub fn number(value: f64, decimals: usize) -> Self {
+        Self::new(format!("{value:.decimals$}"), value)
+    }
+
+    /// A count.
+    pub fn count(value: u64) -> Self {
+        Self::new(value.to_string(), value)
+    }
+
+    /// A size, like `64Ki`; bytes in JSON.
+    pub fn size(bytes: u64) -> Self {
+        Self::new(size_text(bytes), bytes)
+    }
+
+    /// What is not known, or was not measured: `-`, and null.
+    pub fn none() -> Self {
+        Self::new("-", Value::Null)
+    }
+
+    /// The median and the ends of several rounds, in units of `unit` for people.
+    pub fn spread(of: Spread, unit: f64, decimals: usize) -> Self {
+        let Spread { median, least, most } = of;
+        let [median, least, most] =
+            [median, least, most].map(|figure| format!("{:.decimals$}", figure / unit));
+        Self::new(format!("{median} ({least} to {most})"), spread_json(of))
+    }
+
+    /// The median alone for people, all of it for programs.
+    pub fn median(of: Spread, unit: f64, decimals: usize) -> Self {
+        Self::new(format!("{:.decimals$}", of.median / unit), spread_json(of))
+    }
+
+    /// A time with three digits and its unit; microseconds in JSON.
+    pub fn time(time: Duration) -> Self {
+        Self::new(time_text(time), time.as_nanos() as f64 / 1e3)
+    }
+}
+
+impl Table {
+    /// Without rows yet.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+        Self { columns: columns.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Under a key of its own, for the second table of a section and later ones.
+    #[must_use]
+    pub fn named(mut self, key: &'static str, title: impl Into<String>) -> Self {
+        (self.key, self.title) = (key, title.into());
+        self
+    }
+
+    /// One more row. Cells that are missing are `-`, those without a column are left out.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let mut row: Vec<Cell> = cells.into_iter().collect();
+        row.resize(self.columns.len(), Cell::none());
+        self.rows.push(row);
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// For a terminal, each column as wide as its widest cell.
+    pub fn text(&self) -> String {
+        let labels: Vec<&str> = self.columns.iter().map(|column| column.label.as_str()).collect();
+        let texts = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
+        let lines: Vec<Vec<&str>> = std::iter::once(labels).chain(texts).collect();
+        let mut text = String::new();
+        if !self.title.is_empty() {
+            text.push_str(&self.title);
+            text.push('\n');
+        }
+        for line in &lines {
+            let mut shown = String::new();
+            for (at, (cell, column)) in line.iter().zip(&self.columns).enumerate() {
+                let wide = lines.iter().filter_map(|line| line.get(at));
+                let wide = wide.map(|cell| cell.chars().count()).max().unwrap_or_default();
+                let gap = if at == 0 { "" } else { "  " };
+                shown += &match column.is_number {
+                    true => format!("{gap}{cell:>wide$}"),
+                    false => format!("{gap}{cell:<wide$}"),
+                };
+            }
+            text.push_str(shown.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    /// For programs: an object for each row.
+    pub fn json(&self) -> Value {
+        let row = |row: &Vec<Cell>| {
+            let fields = self.columns.iter().zip(row);
+            let fields = fields.map(|(column, cell)| (column.key.to_owned(), cell.value.clone()));
+            Value::Object(fields.collect::<Map<_, _>>())
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+/// `median`, `least`, `most`.
+pub(crate) fn spread_json(of: Spread) -> Value {
+    json!({ "median": of.median, "least": of.least, "most": of.most })
+}
+
+/// A distribution for programs, in microseconds.
+pub(crate) fn latency_json(of: &Latency) -> Value {
+    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+    json!({
+        "mean": micros(of.mean()),
+        "p50": micros(of.percentile(50.0)),
+        "p99": micros(of.percentile(99.0)),
+        "p99_9": micros(of.percentile(99.9)),
+        "max": micros(of.max()),
+        "requests": of.count(),
+    })
+}
+
+/// Three digits, and their unit.
+pub(crate) fn time_text(time: Duration) -> String {
+    let micros = time.as_nanos() as f64 / 1e3;
+    match micros {
+        ..10.0 => format!("{micros:.2} us"),
+        ..100.0 => format!("{micros:.1} us"),
+        ..1e4 => format!("{micros:.0} us"),
+        ..1e5 => format!("{:.1} ms", micros / 1e3),
+        ..1e7 => format!("{:.0} ms", micros / 1e3),
+        _ => format!("{:.1} s", micros / 1e6),
+    }
+}
+
+/// `512`, `4Ki`, `1Mi`; to two digits where it is no whole number of the unit.
+pub(crate) fn size_text(bytes: u64) -> String {
+    let (mut unit, units) = (0, ["", "Ki", "Mi", "Gi", "Ti"]);
+    while unit + 1 < units.len() && bytes >> (10 * (unit + 1)) > 0 {
+        unit += 1;
+    }
+    let scale = 1_u64 << (10 * unit);
+    match bytes.is_multiple_of(scale) {
+        true => format!("{}{}", bytes / scale, units[unit]),
+        false => format!("{:.1}{}", bytes as f64 / scale as f64, units[unit]),
+    }
+}

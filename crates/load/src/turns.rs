@@ -1,0 +1,114 @@
+//! Several disks that take turns, in rounds.
+
+use crate::cpu::{Owner, processor_time};
+use crate::{Failed, Latency, Outcome, Spread, Work, run};
+use block::BlockDevice;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One that takes its turn in each round.
+#[derive(Debug)]
+pub struct Lane {
+    /// What is asked.
+    pub device: Arc<dyn BlockDevice>,
+    /// For what. Random places differ from round to round.
+    pub work: Work,
+    /// Who answers, if it is a process of this machine.
+    pub target: Option<Owner>,
+}
+
+/// What one came to in all rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Requests a second.
+    pub requests_per_second: Spread,
+    /// Bytes a second.
+    pub bytes_per_second: Spread,
+    /// Of all rounds together.
+    pub latency: Latency,
+    /// Of this process, for each request, in microseconds.
+    pub client_cpu_micros: Spread,
+    /// Of the target, likewise; `None`: not known.
+    pub target_cpu_micros: Option<Spread>,
+}
+
+/// One turn.
+#[derive(Debug)]
+struct Turn {
+    outcome: Outcome,
+    client_micros: f64,
+    target_micros: Option<f64>,
+}
+
+/// Disks, and what their turns came to so far.
+#[derive(Debug)]
+pub struct Turns {
+    lanes: Vec<(Lane, Vec<Turn>)>,
+}
+
+impl Turns {
+    /// Of these.
+    pub fn new(lanes: impl IntoIterator<Item = Lane>) -> Self {
+        Self { lanes: lanes.into_iter().map(|lane| (lane, Vec::new())).collect() }
+    }
+
+    /// One round: each once, one after the other.
+    ///
+    /// # Errors
+    /// The first request that fails, or the first work that makes no sense.
+    pub async fn round(&mut self) -> Result<(), Failed> {
+        for (lane, turns) in &mut self.lanes {
+            let number = turns.len() as u64;
+            let work = Work { seed: lane.work.seed.wrapping_add(number), ..lane.work };
+            turns.push(turn(lane, work).await?);
+        }
+        Ok(())
+    }
+
+    /// What came of all of them, in the order in which they were given.
+    pub fn measured(&self) -> Vec<Measured> {
+        self.lanes.iter().map(|(_, turns)| together(turns)).collect()
+    }
+}
+
+/// All `lanes` in so many rounds.
+///
+/// # Errors
+/// As [`Turns::round`].
+pub async fn take_turns(
+    lanes: impl IntoIterator<Item = Lane>,
+    rounds: u16,
+) -> Result<Vec<Measured>, Failed> {
+    let mut turns = Turns::new(lanes);
+    for _ in 0..rounds {
+        turns.round().await?;
+    }
+    Ok(turns.measured())
+}
+
+async fn turn(lane: &Lane, work: Work) -> Result<Turn, Failed> {
+    let target_time = || lane.target.as_ref().and_then(Owner::processor_time);
+    let (client_before, target_before) = (processor_time(), target_time());
+    let outcome = run(&lane.device, work).await?;
+    let client = processor_time().saturating_sub(client_before);
+    let target = target_before.zip(target_time()).map(|(from, to)| to.saturating_sub(from));
+    // Of the warm-up too, so that requests are counted for all of it.
+    let whole = (work.warm_up + work.time).as_secs_f64() / work.time.as_secs_f64();
+    let requests = (outcome.requests as f64 * whole).max(1.0);
+    let micros = |spent: Duration| spent.as_secs_f64() * 1e6 / requests;
+    Ok(Turn { client_micros: micros(client), target_micros: target.map(micros), outcome })
+}
+
+fn together(turns: &[Turn]) -> Measured {
+    let of = |figure: fn(&Turn) -> f64| Spread::of(turns.iter().map(figure));
+    let targets: Option<Vec<f64>> = turns.iter().map(|turn| turn.target_micros).collect();
+    let mut latency = Latency::default();
+    turns.iter().for_each(|turn| latency.add(&turn.outcome.latency));
+    Measured {
+        requests_per_second: of(|turn| turn.outcome.requests_per_second()),
+        bytes_per_second: of(|turn| turn.outcome.bytes_per_second()),
+        latency,
+        client_cpu_micros: of(|turn| turn.client_micros),
+        target_cpu_micros: targets.filter(|all| !all.is_empty()).map(Spread::of),
+    }
+}
