@@ -70,7 +70,7 @@ fn writes_stay_in_the_range_and_a_rate_is_kept() {
     assert!(after[..1 << 20] != before[..1 << 20], "written");
     assert!(after[1 << 20..] == before[1 << 20..], "nothing behind the range is");
 
-    let told = bench(&[&url, "--rate", "200", "--depth", "16"]);
+    let told = bench(&[&url, "--iops", "200", "--depth", "16"]);
     let result = &told["results"][0];
     // What was due in the warm-up may come late, on a busy machine; no more than that.
     assert!((1.0..=255.0).contains(&number(&result["iops"]["most"])), "{result}");

@@ -1,7 +1,12 @@
 //! Processor time: of this process, and of the one that answers it.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
+
+/// The state of a listening socket in /proc/net/tcp.
+const LISTENING: &str = "0A";
 
 /// What this process has had so far.
 pub fn processor_time() -> Duration {
@@ -18,8 +23,119 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// What it has had so far; `None`: it is gone, or not ours to see.
+    /// Who listens on `address`; `None`: nobody of this machine, or somebody whose files we may
+    /// not see.
+    pub fn of_listener(address: SocketAddr) -> Option<Self> {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+        let text: String =
+            tables.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
+        // An address can be bound where it is one of this machine.
+        let is_ours = UdpSocket::bind((address.ip(), 0)).is_ok();
+        let socket = format!("socket:[{}]", inode(&text, address, is_ours)?);
+        let processes = fs::read_dir("/proc").ok()?;
+        processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).find_map(
+            |pid: u32| {
+                let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+                let mut links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+                links.any(|link| link.as_os_str() == socket.as_str()).then_some(Self { pid })
+            },
+        )
+    }
+
+    /// User and system time that it has had so far, in steps of the kernel's clock tick (10 ms);
+    /// `None`: it is gone, or not ours to see.
     pub fn processor_time(&self) -> Option<Duration> {
-        None
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        let ticks = ticks(&stat)?;
+        Some(
+            Duration::from_secs(ticks)
+                / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?,
+        )
+    }
+}
+
+/// utime and stime of a line of /proc/PID/stat: its fields 14 and 15. proc_pid_stat(5).
+fn ticks(stat: &str) -> Option<u64> {
+    // The second field is a name in brackets that may hold anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).map(|field| field.parse::<u64>().ok());
+    Some(times.next()?? + times.next()??)
+}
+
+/// The inode of the socket that listens on `address` in lines of /proc/net/tcp and tcp6; one that
+/// listens on all addresses counts where the address is of this machine.
+fn inode(lines: &str, address: SocketAddr, is_ours: bool) -> Option<&str> {
+    let mut of_all = None;
+    for line in lines.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, local, _, LISTENING, _, _, _, _, _, inode, ..] = fields[..] else { continue };
+        match socket_address(local) {
+            Some(local) if local.port() != address.port() => {}
+            Some(local) if local.ip() == address.ip().to_canonical() => return Some(inode),
+            Some(local) if local.ip().is_unspecified() && is_ours => of_all = Some(inode),
+            _ => {}
+        }
+    }
+    of_all
+}
+
+/// `0100007F:0CBC`: words of four bytes as this machine's numbers, and the port. proc(5).
+fn socket_address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let word = |at: usize| {
+        let number = u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?;
+        Some(u32::from_be(number))
+    };
+    let ip = match ip.len() {
+        8 => IpAddr::from(Ipv4Addr::from_bits(word(0)?)),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            let bits = words.into_iter().fold(0, |bits: u128, word| bits << 32 | u128::from(word));
+            IpAddr::from(Ipv6Addr::from_bits(bits)).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may unwrap
+
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Goal: who listens is found, on one address and on all of them; where nobody does, nobody is.
+    #[test]
+    fn listeners_have_owners() {
+        let ours = Some(Owner { pid: std::process::id() });
+        let one = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(Owner::of_listener(one), None, "it is closed");
+        let one = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(Owner::of_listener(one.local_addr().unwrap()), ours);
+        let all = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = all.local_addr().unwrap().port();
+        assert_eq!(Owner::of_listener(([127, 0, 0, 1], port).into()), ours);
+        // An address of nobody (RFC 5737): its port is another machine's.
+        assert_eq!(Owner::of_listener(([192, 0, 2, 1], port).into()), None);
+        if let Ok(six) = TcpListener::bind("[::1]:0") {
+            assert_eq!(Owner::of_listener(six.local_addr().unwrap()), ours);
+        }
+    }
+
+    /// Goal: what a process is charged with is what it uses, to a tick of the kernel's clock.
+    #[test]
+    fn processor_time_is_read() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 250 50 6 7 20 0 1 0 9 10 11";
+        assert_eq!(ticks(stat), Some(300));
+        assert_eq!(ticks("7 (a"), None);
+        let this = Owner { pid: std::process::id() };
+        let begun = processor_time();
+        while processor_time() - begun < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        let (told, exact) = (this.processor_time().unwrap(), processor_time());
+        assert!(told >= Duration::from_millis(30) && told <= exact, "{told:?} of {exact:?}");
+        assert_eq!(Owner { pid: u32::MAX }.processor_time(), None);
     }
 }

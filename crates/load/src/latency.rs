@@ -49,6 +49,15 @@ impl Latency {
         Duration::from_nanos(times.map_or(0, |times| times.value_at_percentile(percent)))
     }
 
+    /// The distribution: which part of all took longer than a time, from all to a few, eight
+    /// points for each tenth that is left of the part before. The last one stands for two at least.
+    pub fn curve(&self) -> Vec<(f64, Duration)> {
+        let all = self.count() as f64;
+        let rests = (0..).map(|step| 10_f64.powf(-f64::from(step) / 8.0));
+        let rests = rests.take_while(|rest| rest * all >= 2.0);
+        rests.map(|rest| (rest, self.percentile(100.0 * (1.0 - rest)))).collect()
+    }
+
     /// The longest.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.times.as_ref().map_or(0, Histogram::max))
@@ -86,6 +95,10 @@ mod tests {
             let told = low.percentile(percent).as_nanos() as f64 / 1000.0;
             assert!((wanted..wanted * 1.02 + 1.0).contains(&told), "{percent} %: {told} µs");
         }
+        let curve = low.curve();
+        assert_eq!(curve.len(), 8 * 2 + 6, "down to 2 of 1000");
+        assert!(curve.is_sorted_by(|(rest, time), (less, longer)| rest > less && time <= longer));
+        assert!(curve[0].1 < Duration::from_micros(3) && Latency::default().curve().is_empty());
         low.record(Duration::from_secs(100_000));
         assert!(low.max() >= LONGEST * 99 / 100);
     }

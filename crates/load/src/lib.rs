@@ -10,6 +10,8 @@
 mod cpu;
 mod latency;
 mod places;
+pub mod probe;
+pub mod relay;
 pub mod report;
 mod run;
 mod spread;

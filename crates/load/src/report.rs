@@ -11,7 +11,7 @@ mod table;
 pub use html::page;
 pub use machine::{Machine, machine};
 pub use plot::{Axis, Plot, Scale, Series, Unit};
-pub use table::{Cell, Column, Table};
+pub use table::{Cell, Column, Table, latency_json, size_text, spread_json, time_text};
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;

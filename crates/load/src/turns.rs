@@ -1,6 +1,7 @@
 //! Several disks that take turns, in rounds.
 
 use crate::cpu::{Owner, processor_time};
+use crate::relay::Relay;
 use crate::{Failed, Latency, Outcome, Spread, Work, run};
 use block::BlockDevice;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub struct Lane {
     pub work: Work,
     /// Who answers, if it is a process of this machine.
     pub target: Option<Owner>,
+    /// What it is reached through, if anything; its time is not the client's.
+    pub relay: Option<Arc<Relay>>,
 }
 
 /// What one came to in all rounds.
@@ -88,9 +91,11 @@ pub async fn take_turns(
 
 async fn turn(lane: &Lane, work: Work) -> Result<Turn, Failed> {
     let target_time = || lane.target.as_ref().and_then(Owner::processor_time);
-    let (client_before, target_before) = (processor_time(), target_time());
+    let relay_time = || lane.relay.as_ref().map_or(Duration::ZERO, |relay| relay.processor_time());
+    let client_time = || processor_time().saturating_sub(relay_time());
+    let (client_before, target_before) = (client_time(), target_time());
     let outcome = run(&lane.device, work).await?;
-    let client = processor_time().saturating_sub(client_before);
+    let client = client_time().saturating_sub(client_before);
     let target = target_before.zip(target_time()).map(|(from, to)| to.saturating_sub(from));
     // Of the warm-up too, so that requests are counted for all of it.
     let whole = (work.warm_up + work.time).as_secs_f64() / work.time.as_secs_f64();

@@ -1,18 +1,25 @@
 //! `lunar bench`: how fast disks are.
 
 mod cells;
+mod network;
+mod page;
 mod suite;
 mod table;
 
 use self::cells::{Cell, Disks};
+use self::network::NetworkArgs;
 use self::suite::SuiteName;
-use super::session::SessionArgs;
+use super::session::{self, SessionArgs};
 use crate::output::{self, Failure, Format};
 use control::units::parse_size;
+use initiator::Url;
+use load::probe::Probe;
+use load::relay::Model;
 use load::report::Report;
 use load::{Pace, Pattern};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Measure disks: requests a second, bytes a second, and how long requests take
@@ -22,14 +29,18 @@ use std::time::Duration;
     Every combination of what is listed is measured, each in rounds; several disks take turns\n\
     within a round, so that a machine that slows down slows all of them. Figures are medians of\n\
     the rounds, with the least and the most; percentiles are those of all rounds together.\n\
-    Patterns that write overwrite what the disks hold.")]
+    Patterns that write overwrite what the disks hold.\n\n\
+    --delay, --rate and --window put a network between here and the targets: a relay in this\n\
+    process. A target that redirects its initiators is reached past it.\n  \
+    lunar bench iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --delay 2ms --rate 1Gbit\n    \
+    --window 256K --connections 1,4 --io-size 64K")]
 pub struct Bench {
     /// The disks: iscsi://HOST:PORT/TARGET/LUN, paths, file:PATH or mem:SIZE
     #[arg(value_name = "URL", required_unless_present = "suite")]
     urls: Vec<String>,
     /// Measure what a paper measured, and show its figures beside ours
     #[arg(long, value_enum, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["io_size", "depth", "connections", "pattern", "rate", "compare"])]
+    #[arg(conflicts_with_all = ["io_size", "depth", "connections", "pattern", "iops", "compare"])]
     suite: Option<SuiteName>,
     /// Write a report to look at and to keep: one HTML page that needs nothing else
     #[arg(long, value_name = "FILE")]
@@ -66,7 +77,9 @@ pub struct Bench {
     /// their turn are as late as they are
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    rate: Option<u32>,
+    iops: Option<u32>,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// Show each disk's figures as parts of the first one's too
     #[arg(long)]
     compare: bool,
@@ -125,27 +138,43 @@ pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
     runtime.block_on(async {
-        if let Some(suite) = args.suite {
-            return suite::run(suite, args, format).await;
-        }
-        let mut disks = Disks::default();
-        let mut all = Vec::new();
-        if format == Format::Human {
-            output::print_text(&table::head())?;
-        }
-        for cell in args.cells() {
-            let measured = cells::measure(args, &cell, &mut disks).await?;
-            if format == Format::Human {
-                output::print_text(&table::rows(&cell, &measured, args.compare))?;
-            }
-            all.push((cell, measured));
-        }
-        disks.close().await?;
-        match format {
-            Format::Json => output::print_json(&table::document(args, &all)),
-            Format::Human => Ok(()),
+        match args.suite {
+            Some(suite) => suite::run(suite, args, format).await,
+            None => measure(args, format).await,
         }
     })
+}
+
+/// Every combination, told as it is measured.
+async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
+    let mut disks = Disks::default();
+    let mut all = Vec::new();
+    let is_remote = args.urls.iter().any(|url| Url::is_one(url));
+    let probe = is_remote.then(|| probe(args.network.model())).transpose()?;
+    if format == Format::Human {
+        output::print_text(&table::head(args))?;
+    }
+    for cell in args.cells() {
+        let measured = cells::measure(args, &cell, &mut disks, probe.as_ref()).await?;
+        if format == Format::Human {
+            output::print_text(&table::rows(&measured, args.compare))?;
+        }
+        all.push(measured);
+    }
+    disks.close().await?;
+    write_page(args, &page::report(args, &all))?;
+    match format {
+        Format::Json => output::print_json(&table::document(args, &all)),
+        Format::Human => Ok(()),
+    }
+}
+
+/// Both ends of probes of raw TCP, through a network like that to the targets.
+fn probe(model: Option<Model>) -> Result<Arc<Probe>, Failure> {
+    let started = Probe::start(model);
+    let started = started
+        .map_err(|error| Failure::new(format!("cannot start a probe of raw TCP: {error}")))?;
+    Ok(Arc::new(started))
 }
 
 impl Bench {
@@ -170,7 +199,7 @@ impl Bench {
     }
 
     fn pace(&self) -> Pace {
-        self.rate.map_or(Pace::Closed, |rate| Pace::PerSecond(rate.into()))
+        self.iops.map_or(Pace::Closed, |rate| Pace::PerSecond(rate.into()))
     }
 
     fn times(&self) -> (Duration, Duration) {

@@ -96,6 +96,12 @@ impl Cell {
     }
 }
 
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl Table {
     /// Without rows yet.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
@@ -160,12 +166,12 @@ impl Table {
 }
 
 /// `median`, `least`, `most`.
-pub(crate) fn spread_json(of: Spread) -> Value {
+pub fn spread_json(of: Spread) -> Value {
     json!({ "median": of.median, "least": of.least, "most": of.most })
 }
 
 /// A distribution for programs, in microseconds.
-pub(crate) fn latency_json(of: &Latency) -> Value {
+pub fn latency_json(of: &Latency) -> Value {
     let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
     json!({
         "mean": micros(of.mean()),
@@ -178,7 +184,7 @@ pub(crate) fn latency_json(of: &Latency) -> Value {
 }
 
 /// Three digits, and their unit.
-pub(crate) fn time_text(time: Duration) -> String {
+pub fn time_text(time: Duration) -> String {
     let micros = time.as_nanos() as f64 / 1e3;
     match micros {
         ..10.0 => format!("{micros:.2} us"),
@@ -191,7 +197,7 @@ pub(crate) fn time_text(time: Duration) -> String {
 }
 
 /// `512`, `4Ki`, `1Mi`; to two digits where it is no whole number of the unit.
-pub(crate) fn size_text(bytes: u64) -> String {
+pub fn size_text(bytes: u64) -> String {
     let (mut unit, units) = (0, ["", "Ki", "Mi", "Gi", "Ti"]);
     while unit + 1 < units.len() && bytes >> (10 * (unit + 1)) > 0 {
         unit += 1;

@@ -14,7 +14,7 @@ fn figures_are_written_once() {
     let time = Cell::time(Duration::from_nanos(1_234));
     table.row([Cell::text("a"), Cell::spread(spread, 1.0, 0), time]);
     table.row([Cell::text("longer")]);
-    let wanted = "disk             IOPS      p99\n\
+    let wanted = "disk            IOPS      p99\n\
                   a       12 (9 to 15)  1.23 us\n\
                   longer             -        -\n";
     assert_eq!(table.text(), wanted);

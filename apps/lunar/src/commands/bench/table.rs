@@ -1,53 +1,54 @@
 //! What was measured, for people and for programs.
 
 use super::Bench;
-use super::cells::{Cell, Row};
+use super::cells::{Measurement, Row};
+use super::network::model_text;
 use crate::output;
-use load::{Latency, Spread};
+use load::Spread;
+use load::probe::Probed;
+use load::report::{latency_json, spread_json, time_text};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::time::Duration;
+
+/// What stands in the place of a URL.
+pub(super) const RAW_TCP: &str = "raw TCP";
 
 /// Over the rows.
-pub(super) fn head() -> String {
-    format!(
-        "{:<10} {:>8} {:>5} {:>5}  {:>9} {:<19} {:>9} {:>9} {:>9} {:>9} {:>7}\n",
-        "pattern",
-        "size",
-        "depth",
-        "conns",
-        "IOPS",
-        "(least to most)",
-        "MB/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "CPU/req"
-    )
+pub(super) fn head(args: &Bench) -> String {
+    let network =
+        args.network.model().map(|model| format!("through a relay: {}\n", model_text(&model)));
+    let [pattern, size, depth, conns] = ["pattern", "size", "depth", "conns"];
+    network.unwrap_or_default()
+        + &line(
+            [pattern, size, depth, conns],
+            ["IOPS", "(least to most)", "MB/s"],
+            ["p50", "p99", "p99.9", "CPU/req", "target"],
+        )
+        + "\n"
 }
 
-/// The rows of one combination, one for each disk.
-pub(super) fn rows(cell: &Cell, rows: &[Row], compare: bool) -> String {
+/// The rows of one combination, one for each disk, and what raw TCP did meanwhile.
+pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
+    let Measurement { cell, rows, probed } = measurement;
     let mut text = String::new();
     let first = rows.first().map_or(0.0, |row| row.measured.requests_per_second.median);
+    let (size, depth) = (short_size(cell.io_bytes), cell.depth.to_string());
     for row in rows {
         let one = &row.measured;
-        let Spread { median, least, most } = one.requests_per_second;
         let connections = row.connections.map_or("-".to_owned(), |count| count.to_string());
-        let line = format!(
-            "{:<10} {:>8} {:>5} {:>5}  {:>9.0} {:<19} {:>9.1} {:>9} {:>9} {:>9} {:>7}",
-            cell.pattern.text(),
-            short_size(cell.io_bytes),
-            cell.depth,
-            connections,
-            median,
-            format!("({least:.0} to {most:.0})"),
-            one.bytes_per_second.median / 1e6,
-            duration(one.latency.percentile(50.0)),
-            duration(one.latency.percentile(99.0)),
-            duration(one.latency.percentile(99.9)),
-            format!("{:.1} us", one.client_cpu_micros.median),
+        let time = |percent| time_text(one.latency.percentile(percent));
+        let line = line(
+            [cell.pattern.text(), &size, &depth, &connections],
+            rates(one.requests_per_second, one.bytes_per_second.median).each_ref().map(|r| &**r),
+            [
+                &time(50.0),
+                &time(99.0),
+                &time(99.9),
+                &micros(Some(one.client_cpu_micros)),
+                &micros(one.target_cpu_micros),
+            ],
         );
+        let median = one.requests_per_second.median;
         let ratio = match compare && first > 0.0 {
             true => format!("  {:.2}", median / first),
             false => String::new(),
@@ -55,79 +56,108 @@ pub(super) fn rows(cell: &Cell, rows: &[Row], compare: bool) -> String {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{line}{ratio}  {}", row.url);
     }
+    if let Some(probed) = probed {
+        let exchanges = probed.exchanges_per_second();
+        let rates = rates(exchanges, exchanges.median * cell.io_bytes as f64);
+        let line = line(
+            [RAW_TCP, &size, &depth, &cell.connections.to_string()],
+            rates.each_ref().map(|rate| &**rate),
+            ["-"; 5],
+        );
+        let _ = writeln!(
+            text,
+            "{line}  this machine's loopback: alone {:.1} us, stream {:.0} MB/s",
+            probed.ping_micros().median,
+            probed.stream_bytes_per_second().median / 1e6
+        );
+        if let Some(unrest) = probed.unrest() {
+            let _ = writeln!(text, "warning: {unrest}");
+        }
+    }
     text
 }
 
+fn line(what: [&str; 4], rates: [&str; 3], times: [&str; 5]) -> String {
+    let [pattern, size, depth, connections] = what;
+    let [iops, ends, bytes] = rates;
+    let [p50, p99, p999, client, target] = times;
+    format!(
+        "{pattern:<10} {size:>8} {depth:>5} {connections:>5}  {iops:>9} {ends:<19} {bytes:>9} \
+         {p50:>9} {p99:>9} {p999:>9} {client:>8} {target:>8}"
+    )
+}
+
+fn rates(requests: Spread, bytes: f64) -> [String; 3] {
+    let Spread { median, least, most } = requests;
+    [format!("{median:.0}"), format!("({least:.0} to {most:.0})"), format!("{:.1}", bytes / 1e6)]
+}
+
+fn micros(of: Option<Spread>) -> String {
+    of.map_or("-".to_owned(), |spread| format!("{:.1} us", spread.median))
+}
+
 /// Everything, with the names and units that docs/benchmarks.md tells.
-pub(super) fn document(args: &Bench, all: &[(Cell, Vec<Row>)]) -> Value {
-    let rows = all.iter().flat_map(|(cell, rows)| {
-        rows.iter().map(move |row| {
-            let one = &row.measured;
+pub(super) fn document(args: &Bench, all: &[Measurement]) -> Value {
+    let results = all
+        .iter()
+        .flat_map(|measurement| measurement.rows.iter().map(move |row| result(measurement, row)));
+    let probes = all.iter().filter_map(|measurement| {
+        let Measurement { cell, probed, .. } = measurement;
+        probed.as_ref().map(|probed| {
             json!({
-                "url": row.url,
                 "pattern": cell.pattern.text(),
                 "io_bytes": cell.io_bytes,
                 "depth": cell.depth,
-                "connections": row.connections,
-                "iops": spread(one.requests_per_second),
-                "bytes_per_second": spread(one.bytes_per_second),
-                "latency_us": latency(&one.latency),
-                "client_cpu_us_per_request": spread(one.client_cpu_micros),
+                "connections": cell.connections,
+                "probe": probe(probed),
             })
         })
     });
+    let model = args.network.model();
     json!({
         "rounds": args.rounds,
         "seconds": args.seconds,
         "warm_up_seconds": args.warm_up,
-        "rate": args.rate,
+        "paced_iops": args.iops,
         "range_bytes": args.size,
         "seed": args.seed,
-        "results": rows.collect::<Vec<_>>(),
+        "machine": load::report::machine(),
+        "network": model.map(|model| json!({
+            "delay_us": model.delay.as_secs_f64() * 1e6,
+            "bytes_per_second": model.rate_bytes_per_second,
+            "window_bytes": model.window_bytes,
+        })),
+        "results": results.collect::<Vec<_>>(),
+        "raw_tcp": probes.collect::<Vec<_>>(),
     })
 }
 
-fn spread(of: Spread) -> Value {
-    json!({ "median": of.median, "least": of.least, "most": of.most })
+fn result(measurement: &Measurement, row: &Row) -> Value {
+    let (cell, one) = (&measurement.cell, &row.measured);
+    json!({
+        "url": row.url,
+        "pattern": cell.pattern.text(),
+        "io_bytes": cell.io_bytes,
+        "depth": cell.depth,
+        "connections": row.connections,
+        "iops": spread_json(one.requests_per_second),
+        "bytes_per_second": spread_json(one.bytes_per_second),
+        "latency_us": latency_json(&one.latency),
+        "client_cpu_us_per_request": spread_json(one.client_cpu_micros),
+        "target_cpu_us_per_request": one.target_cpu_micros.map(spread_json),
+    })
 }
 
-fn latency(of: &Latency) -> Value {
-    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+/// A probe for programs.
+pub(super) fn probe(probed: &Probed) -> Value {
     json!({
-        "mean": micros(of.mean()),
-        "p50": micros(of.percentile(50.0)),
-        "p99": micros(of.percentile(99.0)),
-        "p99_9": micros(of.percentile(99.9)),
-        "max": micros(of.max()),
-        "requests": of.count(),
+        "ping_us": spread_json(probed.ping_micros()),
+        "exchanges_per_second": spread_json(probed.exchanges_per_second()),
+        "stream_bytes_per_second": spread_json(probed.stream_bytes_per_second()),
+        "warning": probed.unrest(),
     })
 }
 
 fn short_size(bytes: u64) -> String {
     output::size(bytes).replace(" bytes", " B").replace("iB", "i")
-}
-
-/// Three digits, and their unit.
-fn duration(time: Duration) -> String {
-    let micros = time.as_nanos() as f64 / 1e3;
-    match micros {
-        ..10.0 => format!("{micros:.2} us"),
-        ..100.0 => format!("{micros:.1} us"),
-        ..1e4 => format!("{micros:.0} us"),
-        ..1e5 => format!("{:.1} ms", micros / 1e3),
-        ..1e7 => format!("{:.0} ms", micros / 1e3),
-        _ => format!("{:.1} s", micros / 1e6),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_three_digits() {
-        let told = [1_234, 98_700, 987_000, 12_345_000, 654_321_000, 12_000_000_000]
-            .map(|nanos| duration(Duration::from_nanos(nanos)));
-        assert_eq!(told, ["1.23 us", "98.7 us", "987 us", "12.3 ms", "654 ms", "12.0 s"]);
-    }
 }

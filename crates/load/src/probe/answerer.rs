@@ -1,0 +1,124 @@
+//! The thread that answers probes.
+
+use super::{HEADER_BYTES, SILENCE_MAX};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+/// Bytes of one read or write.
+pub(super) const PIECE: usize = 256 << 10;
+
+/// What is asked of it, in the first four bytes of a header.
+pub(super) const EXCHANGE: u32 = 0;
+pub(super) const STREAM_DOWN: u32 = 1;
+pub(super) const STREAM_UP: u32 = 2;
+
+/// A header: what, and the bytes of data with the request and with the answer.
+pub(super) fn header(what: u32, request: u32, answer: u32) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    for (place, word) in header.chunks_exact_mut(4).zip([what, request, answer]) {
+        place.copy_from_slice(&word.to_be_bytes());
+    }
+    header
+}
+
+/// It ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Answerer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Answerer {
+    pub(super) fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("probe".to_owned()).spawn(move || {
+            while let Ok((socket, _)) = listener.accept() {
+                if stopped.load(Relaxed) {
+                    return;
+                }
+                // One that gets no thread is closed, and the probe tells.
+                let name = std::thread::Builder::new().name("probe-answer".to_owned());
+                drop(name.spawn(move || drop(answer(socket))));
+            }
+        })?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        // Wakes it up.
+        let woken = TcpStream::connect(self.address);
+        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Answers one connection until it ends.
+fn answer(socket: TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(SILENCE_MAX))?;
+    socket.set_write_timeout(Some(SILENCE_MAX))?;
+    let mut from = BufReader::with_capacity(PIECE, socket.try_clone()?);
+    let mut to = BufWriter::with_capacity(PIECE, socket);
+    let zeroes = vec![0; PIECE];
+    let mut header = [0; HEADER_BYTES];
+    loop {
+        // All answers to what has come so far go in one piece.
+        if from.buffer().is_empty() {
+            to.flush()?;
+        }
+        from.read_exact(&mut header)?;
+        let word = |at: usize| {
+            let bytes = header[at..at + 4].iter();
+            bytes.fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
+        };
+        match word(0) {
+            STREAM_DOWN => loop {
+                to.get_mut().write_all(&zeroes)?;
+            },
+            STREAM_UP => {
+                let bytes = discard(&mut from, u64::MAX)?;
+                to.write_all(&bytes.to_be_bytes())?;
+                return to.flush();
+            }
+            _ => {}
+        }
+        discard(&mut from, word(4).into())?;
+        to.write_all(&header)?;
+        let mut left = word(8) as usize;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            to.write_all(&zeroes[..piece])?;
+            left -= piece;
+        }
+    }
+}
+
+/// Reads so many bytes, or to the end.
+fn discard(from: &mut impl BufRead, bytes: u64) -> io::Result<u64> {
+    let mut gone = 0;
+    while gone < bytes {
+        let held = from.fill_buf()?.len();
+        if held == 0 {
+            break;
+        }
+        let piece = (bytes - gone).min(held as u64);
+        from.consume(piece as usize);
+        gone += piece;
+    }
+    Ok(gone)
+}

@@ -1,0 +1,46 @@
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+use super::*;
+
+const ROUND: Duration = Duration::from_millis(500);
+
+/// Goal: all shapes are measured in both directions, over one connection and several, and what a
+/// relay takes from them is seen: a ping takes two delays, a stream no more than the rate.
+#[test]
+fn shapes_are_measured() {
+    let plain = Probe::start(None).unwrap();
+    for writes in [false, true] {
+        for (depth, connections) in [(1, 1), (7, 3), (2, 8)] {
+            let mut probed = Probed::default();
+            let shape = Shape { writes, io_bytes: 4096, depth, connections };
+            plain.round(shape, ROUND, &mut probed).unwrap();
+            assert!(probed.ping_micros().median > 0.0, "{shape:?}");
+            assert!(probed.exchanges_per_second().median > 0.0, "{shape:?}");
+            assert!(probed.stream_bytes_per_second().median > 0.0, "{shape:?}");
+            assert_eq!(probed.unrest(), None, "one round does not move");
+        }
+    }
+    let delay = Duration::from_millis(3);
+    let model = Model { delay, rate_bytes_per_second: Some(10_000_000), window_bytes: None };
+    let far = Probe::start(Some(model)).unwrap();
+    let mut probed = Probed::default();
+    let shape = Shape { writes: false, io_bytes: 4096, depth: 8, connections: 2 };
+    far.round(shape, ROUND, &mut probed).unwrap();
+    assert!(probed.ping_micros().least >= 6_000.0, "{probed:?}");
+    assert!(probed.stream_bytes_per_second().most <= 10_000_000.0, "{probed:?}");
+}
+
+/// Goal: a machine that is not quiet is told of, with what moved most; small movements are not.
+#[test]
+fn unrest_is_told() {
+    let round = |micros, exchanges| Round {
+        ping: Duration::from_micros(micros),
+        exchanges_per_second: exchanges,
+        stream_bytes_per_second: 1e9,
+    };
+    let calm = Probed { rounds: vec![round(100, 1e5), round(110, 1.2e5), round(105, 1.1e5)] };
+    assert_eq!(calm.unrest(), None);
+    let moved = Probed { rounds: vec![round(100, 1e5), round(110, 1.5e5), round(105, 1e5)] };
+    let told = moved.unrest().unwrap();
+    assert!(told.contains("pipelined exchange") && told.contains("50 %"), "{told}");
+}

@@ -1,0 +1,310 @@
+//! The thread of a relay: sockets, and the model that says when.
+
+use super::Model;
+use super::pipe::{Link, Pipe};
+use super::ring::Ring;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What is due within this time is done together.
+const GRAIN: Duration = Duration::from_micros(50);
+/// Bytes of one read.
+const READ_MAX: u64 = 256 << 10;
+/// Connections of one relay. More are closed at once.
+const CONNECTIONS_MAX: usize = 256;
+/// What its sockets hold where there is a window: no less, for loopback's frames have 64 KiB.
+const SOCKET_BUFFER_MIN: u64 = 64 << 10;
+const SOCKET_BUFFER_MAX: u64 = 1 << 20;
+/// Between attempts when the system gives no more sockets.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// All of a relay's work.
+pub(super) struct Carrier {
+    model: Model,
+    to: SocketAddr,
+    listener: TcpListener,
+    stopped: UnixStream,
+    cpu_nanos: Arc<AtomicU64>,
+    begin: Instant,
+    /// Towards the target, and back.
+    links: [Link; 2],
+    connections: Vec<Connection>,
+}
+
+/// One connection: two sockets, and a way in each direction.
+struct Connection {
+    client: TcpStream,
+    target: TcpStream,
+    connecting: bool,
+    ways: [Way; 2],
+}
+
+/// One direction.
+struct Way {
+    pipe: Pipe,
+    ring: Ring,
+    /// The sender has no more, or nobody is left to take it.
+    ended: bool,
+    /// The receiver knows.
+    closed: bool,
+}
+
+/// What was waited for.
+struct Ready {
+    /// Somebody connects.
+    callers: bool,
+    /// Of each connection, which sockets have something: client, target.
+    readable: Vec<[bool; 2]>,
+}
+
+impl Carrier {
+    pub(super) fn new(
+        model: Model,
+        to: SocketAddr,
+        listener: TcpListener,
+        stopped: UnixStream,
+        cpu_nanos: Arc<AtomicU64>,
+    ) -> Self {
+        let link = Link::new(&model);
+        Self {
+            model,
+            to,
+            listener,
+            stopped,
+            cpu_nanos,
+            begin: Instant::now(),
+            links: [link.clone(), link],
+            connections: Vec::new(),
+        }
+    }
+
+    /// Until it is to stop.
+    pub(super) fn run(mut self) {
+        while let Some(ready) = self.wait() {
+            let begin = self.begin;
+            for (connection, readable) in self.connections.iter_mut().zip(ready.readable) {
+                connection.carry(readable, &mut self.links, begin);
+            }
+            self.connections.retain(|connection| !connection.is_over());
+            if ready.callers
+                && let Err(error) = self.accept()
+            {
+                tracing::warn!(%error, "the relay takes no connection");
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            let nanos = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+            self.cpu_nanos.store(nanos, Relaxed);
+        }
+    }
+
+    /// Waits for sockets or for what is due next; `None`: it is to stop.
+    fn wait(&mut self) -> Option<Ready> {
+        let now = self.begin.elapsed();
+        let mut wake: Option<Duration> = None;
+        let mut interests = Vec::with_capacity(self.connections.len());
+        for connection in &mut self.connections {
+            let (sides, due) = connection.interests(&self.links, now);
+            interests.push(sides);
+            wake = [wake, due].into_iter().flatten().min();
+        }
+        let mut sockets = vec![
+            PollFd::new(&self.stopped, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        let mut sides = Vec::new();
+        for (at, (connection, flags)) in self.connections.iter().zip(interests).enumerate() {
+            let both = [&connection.client, &connection.target];
+            for (side, (socket, flags)) in both.into_iter().zip(flags).enumerate() {
+                // One that is waited for nothing would tell of its end again and again.
+                if !flags.is_empty() {
+                    sockets.push(PollFd::new(socket, flags));
+                    sides.push((at, side));
+                }
+            }
+        }
+        let pause = wake.map(|wake| {
+            let pause = wake.saturating_sub(now).max(GRAIN);
+            Timespec {
+                tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: pause.subsec_nanos().into(),
+            }
+        });
+        match poll(&mut sockets, pause.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the relay cannot wait for its sockets");
+                return None;
+            }
+        }
+        let is_ready = |socket: &PollFd<'_>| !socket.revents().is_empty();
+        let mut readable = vec![[false; 2]; self.connections.len()];
+        for (socket, (at, side)) in sockets[2..].iter().zip(sides) {
+            readable[at][side] = is_ready(socket);
+        }
+        (!is_ready(&sockets[0])).then(|| Ready { callers: is_ready(&sockets[1]), readable })
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        loop {
+            let client = match self.listener.accept() {
+                Ok((client, _)) => client,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            if self.connections.len() < CONNECTIONS_MAX {
+                let connection = Connection::new(client, self.to, &self.model)?;
+                self.connections.push(connection);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn new(client: TcpStream, to: SocketAddr, model: &Model) -> io::Result<Self> {
+        let target = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        let client = Socket::from(client);
+        for socket in [&client, &target] {
+            socket.set_nonblocking(true)?;
+            socket.set_tcp_nodelay(true)?;
+            if let Some(window) = model.window_bytes {
+                let held = window.clamp(SOCKET_BUFFER_MIN, SOCKET_BUFFER_MAX) as usize;
+                socket.set_recv_buffer_size(held)?;
+                socket.set_send_buffer_size(held)?;
+            }
+        }
+        let in_progress = Some(rustix::io::Errno::INPROGRESS.raw_os_error());
+        let connecting = match target.connect(&to.into()) {
+            Ok(()) => false,
+            Err(error) if error.raw_os_error() == in_progress => true,
+            Err(error) => return Err(error),
+        };
+        let way =
+            || Way { pipe: Pipe::new(model), ring: Ring::default(), ended: false, closed: false };
+        Ok(Self { client: client.into(), target: target.into(), connecting, ways: [way(), way()] })
+    }
+
+    /// What each socket is waited for, and when something is due by itself.
+    fn interests(
+        &mut self,
+        links: &[Link; 2],
+        now: Duration,
+    ) -> ([PollFlags; 2], Option<Duration>) {
+        if self.connecting {
+            return ([PollFlags::empty(), PollFlags::OUT], None);
+        }
+        let (mut sides, mut wake) = ([PollFlags::empty(); 2], None);
+        for (from, (way, link)) in self.ways.iter_mut().zip(links).enumerate() {
+            let reads = !way.ended && way.pipe.room(now, link) > 0;
+            sides[from].set(PollFlags::IN, reads);
+            sides[1 - from].set(PollFlags::OUT, way.pipe.arrived(now) > 0);
+            let due = way.pipe.wake(now, link, !way.ended && !reads);
+            wake = [wake, due].into_iter().flatten().min();
+        }
+        (sides, wake)
+    }
+
+    /// Moves what can be moved now, in both directions.
+    fn carry(&mut self, readable: [bool; 2], links: &mut [Link; 2], begin: Instant) {
+        if self.connecting && !self.is_connected() {
+            return;
+        }
+        let sockets = [&self.client, &self.target];
+        let mut failed = false;
+        for (from, (way, link)) in self.ways.iter_mut().zip(links).enumerate() {
+            let (sender, receiver) = (sockets[from], sockets[1 - from]);
+            failed |= way.deliver(receiver, begin).is_err();
+            failed |= readable[from] && way.take(sender, link, begin).is_err();
+            way.close(receiver);
+        }
+        if failed {
+            self.reset();
+        }
+    }
+
+    /// Ends it at once, in both directions.
+    fn reset(&mut self) {
+        for socket in [&self.client, &self.target] {
+            // It may have gone already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        self.ways.iter_mut().for_each(|way| (way.ended, way.closed) = (true, true));
+    }
+
+    /// Looks whether the target has answered; a refusal ends both directions.
+    fn is_connected(&mut self) -> bool {
+        match (self.target.take_error(), self.target.peer_addr()) {
+            (Ok(None), Ok(_)) => self.connecting = false,
+            (Ok(None), Err(error)) if error.kind() == ErrorKind::NotConnected => {}
+            _ => self.reset(),
+        }
+        !self.connecting && !self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        self.ways.iter().all(|way| way.closed)
+    }
+}
+
+impl Way {
+    /// Gives the receiver what has arrived.
+    fn deliver(&mut self, receiver: &TcpStream, begin: Instant) -> io::Result<()> {
+        let mut now = begin.elapsed();
+        let mut left = self.pipe.arrived(now);
+        while left > 0 && !self.closed {
+            match self.ring.write_to(receiver, usize::try_from(left).unwrap_or(usize::MAX)) {
+                Ok(written) => {
+                    now = begin.elapsed();
+                    self.pipe.deliver(now, written as u64);
+                    left -= written as u64;
+                }
+                Err(error) if is_later(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the receiver that nothing more comes, when all has come.
+    fn close(&mut self, receiver: &TcpStream) {
+        if self.ended && !self.closed && self.pipe.is_empty() {
+            self.closed = true;
+            // It may have gone already.
+            let _ = receiver.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Takes from the sender what there is room for.
+    fn take(&mut self, sender: &TcpStream, link: &mut Link, begin: Instant) -> io::Result<()> {
+        while !self.ended {
+            let now = begin.elapsed();
+            let room = self.pipe.room(now, link).min(READ_MAX);
+            if room == 0 {
+                return Ok(());
+            }
+            match self.ring.read_from(sender, room as usize) {
+                Ok(0) => self.ended = true,
+                Ok(read) => {
+                    self.pipe.take(begin.elapsed(), read as u64, link);
+                    if (read as u64) < room {
+                        return Ok(());
+                    }
+                }
+                Err(error) if is_later(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

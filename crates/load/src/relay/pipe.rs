@@ -1,0 +1,263 @@
+//! The model: when bytes that a sender gives arrive, and when it may give more. No sockets, no
+//! clock; times are since the relay began.
+
+use super::Model;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Bytes under way where no window is asked for: what the relay's memory is limited by.
+pub(super) const UNDER_WAY_MAX: u64 = 64 << 20;
+/// A sender is not asked for fewer bytes than this, or a quarter of its window: small pieces would
+/// cost more than they carry (RFC 9293 §3.8.6.2.1 on silly windows).
+const PIECE_MIN: u64 = 16 << 10;
+/// How much may wait for the link, as time: the buffer of the router before it.
+const LINK_QUEUE: Duration = Duration::from_millis(4);
+/// Bytes that travel together take no longer than this on the link, so that they arrive about
+/// when each of them would.
+const LINK_PIECE: Duration = Duration::from_micros(250);
+/// The smallest of such pieces, in bytes: a frame.
+const LINK_PIECE_MIN: u64 = 1_500;
+
+/// By how much the relay may be late itself.
+const LATE: Duration = Duration::from_micros(400);
+
+/// What all connections share in one direction: one byte after the other, at a rate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Link {
+    /// Bytes a second; `None`: no limit.
+    rate: Option<u64>,
+    /// When all that was given to it has left it.
+    free_at: Duration,
+}
+
+impl Link {
+    pub(super) fn new(model: &Model) -> Self {
+        Self { rate: model.rate_bytes_per_second, free_at: Duration::ZERO }
+    }
+
+    /// When there is room in the queue before it; `None`: there is now.
+    fn opens_at(&self, now: Duration) -> Option<Duration> {
+        let opens = self.free_at.saturating_sub(LINK_QUEUE);
+        (opens > now).then_some(opens)
+    }
+
+    /// Bytes that go as one piece.
+    fn piece(&self) -> u64 {
+        self.rate.map_or(u64::MAX, |rate| {
+            let bytes = rate as f64 * LINK_PIECE.as_secs_f64();
+            (bytes as u64).max(LINK_PIECE_MIN)
+        })
+    }
+
+    /// When so many bytes, given now, have left it.
+    fn send(&mut self, now: Duration, bytes: u64) -> Duration {
+        let Some(rate) = self.rate else { return now };
+        let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        self.free_at = self.free_at.max(now) + takes;
+        self.free_at
+    }
+}
+
+/// Some bytes, and when something happens to them.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Duration,
+    bytes: u64,
+}
+
+/// One direction of one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Pipe {
+    delay: Duration,
+    window: u64,
+    /// Taken, and not acknowledged yet.
+    under_way: u64,
+    /// When taken bytes arrive.
+    arrivals: VecDeque<Mark>,
+    /// When the sender hears that bytes were delivered.
+    credits: VecDeque<Mark>,
+}
+
+impl Pipe {
+    pub(super) fn new(model: &Model) -> Self {
+        Self {
+            delay: model.delay,
+            window: model.window_bytes.unwrap_or(UNDER_WAY_MAX).clamp(1, UNDER_WAY_MAX),
+            under_way: 0,
+            arrivals: VecDeque::new(),
+            credits: VecDeque::new(),
+        }
+    }
+
+    /// How many bytes may be taken from the sender now.
+    pub(super) fn room(&mut self, now: Duration, link: &Link) -> u64 {
+        while let Some(credit) = self.credits.front().filter(|credit| credit.at <= now) {
+            self.under_way -= credit.bytes;
+            self.credits.pop_front();
+        }
+        let room = self.window - self.under_way;
+        match room < PIECE_MIN.min(self.window.div_ceil(4)) || link.opens_at(now).is_some() {
+            true => 0,
+            false => room,
+        }
+    }
+
+    /// So many bytes, at most the room, were taken from the sender.
+    pub(super) fn take(&mut self, now: Duration, bytes: u64, link: &mut Link) {
+        self.under_way += bytes;
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(link.piece());
+            let at = link.send(now, piece) + self.delay;
+            self.arrivals.push_back(Mark { at, bytes: piece });
+            left -= piece;
+        }
+    }
+
+    /// How many bytes have arrived and wait for the receiver.
+    pub(super) fn arrived(&self, now: Duration) -> u64 {
+        self.arrivals.iter().take_while(|mark| mark.at <= now).map(|mark| mark.bytes).sum()
+    }
+
+    /// The receiver took so many bytes, at most what had arrived.
+    pub(super) fn deliver(&mut self, now: Duration, bytes: u64) {
+        let mut left = bytes;
+        while left > 0
+            && let Some(mark) = self.arrivals.front_mut()
+        {
+            let piece = left.min(mark.bytes);
+            mark.bytes -= piece;
+            left -= piece;
+            // A little late is the relay that woke up, not a receiver that was busy.
+            let taken = if now - mark.at <= LATE { mark.at } else { now };
+            if mark.bytes == 0 {
+                self.arrivals.pop_front();
+            }
+            self.give_back(taken + self.delay, piece);
+        }
+    }
+
+    /// The sender hears at this time that so many bytes were delivered.
+    fn give_back(&mut self, at: Duration, bytes: u64) {
+        match self.credits.back_mut() {
+            // In order, as acknowledgements are, and those of one time together.
+            Some(last) if last.at >= at => last.bytes += bytes,
+            _ => self.credits.push_back(Mark { at, bytes }),
+        }
+    }
+
+    /// Nothing was taken that has not been delivered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+
+    /// When something changes by itself: bytes arrive, or there is room again for a sender that
+    /// `wants` to give more.
+    pub(super) fn wake(&self, now: Duration, link: &Link, wants: bool) -> Option<Duration> {
+        let arrival = self.arrivals.iter().map(|mark| mark.at).find(|at| *at > now);
+        let credit = self.credits.front().map(|credit| credit.at).filter(|_| wants);
+        let link = link.opens_at(now).filter(|_| wants);
+        [arrival, credit, link].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_millis(2);
+
+    fn model(rate: Option<u64>, window: Option<u64>) -> Model {
+        Model { delay: DELAY, rate_bytes_per_second: rate, window_bytes: window }
+    }
+
+    /// How many bytes senders that always have more get across in a second, over so many
+    /// connections; by events alone.
+    fn carried(model: &Model, connections: usize) -> u64 {
+        let mut link = Link::new(model);
+        let mut pipes = vec![Pipe::new(model); connections];
+        let (mut now, mut carried) = (Duration::ZERO, 0);
+        while now < Duration::from_secs(1) {
+            for pipe in &mut pipes {
+                let arrived = pipe.arrived(now);
+                pipe.deliver(now, arrived);
+                carried += arrived;
+                let room = pipe.room(now, &link).min(256 << 10);
+                pipe.take(now, room, &mut link);
+                assert!(pipe.under_way <= pipe.window);
+            }
+            let wakes = pipes.iter().filter_map(|pipe| pipe.wake(now, &link, true));
+            let wake = wakes.min().unwrap();
+            now = wake.max(now + Duration::from_nanos(1));
+        }
+        carried
+    }
+
+    /// Goal: bytes arrive after the delay and not before, and the room for more comes back one
+    /// delay after that.
+    #[test]
+    fn a_byte_travels_and_its_credit_comes_back() {
+        let model = model(None, Some(1000));
+        let (mut link, mut pipe) = (Link::new(&model), Pipe::new(&model));
+        let at = Duration::from_micros;
+        assert_eq!(pipe.room(at(0), &link), 1000);
+        pipe.take(at(0), 600, &mut link);
+        pipe.take(at(100), 400, &mut link);
+        assert_eq!(pipe.room(at(200), &link), 0);
+        assert_eq!(pipe.arrived(at(1_999)), 0);
+        assert_eq!(pipe.wake(at(200), &link, true), Some(at(2_000)));
+        assert_eq!(pipe.arrived(at(2_000)), 600);
+        // The receiver takes a part at once, the rest later: each has its own way back.
+        pipe.deliver(at(2_000), 500);
+        pipe.deliver(at(2_500), 500);
+        assert!(pipe.is_empty());
+        assert_eq!(pipe.wake(at(2_500), &link, true), Some(at(4_000)));
+        assert_eq!(pipe.wake(at(2_500), &link, false), None);
+        assert_eq!(pipe.room(at(3_999), &link), 0);
+        assert_eq!(pipe.room(at(4_000), &link), 500);
+        assert_eq!(pipe.room(at(4_500), &link), 1000);
+    }
+
+    /// Goal: a connection carries its window in each round trip, four carry four times as much.
+    #[test]
+    fn the_window_limits_each_connection() {
+        let model = model(None, Some(256 << 10));
+        let limit = (256 << 10) as f64 / (2.0 * DELAY.as_secs_f64());
+        for connections in [1, 4] {
+            let part = carried(&model, connections) as f64 / (limit * connections as f64);
+            assert!((0.98..=1.0).contains(&part), "{connections} carry {part} of the window");
+        }
+    }
+
+    /// Goal: the rate is shared by all connections, and used up whatever their number.
+    #[test]
+    fn the_rate_limits_all_together() {
+        let rate = 125_000_000;
+        for connections in [1, 8] {
+            for window in [None, Some(1 << 20)] {
+                let carried = carried(&model(Some(rate), window), connections) as f64;
+                let part = carried / rate as f64;
+                assert!((0.98..=1.0).contains(&part), "{connections}, {window:?}: {part}");
+            }
+        }
+        // A window that is smaller than rate times round trip limits one connection first.
+        let part = carried(&model(Some(rate), Some(256 << 10)), 1) as f64 / rate as f64;
+        assert!((0.3..0.55).contains(&part), "{part}");
+    }
+
+    /// Goal: the link delays by what is before it, and takes no more when its queue is full.
+    #[test]
+    fn bytes_wait_for_the_link() {
+        let model = model(Some(1_000_000), None);
+        let (mut link, mut pipe) = (Link::new(&model), Pipe::new(&model));
+        let at = Duration::from_micros;
+        pipe.take(at(0), 3_000, &mut link);
+        assert_eq!((pipe.arrived(at(3_499)), pipe.arrived(at(3_500))), (0, 1_500));
+        assert_eq!(pipe.arrived(at(5_000)), 3_000);
+        assert!(pipe.room(at(0), &link) > 0, "3 ms wait: there is room");
+        pipe.take(at(0), 3_000, &mut link);
+        assert_eq!(pipe.room(at(0), &link), 0);
+        assert_eq!(pipe.wake(at(0), &link, true), Some(at(2_000)));
+        assert!(pipe.room(at(2_000), &link) > 0);
+    }
+}

@@ -1,0 +1,113 @@
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+use super::*;
+use socket2::{Domain, Socket, Type};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+/// Bytes of a test; no two places 251 apart hold the same.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+/// A target that answers all it is sent with the same, and ends when it has been told the end.
+fn echo() -> (SocketAddr, JoinHandle<usize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
+        loop {
+            match socket.read(&mut buffer) {
+                Ok(0) | Err(_) => return bytes,
+                Ok(read) => bytes += socket.write_all(&buffer[..read]).map_or(0, |()| read),
+            }
+        }
+    });
+    (address, thread)
+}
+
+/// Sends `bytes` through a relay to an echo, and reads them back; how long that took.
+fn there_and_back(model: Model, bytes: usize) -> Duration {
+    let (address, echo) = echo();
+    let relay = Relay::start(model, address).unwrap();
+    let mut socket = TcpStream::connect(relay.address()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut sender = socket.try_clone().unwrap();
+    let begin = Instant::now();
+    let writer = std::thread::spawn(move || {
+        sender.write_all(&pattern(bytes)).unwrap();
+        sender.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut back = Vec::new();
+    socket.read_to_end(&mut back).unwrap();
+    let took = begin.elapsed();
+    writer.join().unwrap();
+    assert!(back == pattern(bytes), "{} bytes came back changed", back.len());
+    assert_eq!(echo.join().unwrap(), bytes);
+    assert!(relay.processor_time() > Duration::ZERO);
+    took
+}
+
+/// Goal: over real sockets all bytes arrive in order, never earlier than the delay, never faster
+/// than the rate or the window allow, and ends are passed on. All bounds are from below: a slow
+/// machine cannot break them.
+#[test]
+fn real_sockets_feel_the_model() {
+    let delay = Duration::from_millis(5);
+    let none = Model::default();
+    there_and_back(none, 3 << 20);
+    let took = there_and_back(Model { delay, ..none }, 1 << 20);
+    assert!(took >= 2 * delay, "{took:?}");
+    let slow = Model { rate_bytes_per_second: Some(10_000_000), ..none };
+    let took = there_and_back(slow, 1 << 20);
+    assert!(took >= Duration::from_millis(104), "10 MB/s carried 1 MiB in {took:?}");
+    // 1 MiB is 16 windows; all but the last one wait for a credit, 10 ms each.
+    let narrow = Model { delay, window_bytes: Some(64 << 10), ..none };
+    let took = there_and_back(narrow, 1 << 20);
+    assert!(took >= 15 * 2 * delay, "{took:?}");
+}
+
+/// Goal: a sender whose receiver takes nothing is stopped: what it gets rid of is a window and what
+/// sockets hold, not what it has.
+#[test]
+fn a_sender_feels_the_window() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let window_bytes = Some(64 << 10);
+    let model = Model { window_bytes, ..Model::default() };
+    let relay = Relay::start(model, listener.local_addr().unwrap()).unwrap();
+    let mut socket = TcpStream::connect(relay.address()).unwrap();
+    let (_silent, _) = listener.accept().unwrap();
+    socket.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let block = vec![0; 64 << 10];
+    let mut sent = 0;
+    while let Ok(written) = socket.write(&block) {
+        sent += written;
+        assert!(sent < 256 << 20, "nobody stops the sender");
+    }
+}
+
+/// Goal: where nobody listens a connection is closed, and a relay that is dropped closes all.
+#[test]
+fn nothing_is_left() {
+    // Bound, so that nobody else gets the port, but not listening.
+    let nobody = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    nobody.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = nobody.local_addr().unwrap().as_socket().unwrap();
+    let relay = Relay::start(Model::default(), address).unwrap();
+    let mut socket = TcpStream::connect(relay.address()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let told = socket.read(&mut [0]);
+    assert!(
+        matches!(&told, Ok(0)) || told.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
+    );
+    let (address, echo) = echo();
+    let relay = Relay::start(Model::default(), address).unwrap();
+    let mut socket = TcpStream::connect(relay.address()).unwrap();
+    socket.write_all(b"x").unwrap();
+    socket.read_exact(&mut [0]).unwrap();
+    drop(relay);
+    assert_eq!(echo.join().unwrap(), 1, "its connection to the target is closed");
+    assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0, "and the client's");
+}
