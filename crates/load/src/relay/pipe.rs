@@ -129,7 +129,7 @@ impl Pipe {
             mark.bytes -= piece;
             left -= piece;
             // A little late is the relay that woke up, not a receiver that was busy.
-            let taken = if now - mark.at <= LATE { mark.at } else { now };
+            let taken = if now.saturating_sub(mark.at) <= LATE { mark.at } else { now };
             if mark.bytes == 0 {
                 self.arrivals.pop_front();
             }

@@ -1,34 +1,131 @@
-//! A report as one HTML page that needs nothing else.
+//! A report as one HTML page that needs nothing else: no other file, no network.
 
-use super::{Report, Section, Table};
+use super::{Cell, Column, Plot, Report, Section, Table};
+use serde_json::Value;
 use std::fmt::Write;
 
-/// The page.
+const UPLOT_SCRIPT: &str = include_str!("../../assets/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("../../assets/uPlot.min.css");
+const UPLOT_LICENSE: &str = include_str!("../../assets/LICENSE-uPlot");
+const SCRIPT: &str = include_str!("../../assets/report.js");
+const STYLE: &str = include_str!("../../assets/report.css");
+/// The browser is told not to load anything, whatever the page says.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+/// Set first, so that it sees errors of all scripts; a test looks for it.
+const WATCH: &str =
+    "addEventListener('error',e=>{document.documentElement.dataset.error=e.message})";
+
+/// The page. All texts of the report are shown as they are: none of them is taken for HTML.
 pub fn page(report: &Report) -> String {
-    let mut body = format!("<h1>{}</h1>\n", escaped(&report.title));
-    for section in &report.sections {
-        body += &section_html(section);
-    }
-    format!("<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n{body}</html>\n")
+    let title = escaped(&report.title);
+    let plots: Vec<&Plot> = report.sections.iter().flat_map(|section| &section.plots).collect();
+    let data: Value = plots.iter().map(|plot| plot.json()).collect();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<!-- uPlot:\n{UPLOT_LICENSE}\n-->\n\
+         <style>{UPLOT_STYLE}</style>\n<style>{STYLE}</style>\n<script>{WATCH}</script>\n\
+         </head>\n<body>\n<header>\n<h1>{title}</h1>\n{prose}{facts}</header>\n<main>\n{main}\
+         </main>\n<noscript><p class=\"warning\">Plots want JavaScript; the tables have all \
+         figures.</p></noscript>\n<script type=\"application/json\" id=\"plots\">{data}</script>\n\
+         <script>{UPLOT_SCRIPT}</script>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
+        prose = paragraphs(&report.prose),
+        facts = facts(&report.facts),
+        main = main(&report.sections),
+        data = harmless(&data),
+    )
 }
 
-fn section_html(section: &Section) -> String {
-    let mut text = format!("<section><h2>{}</h2>\n", escaped(&section.title));
-    for paragraph in section.prose.iter().chain(&section.warnings) {
+/// JSON within a script element: nothing in it ends the element or begins a comment.
+fn harmless(data: &Value) -> String {
+    data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+fn facts(facts: &[(String, String)]) -> String {
+    let mut text = String::from("<dl>\n");
+    for (name, value) in facts {
+        let class = if name == "command" { " class=\"command\"" } else { "" };
+        let (name, value) = (escaped(name), escaped(value));
         // Writing to a text does not fail.
-        let _ = writeln!(text, "<p>{}</p>", escaped(paragraph));
+        let _ = writeln!(text, "<dt>{name}</dt><dd{class}>{value}</dd>");
     }
-    section.tables.iter().for_each(|table| text += &table_html(table));
-    text + "</section>\n"
+    text + "</dl>\n"
 }
 
-fn table_html(table: &Table) -> String {
-    let mut text = String::from("<table>");
+fn main(sections: &[Section]) -> String {
+    let (mut text, mut number) = (String::new(), 0);
+    for section in sections {
+        let _ = writeln!(text, "<section>\n<h2>{}</h2>", escaped(&section.title));
+        text += &paragraphs(&section.prose);
+        for warning in &section.warnings {
+            let _ = writeln!(text, "<p class=\"warning\">{}</p>", escaped(warning));
+        }
+        if !section.plots.is_empty() {
+            text += "<div class=\"plots\">\n";
+            for plot in &section.plots {
+                text += &figure(plot, number);
+                number += 1;
+            }
+            text += "</div>\n";
+        }
+        section.tables.iter().for_each(|table| text += &table_html(table, &section.title));
+        text += "</section>\n";
+    }
+    text
+}
+
+fn paragraphs(paragraphs: &[String]) -> String {
+    paragraphs.iter().map(|paragraph| format!("<p>{}</p>\n", escaped(paragraph))).collect()
+}
+
+/// A place for a plot, and its figures for those who do not see it.
+fn figure(plot: &Plot, number: usize) -> String {
+    let title = escaped(&plot.title);
+    let figures = table_html(&figures(plot), &plot.title);
+    format!(
+        "<figure>\n<figcaption>{title}</figcaption>\n<div id=\"plot-{number}\" role=\"img\" \
+         aria-label=\"{title}; its figures stand below\"></div>\n<details><summary>Figures of \
+         this plot</summary>\n{figures}</details>\n</figure>\n"
+    )
+}
+
+/// A plot's figures: a row for each place, a column for each line.
+fn figures(plot: &Plot) -> Table {
+    let lines = plot.series.iter().map(|line| Column::number("y", line.label.clone()));
+    let x = Column::number("x", format!("{}{}", plot.x.label, plot.x.unit.suffix()));
+    let mut table = Table::new(std::iter::once(x).chain(lines));
+    table.title = format!("{}{}", plot.y.label, plot.y.unit.suffix());
+    let shown = |figure: f64| Cell::new(crate::report::plot::digits(figure), figure);
+    for place in plot.places() {
+        let at = plot.series.iter().map(|line| line.at(place).map_or_else(Cell::none, shown));
+        table.row(std::iter::once(shown(plot.x.unit.shown(place))).chain(at));
+    }
+    table
+}
+
+fn table_html(table: &Table, name: &str) -> String {
+    let label = escaped(if table.title.is_empty() { name } else { &table.title });
+    let mut text = format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\
+         <table class=\"figures\">\n"
+    );
+    if !table.title.is_empty() {
+        let _ = writeln!(text, "<caption>{label}</caption>");
+    }
+    let head = table.columns.iter().map(|column| {
+        let class = if column.is_number { " class=\"number\"" } else { "" };
+        format!("<th scope=\"col\"{class}>{}</th>", escaped(&column.label))
+    });
+    let _ = writeln!(text, "<thead><tr>{}</tr></thead>\n<tbody>", head.collect::<String>());
     for row in &table.rows {
-        let cells = row.iter().map(|cell| format!("<td>{}</td>", escaped(&cell.text)));
+        let cells = row.iter().zip(&table.columns).map(|(cell, column)| {
+            let class = if column.is_number { "number" } else { "name" };
+            format!("<td class=\"{class}\">{}</td>", escaped(&cell.text))
+        });
         let _ = writeln!(text, "<tr>{}</tr>", cells.collect::<String>());
     }
-    text + "</table>\n"
+    text + "</tbody></table></div>\n"
 }
 
 /// Text as it stands in HTML, in elements and in quoted attributes.

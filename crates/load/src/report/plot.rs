@@ -78,16 +78,20 @@ impl Plot {
         self.series.iter().any(|series| series.points.len() >= 2)
     }
 
-    /// The values of x that there are, in order, and each series' y there (null: none), as the
-    /// drawing script takes it.
-    pub(crate) fn json(&self) -> Value {
+    /// The values of x that there are, in order.
+    pub(crate) fn places(&self) -> Vec<f64> {
         let mut places: Vec<f64> =
             self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
         places.sort_by(f64::total_cmp);
         places.dedup();
+        places
+    }
+
+    /// Those values, and each series' y there (null: none), as the drawing script takes it.
+    pub(crate) fn json(&self) -> Value {
+        let places = self.places();
         let lines = self.series.iter().map(|series| {
-            let at = |x: &f64| series.points.iter().find(|(at, _)| at == x).map(|(_, y)| *y);
-            let figures: Vec<Option<f64>> = places.iter().map(at).collect();
+            let figures: Vec<Option<f64>> = places.iter().map(|x| series.at(*x)).collect();
             json!({ "label": series.label, "y": figures })
         });
         json!({
@@ -97,6 +101,44 @@ impl Plot {
             "at": places,
             "series": lines.collect::<Vec<_>>(),
         })
+    }
+}
+
+impl Series {
+    /// Its y at this x.
+    pub(crate) fn at(&self, x: f64) -> Option<f64> {
+        self.points.iter().find(|(at, _)| *at == x).map(|(_, y)| *y)
+    }
+}
+
+impl Unit {
+    /// What stands behind an axis' name where its figures have no unit of their own.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::Count => "",
+            Self::Bytes => ", bytes",
+            Self::BytesPerSecond => ", bytes a second",
+            Self::PerSecond => ", a second",
+            Self::Micros => ", microseconds",
+            Self::Percent | Self::Nines => ", percent",
+        }
+    }
+
+    /// A place at an axis as a figure for people.
+    pub(crate) fn shown(self, place: f64) -> f64 {
+        if self == Self::Nines { 100.0 - 100.0 / place } else { place }
+    }
+}
+
+/// A figure without what it does not know: whole where it is large, else to five decimals.
+pub(crate) fn digits(figure: f64) -> String {
+    let text = match figure.abs() {
+        1000.0.. => format!("{figure:.0}"),
+        _ => format!("{figure:.5}"),
+    };
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }
 

@@ -58,3 +58,48 @@ fn figures_for_people() {
     let told = [512, 4096, 1536, 1 << 20, 3 << 30].map(table::size_text);
     assert_eq!(told, ["512", "4Ki", "1.5Ki", "1Mi", "3Gi"]);
 }
+
+/// Goal: whatever a URL or another text holds, it stands on the page as text: no element, no
+/// attribute and no script comes of it, in tables, plots, facts and prose alike.
+#[test]
+fn no_text_is_taken_for_html() {
+    let evil = "</script><img src=x onerror=alert(1)>\"' onload='&amp;<!--";
+    let axis = || Axis::new(evil, Unit::Bytes, Scale::Log2);
+    let series = vec![Series { label: evil.to_owned(), points: vec![(1.0, 2.0), (2.0, 3.0)] }];
+    let mut table = Table::new([Column::text("url", evil)]).named("more", evil);
+    table.row([Cell::text(evil)]);
+    let section = Section {
+        key: "k",
+        title: evil.to_owned(),
+        prose: vec![evil.to_owned()],
+        warnings: vec![evil.to_owned()],
+        tables: vec![table],
+        plots: vec![Plot { title: evil.to_owned(), x: axis(), y: axis(), series }],
+    };
+    let report = Report {
+        title: evil.to_owned(),
+        prose: vec![evil.to_owned()],
+        facts: vec![(evil.to_owned(), evil.to_owned())],
+        sections: vec![section],
+    };
+    let told = page(&report);
+    assert!(!told.contains("<img"), "taken for HTML");
+    let plain = page(&Report { title: "t".into(), ..Report::default() });
+    for part in ["</script", "<!--"] {
+        assert_eq!(told.matches(part).count(), plain.matches(part).count(), "{part}");
+    }
+    assert!(told.matches("&lt;/script&gt;&lt;img src=x").count() >= 10, "shown as it is");
+    let data = told.split("id=\"plots\">").nth(1).and_then(|rest| rest.split("</script").next());
+    let data: Value = serde_json::from_str(data.unwrap_or_default()).unwrap_or_default();
+    assert_eq!(data[0]["series"][0]["label"], evil, "and the plot has it as it was");
+    for outside in ["src=\"", "href=", "@import", "url("] {
+        assert!(!plain.contains(outside), "the page would load something: {outside}");
+    }
+}
+
+/// Goal: a figure for people has no digits that tell nothing.
+#[test]
+fn figures_are_short() {
+    let told = [0.0, 4096.0, 12.5, 99.99, 1234.56, 0.1 + 0.2].map(plot::digits);
+    assert_eq!(told, ["0", "4096", "12.5", "99.99", "1235", "0.3"]);
+}

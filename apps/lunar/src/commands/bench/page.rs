@@ -1,11 +1,14 @@
 //! What was measured, as a report with plots.
 
-use super::cells::{Measurement, Row};
+use super::cells::{Cell, Measurement, Row};
 use super::network::model_text;
 use super::table::RAW_TCP;
 use super::{Bench, facts};
 use load::probe::Probed;
-use load::report::{Axis, Cell, Column, Plot, Report, Scale, Section, Series, Table, Unit};
+use load::report::{
+    Axis, Cell as Figure, Column, Plot, Report, Scale, Section, Series, Table, Unit,
+};
+use std::time::Duration;
 
 /// The report of a run.
 pub(super) fn report(args: &Bench, all: &[Measurement]) -> Report {
@@ -45,21 +48,22 @@ fn figures(all: &[Measurement]) -> Table {
     for Measurement { cell, rows, .. } in all {
         for row in rows {
             let one = &row.measured;
-            let time = |percent| Cell::time(one.latency.percentile(percent));
+            let time = |percent| Figure::time(one.latency.percentile(percent));
             table.row([
-                Cell::text(row.url.clone()),
-                Cell::text(cell.pattern.text()),
-                Cell::size(cell.io_bytes),
-                Cell::count(cell.depth.into()),
-                row.connections.map_or_else(Cell::none, |count| Cell::count(count as u64)),
-                Cell::spread(one.requests_per_second, 1.0, 0),
-                Cell::spread(one.bytes_per_second, 1e6, 1),
+                Figure::text(row.url.clone()),
+                Figure::text(cell.pattern.text()),
+                Figure::size(cell.io_bytes),
+                Figure::count(cell.depth.into()),
+                row.connections.map_or_else(Figure::none, |count| Figure::count(count as u64)),
+                Figure::spread(one.requests_per_second, 1.0, 0),
+                Figure::spread(one.bytes_per_second, 1e6, 1),
                 time(50.0),
                 time(99.0),
                 time(99.9),
-                Cell::time(one.latency.max()),
-                Cell::median(one.client_cpu_micros, 1.0, 1),
-                one.target_cpu_micros.map_or_else(Cell::none, |spent| Cell::median(spent, 1.0, 1)),
+                Figure::time(one.latency.max()),
+                Figure::median(one.client_cpu_micros, 1.0, 1),
+                one.target_cpu_micros
+                    .map_or_else(Figure::none, |spent| Figure::median(spent, 1.0, 1)),
             ]);
         }
     }
@@ -73,7 +77,7 @@ fn raw_tcp(all: &[Measurement]) -> Option<Section> {
     let mut table = probe_table();
     for Measurement { cell, probed, .. } in all {
         let Some(probed) = probed else { continue };
-        let name = format!("{} {}", cell.pattern.text(), Cell::size(cell.io_bytes));
+        let name = format!("{} {}", cell.pattern.text(), Figure::size(cell.io_bytes));
         let (depth, connections) = (cell.depth, cell.connections);
         let name = format!("{name}, depth {depth}, connections {connections}");
         table.row(probe_row(&name, probed));
@@ -101,71 +105,107 @@ pub(super) fn probe_table() -> Table {
 }
 
 /// One row of it.
-pub(super) fn probe_row(beside: &str, probed: &Probed) -> [Cell; 4] {
+pub(super) fn probe_row(beside: &str, probed: &Probed) -> [Figure; 4] {
     [
-        Cell::text(beside),
-        Cell::spread(probed.ping_micros(), 1.0, 1),
-        Cell::spread(probed.exchanges_per_second(), 1.0, 0),
-        Cell::spread(probed.stream_bytes_per_second(), 1e6, 0),
+        Figure::text(beside),
+        Figure::spread(probed.ping_micros(), 1.0, 1),
+        Figure::spread(probed.exchanges_per_second(), 1.0, 0),
+        Figure::spread(probed.stream_bytes_per_second(), 1e6, 0),
     ]
 }
 
 /// A place in the grid of combinations, and what was measured there.
 type Point<'a> = (&'a Measurement, &'a Row);
 
+/// The part of the grid that a plot shows: one line for each disk and pattern, so what is not its
+/// axis has one value there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    io_bytes: Option<u64>,
+    depth: Option<u16>,
+    connections: Option<u16>,
+}
+
+impl Part {
+    fn has(&self, cell: &Cell) -> bool {
+        self.io_bytes.is_none_or(|bytes| bytes == cell.io_bytes)
+            && self.depth.is_none_or(|depth| depth == cell.depth)
+            && self.connections.is_none_or(|count| count == cell.connections)
+    }
+
+    /// What is behind a title: the values that others were measured beside.
+    fn text(&self, all: &[Measurement]) -> String {
+        let others = |of: fn(&Cell) -> u64, value: u64| {
+            all.iter().any(|measurement| of(&measurement.cell) != value)
+        };
+        let size = self.io_bytes.filter(|bytes| others(|cell| cell.io_bytes, *bytes));
+        let depth = self.depth.map(u64::from);
+        let depth = depth.filter(|depth| others(|cell| cell.depth.into(), *depth));
+        let count = self.connections.map(u64::from);
+        let count = count.filter(|count| others(|cell| cell.connections.into(), *count));
+        let parts = [
+            size.map(|bytes| format!("requests of {}", load::report::size_text(bytes))),
+            depth.map(|depth| format!("depth {depth}")),
+            count.map(|count| format!("connections {count}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+    }
+}
+
 /// Whatever has two points on its axis.
 fn plots(all: &[Measurement]) -> Vec<Plot> {
-    let size = |(measurement, _): &Point<'_>| measurement.cell.io_bytes as f64;
-    let depth = |(measurement, _): &Point<'_>| f64::from(measurement.cell.depth);
-    let connections = |(_, row): &Point<'_>| row.connections.unwrap_or(1) as f64;
+    let cells = || all.iter().map(|measurement| &measurement.cell);
+    let small = cells().map(|cell| cell.io_bytes).min();
+    let large = cells().map(|cell| cell.io_bytes).max();
+    let deep = cells().map(|cell| cell.depth).max();
+    let most = cells().map(|cell| cell.connections).max();
     let bytes = |(_, row): &Point<'_>| row.measured.bytes_per_second.median;
     let iops = |(_, row): &Point<'_>| row.measured.requests_per_second.median;
     let bytes_axis = || Axis::new("throughput", Unit::BytesPerSecond, Scale::Linear);
-    let depth_axis = || Axis::new("requests under way", Unit::Count, Scale::Log2);
+    let depth = || Axis::new("requests under way", Unit::Count, Scale::Log2);
+    let by_size = Part { depth: deep, connections: most, ..Part::default() };
+    let by_depth = Part { io_bytes: small, connections: most, ..Part::default() };
+    let by_count = Part { io_bytes: large, depth: deep, ..Part::default() };
     let mut plots = vec![
         Plot {
-            title: "Throughput over request size".to_owned(),
+            title: format!("Throughput over request size{}", by_size.text(all)),
             x: Axis::new("request", Unit::Bytes, Scale::Log2),
             y: bytes_axis(),
-            series: series(all, size, bytes, |cell| [None, Some(cell.depth.into()), conns(cell)]),
+            series: lines(all, by_size, |(one, _)| Some(one.cell.io_bytes as f64), bytes),
         },
         Plot {
-            title: "Requests a second over depth".to_owned(),
-            x: depth_axis(),
+            title: format!("Requests a second over depth{}", by_depth.text(all)),
+            x: depth(),
             y: Axis::new("IOPS", Unit::PerSecond, Scale::Linear),
-            series: series(all, depth, iops, |cell| [Some(cell.io_bytes), None, conns(cell)]),
+            series: lines(all, by_depth, |(one, _)| Some(one.cell.depth.into()), iops),
         },
         Plot {
-            title: "Throughput over connections".to_owned(),
+            title: format!("Throughput over connections{}", by_count.text(all)),
             x: Axis::new("connections", Unit::Count, Scale::Log2),
             y: bytes_axis(),
-            series: series(all, connections, bytes, |cell| {
-                [Some(cell.io_bytes), Some(cell.depth.into()), None]
-            }),
+            series: lines(all, by_count, |(_, row)| row.connections.map(|n| n as f64), bytes),
         },
+        percentiles(all, by_depth, depth()),
+        distribution(all, Part { io_bytes: small, depth: deep, connections: most }),
     ];
-    plots.push(percentiles(all, depth_axis()));
-    plots.push(distribution(all));
     plots.retain(Plot::shows_something);
     plots
 }
 
-fn conns(cell: &super::cells::Cell) -> Option<u64> {
-    Some(cell.connections.into())
-}
-
-/// One line for each disk, pattern, and whatever else is fixed.
-fn series(
+/// One line for each disk and pattern; what has no place at the axis is left out.
+fn lines(
     all: &[Measurement],
-    x: impl Fn(&Point<'_>) -> f64,
+    part: Part,
+    x: impl Fn(&Point<'_>) -> Option<f64>,
     y: impl Fn(&Point<'_>) -> f64,
-    fixed: impl Fn(&super::cells::Cell) -> [Option<u64>; 3],
 ) -> Vec<Series> {
     let mut lines: Vec<Series> = Vec::new();
-    for point in points(all) {
-        let label = label(all, &point, fixed(&point.0.cell));
-        let at = (x(&point), y(&point));
+    for point in points(all, part) {
+        let Some(x) = x(&point) else { continue };
+        let (label, at) = (label(all, &point), (x, y(&point)));
         match lines.iter_mut().find(|line| line.label == label) {
+            Some(line) if line.points.iter().any(|(place, _)| *place == x) => {}
             Some(line) => line.points.push(at),
             None => lines.push(Series { label, points: vec![at] }),
         }
@@ -173,70 +213,49 @@ fn series(
     lines
 }
 
-fn points(all: &[Measurement]) -> impl Iterator<Item = Point<'_>> {
-    all.iter().flat_map(|measurement| measurement.rows.iter().map(move |row| (measurement, row)))
+fn points(all: &[Measurement], part: Part) -> impl Iterator<Item = Point<'_>> {
+    let shown = all.iter().filter(move |measurement| part.has(&measurement.cell));
+    shown.flat_map(|measurement| measurement.rows.iter().map(move |row| (measurement, row)))
 }
 
-/// The disk, the pattern, and what is fixed of size, depth and connections, where there are several
-/// of them.
-fn label(all: &[Measurement], point: &Point<'_>, fixed: [Option<u64>; 3]) -> String {
-    let (measurement, row) = point;
-    let mut parts = vec![row.url.clone()];
-    let several = |of: fn(&super::cells::Cell) -> u64| {
-        all.iter().any(|other| of(&other.cell) != of(&measurement.cell))
-    };
-    if several(|cell| cell.pattern as u64) || all.iter().all(|one| one.rows.len() == 1) {
-        parts.push(measurement.cell.pattern.text().to_owned());
+/// The disk, and the pattern where there are several.
+fn label(all: &[Measurement], (measurement, row): &Point<'_>) -> String {
+    let pattern = measurement.cell.pattern;
+    match all.iter().any(|other| other.cell.pattern != pattern) {
+        true => format!("{}, {}", row.url, pattern.text()),
+        false => row.url.clone(),
     }
-    let [size, depth, connections] = fixed;
-    if let Some(size) = size.filter(|_| several(|cell| cell.io_bytes)) {
-        parts.push(load::report::size_text(size));
-    }
-    if let Some(depth) = depth.filter(|_| several(|cell| cell.depth.into())) {
-        parts.push(format!("depth {depth}"));
-    }
-    if let Some(count) = connections.filter(|_| several(|cell| cell.connections.into())) {
-        parts.push(format!("{count} conns"));
-    }
-    parts.join(", ")
 }
 
 /// Three percentiles over the depth.
-fn percentiles(all: &[Measurement], x: Axis) -> Plot {
-    let mut lines = Vec::new();
+fn percentiles(all: &[Measurement], part: Part, x: Axis) -> Plot {
+    let mut series = Vec::new();
     for (name, percent) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)] {
         let micros =
             |(_, row): &Point<'_>| row.measured.latency.percentile(percent).as_secs_f64() * 1e6;
-        let depth = |(measurement, _): &Point<'_>| f64::from(measurement.cell.depth);
-        let fixed = |cell: &super::cells::Cell| [Some(cell.io_bytes), None, conns(cell)];
-        let more = series(all, depth, micros, fixed);
-        lines.extend(
-            more.into_iter()
-                .map(|line| Series { label: format!("{name}: {}", line.label), ..line }),
-        );
+        let more = lines(all, part, |(one, _)| Some(one.cell.depth.into()), micros);
+        let named = |line: Series| Series { label: format!("{name}, {}", line.label), ..line };
+        series.extend(more.into_iter().map(named));
     }
     Plot {
-        title: "Latency percentiles over depth".to_owned(),
+        title: format!("Latency over depth{}", part.text(all)),
         x,
         y: Axis::new("latency", Unit::Micros, Scale::Log10),
-        series: lines,
+        series,
     }
 }
 
-/// The whole distribution of each combination.
-fn distribution(all: &[Measurement]) -> Plot {
-    let line = |point: Point<'_>| {
-        let cell = &point.0.cell;
-        let fixed = [Some(cell.io_bytes), Some(cell.depth.into()), conns(cell)];
-        let curve = point.1.measured.latency.curve();
-        let place =
-            |(rest, time): (f64, std::time::Duration)| (1.0 / rest, time.as_secs_f64() * 1e6);
-        Series { label: label(all, &point, fixed), points: curve.into_iter().map(place).collect() }
+/// The whole distribution.
+fn distribution(all: &[Measurement], part: Part) -> Plot {
+    let place = |(rest, time): (f64, Duration)| (1.0 / rest, time.as_secs_f64() * 1e6);
+    let line = |point: Point<'_>| Series {
+        label: label(all, &point),
+        points: point.1.measured.latency.curve().into_iter().map(place).collect(),
     };
     Plot {
-        title: "Distribution of latency".to_owned(),
+        title: format!("Distribution of latency{}", part.text(all)),
         x: Axis::new("requests that took no longer", Unit::Nines, Scale::Log10),
         y: Axis::new("latency", Unit::Micros, Scale::Log10),
-        series: points(all).map(line).collect(),
+        series: points(all, part).map(line).collect(),
     }
 }
