@@ -131,6 +131,7 @@ impl PatternName {
 /// # Errors
 /// When a disk cannot be opened, what is asked makes no sense there, or a request fails.
 pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
+    check_page(args)?;
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads.map_or(1, NonZeroUsize::get))
@@ -220,13 +221,22 @@ fn facts(args: &Bench) -> Vec<(String, String)> {
     facts
 }
 
+/// Whether the page can be written, before anything is measured for it.
+fn check_page(args: &Bench) -> Result<(), Failure> {
+    let Some(path) = &args.html else { return Ok(()) };
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|error| no_page(path, &error))
+}
+
 /// Writes the page that `--html` asks for.
 fn write_page(args: &Bench, report: &Report) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
-    std::fs::write(path, load::report::page(report)).map_err(|error| {
-        Failure::new(format!("cannot write {}: {error}", path.display()))
-            .hint("--html names a file in a folder that exists and may be written to")
-    })
+    std::fs::write(path, load::report::page(report)).map_err(|error| no_page(path, &error))
+}
+
+fn no_page(path: &std::path::Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot write {}: {error}", path.display()))
+        .hint("--html names a file in a folder that exists and may be written to")
 }
 
 /// A day is the longest.

@@ -1,0 +1,239 @@
+//! Frame size: two network namespaces, and two cables between them with another MTU each.
+//!
+//! A target is in one namespace, a bench in the other. A `veth` pair hands over what it is given,
+//! so with segmentation offload TCP would send pieces of 64 KiB whatever the MTU, and the frame
+//! size would show nothing. `gso_max_segs 1` at both ends makes TCP send segments of one frame;
+//! whether it did is counted. Merging at the receiver (GRO) is off on `veth` unless switched on.
+
+use super::child::{self, OwnTarget};
+use crate::commands::bench::Bench;
+use crate::output::{self, Failure};
+use load::Spread;
+use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+/// MTUs in bytes: of Ethernet, and with jumbo frames.
+const MTUS: [u32; 2] = [1500, 9000];
+/// Connections that are measured.
+const CONNECTIONS: [u16; 2] = [1, 4];
+/// What the kernel counts on a `veth` for each frame besides the MTU: the Ethernet header.
+const FRAME_HEADER: f64 = 14.0;
+/// What our networks have. RFC 2544 §C.2.2: for benches.
+const NETWORK: &str = "198.18.0.0/15";
+
+/// Two namespaces with their cables; they are gone when this is dropped.
+#[derive(Debug)]
+struct Cables {
+    target: String,
+    client: String,
+}
+
+/// What one MTU came to.
+#[derive(Debug)]
+struct Figure {
+    mtu: u32,
+    connections: u16,
+    bytes_per_second: Spread,
+    client_micros: f64,
+}
+
+/// The larger frames' throughput as a part of the smaller ones', of one connection; `None`: it
+/// could not be measured.
+pub(super) async fn measure(args: &Bench) -> Result<(Section, Option<f64>), Failure> {
+    let mut section = Section::new("frame_size", "Frame size");
+    let cables = match Cables::lay() {
+        Ok(cables) => cables,
+        Err(why) => {
+            section.warnings.push(format!(
+                "not measured: it wants two network namespaces, which root (CAP_NET_ADMIN and \
+                 CAP_SYS_ADMIN) can make with iproute2: {why}"
+            ));
+            return Ok((section, None));
+        }
+    };
+    section.prose.push(
+        "Sequential reads of 64 KiB, 32 under way, between two network namespaces over veth pairs \
+         with MTU 1500 and 9000, which take turns. Segmentation offload is off at both ends \
+         (gso_max_segs 1): each segment is one frame, as the last column shows. No delay, no limit \
+         of the rate."
+            .to_owned(),
+    );
+    let before = cables.counts()?;
+    let figures = cables.bench(args).await?;
+    let after = cables.counts()?;
+    let mut table = Table::new([
+        Column::number("mtu_bytes", "MTU"),
+        Column::number("connections", "connections"),
+        Column::number("bytes_per_second", "MB/s"),
+        Column::number("of_small_frames", "of MTU 1500"),
+        Column::number("client_cpu_us_per_request", "client CPU, us"),
+        Column::number("bytes_per_frame", "bytes a frame"),
+    ]);
+    let first = |connections: u16| {
+        figures.iter().find(|figure| figure.connections == connections && figure.mtu == MTUS[0])
+    };
+    let mut larger = None;
+    for figure in &figures {
+        let at = usize::from(figure.mtu != MTUS[0]);
+        let frame = (after[at].0 - before[at].0) / (after[at].1 - before[at].1).max(1.0);
+        if frame > f64::from(figure.mtu) + FRAME_HEADER && figure.connections == CONNECTIONS[0] {
+            section.warnings.push(format!(
+                "frames of {frame:.0} bytes were counted where the MTU is {}: an offload is on, \
+                 and these figures say nothing",
+                figure.mtu
+            ));
+        }
+        let small = first(figure.connections).map_or(0.0, |small| small.bytes_per_second.median);
+        let ratio = super::part(figure.bytes_per_second.median, small);
+        if figure.mtu == MTUS[1] && figure.connections == CONNECTIONS[0] {
+            larger = ratio;
+        }
+        table.row([
+            Cell::count(figure.mtu.into()),
+            Cell::count(figure.connections.into()),
+            Cell::spread(figure.bytes_per_second, 1e6, 1),
+            ratio.map_or_else(Cell::none, |ratio| Cell::number(ratio, 2)),
+            Cell::number(figure.client_micros, 1),
+            Cell::number(frame, 0),
+        ]);
+    }
+    section.tables.push(table);
+    section.plots.push(plot(&figures));
+    Ok((section, larger))
+}
+
+fn plot(figures: &[Figure]) -> Plot {
+    let line = |connections: u16| Series {
+        label: format!("connections {connections}"),
+        points: figures
+            .iter()
+            .filter(|figure| figure.connections == connections)
+            .map(|figure| (f64::from(figure.mtu), figure.bytes_per_second.median))
+            .collect(),
+    };
+    Plot {
+        title: "Throughput over frame size".to_owned(),
+        x: Axis::new("MTU, bytes", Unit::Count, Scale::Log2),
+        y: Axis::new("throughput", Unit::BytesPerSecond, Scale::Linear),
+        series: CONNECTIONS.map(line).into(),
+    }
+}
+
+impl Cables {
+    /// Lays them.
+    ///
+    /// # Errors
+    /// What `ip` says.
+    fn lay() -> Result<Self, String> {
+        let name = |side: &str| format!("lunar-bench-{}-{side}", std::process::id());
+        let cables = Self { target: name("target"), client: name("client") };
+        let (target, client) = (cables.target.as_str(), cables.client.as_str());
+        ip(&["netns", "add", target])?;
+        ip(&["netns", "add", client])?;
+        for namespace in [target, client] {
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+        }
+        for (number, mtu) in MTUS.iter().enumerate() {
+            let (here, mtu) = (cable(number), mtu.to_string());
+            ip(&[
+                "link", "add", &here, "netns", target, "type", "veth", "peer", "name", &here,
+                "netns", client,
+            ])?;
+            for (side, namespace) in [(1, target), (2, client)] {
+                let address = format!("{}/24", address(number, side));
+                ip(&["-n", namespace, "address", "add", &address, "dev", &here])?;
+                let set = ["-n", namespace, "link", "set", &here];
+                ip(&[&set[..], &["mtu", &mtu, "gso_max_segs", "1", "up"]].concat())?;
+            }
+        }
+        Ok(cables)
+    }
+
+    /// Measures both MTUs in one bench, so that they take turns.
+    async fn bench(&self, args: &Bench) -> Result<Vec<Figure>, Failure> {
+        let size = super::disk_bytes(args);
+        let inside = ["ip", "netns", "exec", &self.target];
+        let network = ["--network", NETWORK];
+        let target = OwnTarget::start_on(&inside, "0.0.0.0:3260", &network, size).await?;
+        let urls = [0, 1].map(|number| target.url(&address(number, 1)));
+        let counts = CONNECTIONS.map(|count| count.to_string()).join(",");
+        let (rounds, seconds) = (args.rounds.to_string(), args.seconds.to_string());
+        let warm_up = args.warm_up.to_string();
+        let work = ["--pattern", "read", "--io-size", "64K", "--depth", "32"];
+        let times = ["--rounds", &rounds, "--seconds", &seconds, "--warm-up", &warm_up];
+        let asked = [&[&*urls[0], &*urls[1], "--connections", &counts], &work[..], &times].concat();
+        let told = child::bench(&["ip", "netns", "exec", &self.client], &asked).await?;
+        let results = told["results"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let number = |value: &Value| value.as_f64().unwrap_or_default();
+        let figure = |result: &Value| {
+            let rate = &result["bytes_per_second"];
+            Figure {
+                mtu: MTUS[usize::from(result["url"] != urls[0].as_str())],
+                connections: result["connections"].as_u64().unwrap_or_default() as u16,
+                bytes_per_second: Spread {
+                    median: number(&rate["median"]),
+                    least: number(&rate["least"]),
+                    most: number(&rate["most"]),
+                },
+                client_micros: number(&result["client_cpu_us_per_request"]["median"]),
+            }
+        };
+        Ok(results.iter().map(figure).collect())
+    }
+
+    /// Bytes and frames that the client has received over each cable.
+    fn counts(&self) -> Result<[(f64, f64); 2], Failure> {
+        let mut counts = [(0.0, 0.0); 2];
+        for (number, count) in counts.iter_mut().enumerate() {
+            let here = cable(number);
+            let told = ip(&["-n", &self.client, "-json", "-stats", "link", "show", &here]);
+            let told = told.map_err(|why| Failure::new(format!("cannot count frames: {why}")))?;
+            let told: Value = serde_json::from_str(&told).unwrap_or_default();
+            let received = &told[0]["stats64"]["rx"];
+            let figure = |key: &str| received[key].as_f64();
+            *count = figure("bytes").zip(figure("packets")).ok_or_else(|| {
+                Failure::new("cannot count frames: `ip -json -stats link show` does not tell them")
+            })?;
+        }
+        Ok(counts)
+    }
+}
+
+impl Drop for Cables {
+    fn drop(&mut self) {
+        for name in [&self.client, &self.target] {
+            // One that was not made cannot be removed.
+            if std::path::Path::new("/run/netns").join(name).exists()
+                && let Err(why) = ip(&["netns", "delete", name])
+            {
+                let _ = output::print_text(&format!("cannot remove {name}: {why}\n"));
+            }
+        }
+    }
+}
+
+fn cable(number: usize) -> String {
+    format!("cable{number}")
+}
+
+fn address(number: usize, side: u8) -> String {
+    format!("198.18.{number}.{side}")
+}
+
+/// Runs `ip` of iproute2; what it printed.
+///
+/// # Errors
+/// What it says, on one line.
+fn ip(arguments: &[&str]) -> Result<String, String> {
+    let ran = Command::new("ip").args(arguments).stdin(Stdio::null()).output();
+    let Output { status, stdout, stderr } = ran.map_err(|error| format!("`ip`: {error}"))?;
+    match status.success() {
+        true => Ok(String::from_utf8_lossy(&stdout).into_owned()),
+        false => {
+            let said = String::from_utf8_lossy(&stderr);
+            let said = said.lines().next().unwrap_or_default().to_owned();
+            Err(format!("`ip {}`: {said}", arguments.join(" ")))
+        }
+    }
+}

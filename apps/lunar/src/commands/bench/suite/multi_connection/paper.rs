@@ -1,0 +1,85 @@
+//! What the paper found, beside what was found here.
+
+use load::report::{Cell, Column, Section, Table};
+
+/// What the parts of the suite came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Findings {
+    /// Four connections as a multiple of one, far away.
+    pub(super) far: Option<f64>,
+    /// The same without delay.
+    pub(super) near: Option<f64>,
+    /// The most small requests a second, and the knee of the queue.
+    pub(super) small: Option<(f64, u16)>,
+    /// The metropolitan network as a part of the laboratory.
+    pub(super) metro: Option<f64>,
+    /// Large frames as a multiple of small ones.
+    pub(super) frames: Option<f64>,
+}
+
+/// What four connections are to carry of one, far away.
+const FAR_GOAL: f64 = 3.2;
+/// What is to be left in the metropolitan network.
+const METRO_GOAL: f64 = 0.95;
+
+impl Findings {
+    /// The paper's figures beside ours.
+    pub(super) fn section(&self) -> Section {
+        let mut section = Section::new("paper", "Beside the paper");
+        section.prose.push(
+            "Hui Xiong, \"An iSCSI Design and Implementation\", MSST 2004: another machine, other \
+             disks, a gigabit Ethernet. Its figures stand here for their shape, not for their \
+             height."
+                .to_owned(),
+        );
+        let mut table = Table::new([
+            Column::text("what", "what"),
+            Column::text("paper", "paper"),
+            Column::number("here", "here"),
+            Column::text("goal", "goal"),
+            Column::text("met", "met"),
+        ]);
+        let more = |ratio: Option<f64>| {
+            ratio.map_or_else(Cell::none, |ratio| {
+                Cell::new(format!("{:+.0} %", (ratio - 1.0) * 100.0), ratio)
+            })
+        };
+        let times = |ratio: Option<f64>| {
+            ratio.map_or_else(Cell::none, |ratio| Cell::new(format!("{ratio:.2} times"), ratio))
+        };
+        let met = |ratio: Option<f64>, goal: f64| {
+            ratio.map_or_else(Cell::none, |ratio| {
+                Cell::new(if ratio >= goal { "yes" } else { "no" }, ratio >= goal)
+            })
+        };
+        let none = Cell::none;
+        let several = Cell::text("+20 to 60 %");
+        table.row([
+            Cell::text("four connections, 2 ms each way, windows of 256Ki"),
+            several.clone(),
+            times(self.far),
+            Cell::text(format!("{FAR_GOAL} times")),
+            met(self.far, FAR_GOAL),
+        ]);
+        let near = Cell::text("four connections, no delay");
+        table.row([near, several, more(self.near), none(), none()]);
+        let (most, knee) = self.small.unzip();
+        let most = most.map_or_else(Cell::none, |most| Cell::number(most, 0));
+        let paper = Cell::text("15000");
+        table.row([Cell::text("small requests a second"), paper, most, none(), none()]);
+        let knee = knee.map_or_else(Cell::none, |knee| Cell::count(knee.into()));
+        let queue = Cell::text("longest queue that brings more");
+        table.row([queue, Cell::text("8"), knee, none(), none()]);
+        table.row([
+            Cell::text("metropolitan network against lab"),
+            Cell::text("-2 to -5 %"),
+            more(self.metro),
+            Cell::text(format!("{METRO_GOAL} of lab")),
+            met(self.metro, METRO_GOAL),
+        ]);
+        let frames = Cell::text("frames of 9000 bytes against 1500, one connection");
+        table.row([frames, Cell::text("larger is faster"), more(self.frames), none(), none()]);
+        section.tables.push(table);
+        section
+    }
+}

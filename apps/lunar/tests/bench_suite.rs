@@ -1,0 +1,160 @@
+//! `lunar bench --suite multi-connection` and the network of `lunar bench`, in short forms: what
+//! is told, not how fast anything is.
+#![allow(clippy::unwrap_used)] // a test may unwrap
+
+mod common;
+
+use common::{PATIENCE, Scratch, Server, assert_exit, json, lunar, run, said, signal};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::time::Instant;
+
+const SHORT: &[&str] = &["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--size", "4M"];
+
+/// Namespaces that a suite of this process number has left.
+fn namespaces(pid: u32) -> Vec<String> {
+    let mine = format!("lunar-bench-{pid}-");
+    let all = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    all.map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(&mine))
+        .collect()
+}
+
+/// Processes whose parent is `pid`, or whose command line is of a target made by a suite.
+fn children(pid: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    all.filter(|child| {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields.to_owned());
+        fields.is_some_and(|fields| fields.split_whitespace().nth(1) == Some(&pid.to_string()))
+    })
+    .collect()
+}
+
+fn section<'a>(told: &'a Value, key: &str) -> &'a Value {
+    let sections = told["sections"].as_array().unwrap();
+    sections.iter().find(|section| section["key"] == key).unwrap_or_else(|| panic!("{key}: {told}"))
+}
+
+/// Goal: every part is there with all its rows, on a target of the suite's own; frame sizes are
+/// measured with frames of these sizes, or it is said why not; the paper's figures stand beside;
+/// the page has a plot for each part that has a curve.
+#[test]
+fn every_part_is_told() {
+    let scratch = Scratch::new("suite");
+    let page = scratch.path().join("suite.html").to_str().unwrap().to_owned();
+    let suite = ["bench", "--json", "--suite", "multi-connection", "--html", &page];
+    let output = run(&[&suite[..], SHORT].concat());
+    assert_exit(&output, 0);
+    let told = json(&output);
+    assert_eq!(told["suite"], "multi-connection");
+    for (key, rows) in
+        [("connections_far", 8), ("connections_near", 8), ("queue_depth", 7), ("metro", 4)]
+    {
+        let section = section(&told, key);
+        assert_eq!(section["rows"].as_array().unwrap().len(), rows, "{section}");
+        assert_eq!(section["raw_tcp"].as_array().unwrap().len(), 1, "{section}");
+    }
+    let far = section(&told, "connections_far")["rows"].as_array().unwrap();
+    let connections: Vec<_> = far.iter().map(|row| row["connections"].as_u64().unwrap()).collect();
+    assert_eq!(connections, [1, 2, 4, 8, 1, 2, 4, 8], "as many as were asked for");
+    assert!(far.iter().all(|row| row["delay_us"] == 2000.0), "{far:?}");
+    let depths = section(&told, "queue_depth")["rows"].as_array().unwrap();
+    let depths: Vec<_> = depths.iter().map(|row| row["depth"].as_u64().unwrap()).collect();
+    assert_eq!(depths, [1, 2, 4, 8, 16, 32, 64]);
+    let frames = section(&told, "frame_size");
+    match frames["rows"].as_array() {
+        Some(rows) => {
+            assert_eq!(rows.len(), 4, "{frames}");
+            for row in rows {
+                let (mtu, frame) = (&row["mtu_bytes"], row["bytes_per_frame"].as_f64().unwrap());
+                let mtu = mtu.as_f64().unwrap();
+                assert!(frame > mtu / 4.0 && frame <= mtu + 14.0, "an offload is on: {row}");
+            }
+        }
+        None => assert!(frames["warnings"][0].as_str().unwrap().contains("root"), "{frames}"),
+    }
+    let beside = section(&told, "paper")["rows"].as_array().unwrap();
+    let papers: Vec<_> = beside.iter().map(|row| row["paper"].as_str().unwrap()).collect();
+    assert_eq!(papers[..4], ["+20 to 60 %", "+20 to 60 %", "15000", "8"]);
+    assert!(beside[2]["here"].as_f64().unwrap() > 0.0, "{beside:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    let plots = if frames["rows"].is_array() { 4 } else { 3 };
+    assert_eq!(page.matches("<figure>").count(), plots);
+}
+
+/// Goal: a suite that is interrupted takes its target and its namespaces with it.
+#[test]
+fn an_interrupted_suite_leaves_nothing() {
+    // From the part before the frames to their end; then at once.
+    for (until, wait) in [("Queue length", true), ("Lab against", true), ("", false)] {
+        let arguments = ["bench", "--suite", "multi-connection", "--seconds", "0.3"];
+        let more = ["--warm-up", "0", "--rounds", "1", "--size", "4M"];
+        let mut child = lunar(&[&arguments[..], &more].concat()).spawn().unwrap();
+        let (pid, begun) = (child.id(), Instant::now());
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        if wait {
+            assert!(lines.any(|line| line.unwrap().starts_with(until)), "no part `{until}`");
+            assert!(!children(pid).is_empty(), "its own target is a process");
+        }
+        signal(pid, "TERM");
+        let mut rest = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut rest).unwrap();
+        let status = child.wait().unwrap();
+        // Before it can catch signals it dies of one.
+        let early = !wait && status.code().is_none();
+        assert!(early || (status.code() == Some(1) && rest.contains("interrupted")), "{rest}");
+        assert!(begun.elapsed() < PATIENCE);
+        assert_eq!((children(pid), namespaces(pid)), (vec![], vec![]));
+    }
+}
+
+/// Goal: a target that is named is only read, and what is no target is refused.
+#[test]
+fn a_named_target_is_only_read() {
+    let server = Server::start(&["mem:4M", "--read-only"]);
+    let suite = ["bench", "--json", "--suite", "multi-connection"];
+    let url = server.lun(0);
+    let output = run(&[&suite[..], &[&url], SHORT].concat());
+    assert_exit(&output, 0);
+    let told = json(&output);
+    assert_eq!(section(&told, "connections_far")["rows"].as_array().unwrap().len(), 4);
+    for wrong in [&["mem:4M"][..], &[&url, &url], &[&url, "--depth", "3"]] {
+        assert_exit(&run(&[&suite[..], wrong].concat()), 2);
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: through a relay no request is faster than its delays, and the network, the probes and what
+/// the target spends are told. All bounds are such that a slow machine keeps them.
+#[test]
+fn a_network_stands_between() {
+    let server = Server::start(&["mem:4M"]);
+    let quick = ["bench", "--rounds", "2", "--seconds", "0.3", "--warm-up", "0"];
+    let network = ["--delay", "3ms", "--rate", "100Mbit", "--window", "64K", "--depth", "4"];
+    let url = server.lun(0);
+    let asked = [&quick[..], &[&url], &network, &["--io-size", "64K"]].concat();
+    let output = run(&[&asked[..], &["--json"]].concat());
+    assert_exit(&output, 0);
+    let told = json(&output);
+    assert_eq!(told["network"]["delay_us"], 3000.0);
+    assert_eq!(told["network"]["bytes_per_second"], 12_500_000);
+    assert_eq!(told["network"]["window_bytes"], 65536);
+    let result = &told["results"][0];
+    assert!(result["latency_us"]["p50"].as_f64().unwrap() >= 6000.0, "{result}");
+    let most = result["bytes_per_second"]["most"].as_f64().unwrap();
+    // What was under way when the measurement began may end within it.
+    assert!(most <= 12_500_000.0 * 1.2 + 4.0 * 65536.0 / 0.3, "{result}");
+    assert!(result["target_cpu_us_per_request"]["median"].is_number(), "{result}");
+    let probe = &told["raw_tcp"][0]["probe"];
+    assert!(probe["ping_us"]["least"].as_f64().unwrap() >= 6000.0, "{probe}");
+    let output = run(&asked);
+    let text = said(&output);
+    assert!(text.contains("relay: 3 ms each way, 100Mbit, windows of 64Ki"), "{text}");
+    assert!(text.contains("\nraw TCP "), "{text}");
+    for wrong in [["--delay", "3"], ["--rate", "5"], ["--window", "1"]] {
+        assert_exit(&run(&[&["bench", &url], &wrong[..]].concat()), 2);
+    }
+    assert_exit(&server.stop().0, 0);
+}
