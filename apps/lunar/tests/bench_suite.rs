@@ -20,14 +20,16 @@ fn namespaces(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Processes whose parent is `pid`, or whose command line is of a target made by a suite.
+/// Processes that were started by a suite of this process number, whoever their parent is now:
+/// the name of its target is in what they were told.
 fn children(pid: u32) -> Vec<u32> {
+    let name = format!("org.lunarsan:bench-{pid}");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let told = |child: &u32| std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
     all.filter(|child| {
-        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(')').map(|(_, fields)| fields.to_owned());
-        fields.is_some_and(|fields| fields.split_whitespace().nth(1) == Some(&pid.to_string()))
+        let told = told(child);
+        told.split(|byte| b"/\0".contains(byte)).any(|word| word.ends_with(name.as_bytes()))
     })
     .collect()
 }

@@ -1,7 +1,8 @@
 //! What was measured, as a value: for a terminal, for programs, and as one HTML page.
 //!
-//! A [`Report`] is a list of sections; a [`Section`] has a title, prose, warnings, tables and plots.
-//! Figures are written once, as [`Cell`]s: each has its text for people and its value for programs.
+//! A [`Report`] is a list of sections; a [`Section`] has a title, prose, warnings, tables and
+//! plots. Figures are written once, as [`Cell`]s: each has its text for people and its value for
+//! programs.
 
 mod html;
 mod machine;

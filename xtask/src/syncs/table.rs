@@ -341,6 +341,8 @@ pub const CALLS: &[Call] = &[
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),
+    kept("crates/load/src/probe/answerer.rs", "to.flush()?", NO_DISK),
+    kept("crates/load/src/probe/answerer.rs", "return to.flush()", NO_DISK),
     // Not of the product.
     kept(
         "crates/block/src/device.rs",

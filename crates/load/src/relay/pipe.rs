@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Bytes under way where no window is asked for: what the relay's memory is limited by.
 pub(super) const UNDER_WAY_MAX: u64 = 64 << 20;
 /// A sender is not asked for fewer bytes than this, or a quarter of its window: small pieces would
-/// cost more than they carry (RFC 9293 §3.8.6.2.1 on silly windows).
+/// cost more than they carry (RFC 9293 on silly windows).
 const PIECE_MIN: u64 = 16 << 10;
 /// How much may wait for the link, as time: the buffer of the router before it.
 const LINK_QUEUE: Duration = Duration::from_millis(4);
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_window_limits_each_connection() {
         let model = model(None, Some(256 << 10));
-        let limit = (256 << 10) as f64 / (2.0 * DELAY.as_secs_f64());
+        let limit = f64::from(256 << 10) / (2.0 * DELAY.as_secs_f64());
         for connections in [1, 4] {
             let part = carried(&model, connections) as f64 / (limit * connections as f64);
             assert!((0.98..=1.0).contains(&part), "{connections} carry {part} of the window");

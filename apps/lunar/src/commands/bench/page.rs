@@ -89,9 +89,10 @@ fn raw_tcp(all: &[Measurement]) -> Option<Section> {
 }
 
 /// What the probes are.
-pub(super) const RAW_TCP_PROSE: &str = "What TCP alone does between two threads of this process, in the same rounds: over this \
-     machine's loopback, through the relay where there is one. It is the ground on which the \
-     figures of disks stand; what another machine and the network to it can do it does not say.";
+const RAW_TCP_PROSE: &str = "\
+    What TCP alone does between two threads of this process, in the same rounds: over this \
+    machine's loopback, through the relay where there is one. It is the ground on which the \
+    figures of disks stand; what another machine and the network to it can do it does not say.";
 
 /// A table of probes, without rows.
 pub(super) fn probe_table() -> Table {

@@ -12,8 +12,11 @@ const START_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 /// Before the address that a target listens on.
 const LISTENING: &str = "listening on ";
-/// The name of the targets that are made here.
-pub(super) const TARGET: &str = "iqn.2026-11.org.lunarsan:bench";
+/// The name of the targets that are made here: one for each run of the suite, so that it can be
+/// told whose they are.
+fn target_name() -> String {
+    format!("iqn.2026-11.org.lunarsan:bench-{}", std::process::id())
+}
 
 /// A process that ends when this is dropped.
 #[derive(Debug)]
@@ -107,8 +110,8 @@ impl OwnTarget {
         more: &[&str],
         size_bytes: u64,
     ) -> Result<Self, Failure> {
-        let device = format!("mem:{size_bytes}");
-        let arguments = ["serve", &device, "--name", TARGET, "--listen", listen];
+        let (device, name) = (format!("mem:{size_bytes}"), target_name());
+        let arguments = ["serve", &device, "--name", &name, "--listen", listen];
         let mut child = Child::start(before, &[&arguments[..], more].concat())?;
         let end = Instant::now() + START_MAX;
         let told = child.lines(Some(end), |line| line.starts_with(LISTENING)).await?;
@@ -123,7 +126,7 @@ impl OwnTarget {
 
     /// Its disk, at this address.
     pub(super) fn url(&self, host: &str) -> String {
-        format!("iscsi://{host}:{}/{TARGET}/0", self.port)
+        format!("iscsi://{host}:{}/{}/0", self.port, target_name())
     }
 }
 

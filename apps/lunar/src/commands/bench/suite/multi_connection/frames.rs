@@ -19,7 +19,7 @@ const MTUS: [u32; 2] = [1500, 9000];
 const CONNECTIONS: [u16; 2] = [1, 4];
 /// What the kernel counts on a `veth` for each frame besides the MTU: the Ethernet header.
 const FRAME_HEADER: f64 = 14.0;
-/// What our networks have. RFC 2544 §C.2.2: for benches.
+/// What our networks have. RFC 2544: for benches.
 const NETWORK: &str = "198.18.0.0/15";
 
 /// Two namespaces with their cables; they are gone when this is dropped.
