@@ -41,6 +41,7 @@ pub struct Bench {
     /// Measure what a paper measured, and show its figures beside ours
     #[arg(long, value_enum, value_name = "NAME")]
     #[arg(conflicts_with_all = ["io_size", "depth", "connections", "pattern", "iops", "compare"])]
+    #[arg(conflicts_with_all = ["delay", "rate", "window"])]
     suite: Option<SuiteName>,
     /// Write a report to look at and to keep: one HTML page that needs nothing else
     #[arg(long, value_name = "FILE")]

@@ -66,8 +66,17 @@ pub fn run_with_input(arguments: &[&str], input: &[u8]) -> Output {
     finish(lunar(arguments), input)
 }
 
+/// Runs what measures for a while to its end; fails the test when that takes longer than `limit`.
+pub fn run_within(arguments: &[&str], limit: Duration) -> Output {
+    finish_within(lunar(arguments), b"", limit)
+}
+
 /// The same for a prepared command.
-pub fn finish(mut command: Command, input: &[u8]) -> Output {
+pub fn finish(command: Command, input: &[u8]) -> Output {
+    finish_within(command, input, PATIENCE)
+}
+
+fn finish_within(mut command: Command, input: &[u8], limit: Duration) -> Output {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
@@ -80,11 +89,11 @@ pub fn finish(mut command: Command, input: &[u8]) -> Output {
     std::thread::spawn(move || {
         let _ = done.send(child.wait_with_output());
     });
-    match output.recv_timeout(PATIENCE) {
+    match output.recv_timeout(limit) {
         Ok(output) => output.unwrap(),
         Err(_) => {
             signal(pid, "KILL");
-            panic!("{command:?} did not end within {PATIENCE:?}");
+            panic!("{command:?} did not end within {limit:?}");
         }
     }
 }
