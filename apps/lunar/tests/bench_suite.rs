@@ -160,5 +160,10 @@ fn a_network_stands_between() {
     for wrong in [["--delay", "3"], ["--rate", "5"], ["--window", "1"]] {
         assert_exit(&run(&[&["bench", &url], &wrong[..]].concat()), 2);
     }
+    assert_exit(&run(&["bench", "mem:1M", "--delay", "1ms"]), 2);
     assert_exit(&server.stop().0, 0);
+    let refused = run(&["bench", &url, "--delay", "1ms"]);
+    assert_exit(&refused, 1);
+    let portal = url.trim_start_matches("iscsi://").split('/').next().unwrap();
+    assert!(said(&refused).contains(&format!("a relay to {portal}")), "{}", said(&refused));
 }

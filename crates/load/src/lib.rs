@@ -22,5 +22,5 @@ pub use cpu::{Owner, processor_time};
 pub use latency::Latency;
 pub use run::{Failed, Outcome, run};
 pub use spread::Spread;
-pub use turns::{Lane, Measured, Turns, take_turns};
+pub use turns::{Lane, Measured, Turns};
 pub use work::{DEPTH_MAX, Pace, Pattern, Work, WorkError};

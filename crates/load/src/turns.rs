@@ -74,21 +74,6 @@ impl Turns {
     }
 }
 
-/// All `lanes` in so many rounds.
-///
-/// # Errors
-/// As [`Turns::round`].
-pub async fn take_turns(
-    lanes: impl IntoIterator<Item = Lane>,
-    rounds: u16,
-) -> Result<Vec<Measured>, Failed> {
-    let mut turns = Turns::new(lanes);
-    for _ in 0..rounds {
-        turns.round().await?;
-    }
-    Ok(turns.measured())
-}
-
 async fn turn(lane: &Lane, work: Work) -> Result<Turn, Failed> {
     let target_time = || lane.target.as_ref().and_then(Owner::processor_time);
     let relay_time = || lane.relay.as_ref().map_or(Duration::ZERO, |relay| relay.processor_time());

@@ -152,6 +152,10 @@ async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
     let mut disks = Disks::default();
     let mut all = Vec::new();
     let is_remote = args.urls.iter().any(|url| Url::is_one(url));
+    if args.network.model().is_some() && !is_remote {
+        return Err(Failure::usage("--delay, --rate and --window without an iscsi:// URL")
+            .hint("they are of a network, and none of these disks is behind one"));
+    }
     let probe = is_remote.then(|| probe(args.network.model())).transpose()?;
     if format == Format::Human {
         output::print_text(&table::head(args))?;

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const GRAIN: Duration = Duration::from_micros(50);
 /// Bytes of one read.
 const READ_MAX: u64 = 256 << 10;
+/// Reads of one connection before the others have their turn.
+const READS_MAX: usize = 4;
 /// Connections of one relay. More are closed at once.
 const CONNECTIONS_MAX: usize = 256;
 /// What its sockets hold where there is a window: no less, for loopback's frames have 64 KiB.
@@ -283,14 +285,17 @@ impl Way {
 
     /// Takes from the sender what there is room for.
     fn take(&mut self, sender: &TcpStream, link: &mut Link, begin: Instant) -> io::Result<()> {
-        while !self.ended {
+        for _ in 0..READS_MAX {
             let now = begin.elapsed();
             let room = self.pipe.room(now, link).min(READ_MAX);
             if room == 0 {
                 return Ok(());
             }
             match self.ring.read_from(sender, room as usize) {
-                Ok(0) => self.ended = true,
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(());
+                }
                 Ok(read) => {
                     self.pipe.take(begin.elapsed(), read as u64, link);
                     if (read as u64) < room {

@@ -6,6 +6,7 @@ use super::{Bench, PatternName};
 use crate::device_url::{self, Opened};
 use crate::output::Failure;
 use control::device_url::{DeviceUrl, LocalOptions};
+use initiator::Url;
 use load::probe::{Probe, Probed, Shape};
 use load::relay::{Model, Relay};
 use load::{Failed, Lane, Measured, Owner, Turns, Work};
@@ -98,6 +99,7 @@ impl Disks {
             let mut options = session.options(parsed.portal())?;
             options.connections = connections;
             let (mut relay, mut target) = (None, None);
+            let portal = parsed.portal().map(Url::portal).unwrap_or_default();
             if let DeviceUrl::Iscsi(url) = &mut parsed {
                 let network = self.networks.entry(want.model).or_default();
                 let path = network.path(url, want.model).await?;
@@ -105,7 +107,11 @@ impl Disks {
             }
             let read_only = parsed.path().is_some() && !want.writes;
             let local = LocalOptions { read_only, ..LocalOptions::default() };
-            let opened = device_url::open(&parsed, &local, &options).await?;
+            let mut opened = device_url::open(&parsed, &local, &options).await;
+            if let (Err(failure), Some(_)) = (&mut opened, &relay) {
+                failure.what = format!("{}, where a relay to {portal} is", failure.what);
+            }
+            let opened = opened?;
             self.open.insert(key.clone(), Disk { opened, relay, target });
         }
         self.open.get(&key).ok_or_else(|| Failure::new(format!("{} is not open", want.url)))

@@ -13,6 +13,7 @@ use super::super::page::{probe_row, probe_table};
 use super::super::{Bench, PatternName, probe};
 use super::Suite;
 use crate::output::Failure;
+use control::device_url::DeviceUrl;
 use load::probe::Shape;
 use load::relay::Model;
 use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit, size_text};
@@ -102,7 +103,8 @@ async fn parts(suite: &mut Suite<'_>) -> Result<(), Failure> {
         Some(target) => (target.url("127.0.0.1"), &[PatternName::Read, PatternName::Write]),
         None => (args.urls[0].clone(), &[PatternName::Read]),
     };
-    if !initiator::Url::is_one(&url) {
+    // It first, as no message of it repeats a secret.
+    if DeviceUrl::parse(&url)?.portal().is_none() {
         return Err(Failure::usage(format!("{url} is no target"))
             .hint("write iscsi://HOST[:PORT]/TARGET/LUN, or no URL for a target of its own"));
     }
