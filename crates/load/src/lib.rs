@@ -4,6 +4,9 @@
 //! under way at all times: the next begins when one ends, so a disk that stalls is asked less. At
 //! a *fixed rate* requests are due at their times whatever the disk does, and the time that one
 //! waits for its turn counts: a stall is seen by all who would have come meanwhile.
+//!
+//! Disks that are compared take [`Turns`]; a [`relay`] puts a network between here and a target; a
+//! [`probe`] tells what TCP alone does meanwhile; a [`report`] is what all of it came to.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

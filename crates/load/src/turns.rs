@@ -102,3 +102,103 @@ fn together(turns: &[Turn]) -> Measured {
         target_cpu_micros: targets.filter(|all| !all.is_empty()).map(Spread::of),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may unwrap
+
+    use super::*;
+    use crate::{Pace, Pattern};
+    use block::{BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
+    use bytes::Bytes;
+    use std::sync::Mutex;
+
+    /// A disk that notes who was asked for what, and takes 10 ms for it.
+    #[derive(Debug)]
+    struct Noted {
+        name: &'static str,
+        memory: MemoryDevice,
+        log: Arc<Mutex<Vec<(&'static str, u64)>>>,
+    }
+
+    impl BlockDevice for Noted {
+        fn name(&self) -> &str {
+            self.name
+        }
+
+        fn geometry(&self) -> Geometry {
+            self.memory.geometry()
+        }
+
+        fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+            self.log.lock().unwrap().push((self.name, range.lba));
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                self.memory.read(range, into).await
+            })
+        }
+
+        fn write(
+            &self,
+            range: BlockRange,
+            from: Bytes,
+            durable: bool,
+        ) -> BoxFuture<'_, Result<(), Error>> {
+            self.memory.write(range, from, durable)
+        }
+
+        fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+            self.memory.flush()
+        }
+
+        fn io_tier(&self) -> String {
+            self.memory.io_tier()
+        }
+    }
+
+    /// Goal: in each round each disk has its turn, alone; rounds go to other places, and both disks
+    /// to the same ones within a round.
+    #[test]
+    fn disks_take_turns() {
+        let log = Arc::<Mutex<Vec<_>>>::default();
+        let work = Work {
+            pattern: Pattern::RandomRead,
+            io_bytes: 4096,
+            range_bytes: None,
+            depth: 1,
+            pace: Pace::Closed,
+            warm_up: Duration::ZERO,
+            time: Duration::from_millis(100),
+            seed: 1,
+        };
+        let lanes = ["a", "b"].map(|name| {
+            let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
+            let device = Arc::new(Noted { name, memory, log: Arc::clone(&log) });
+            Lane { device, work, target: None, relay: None }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let mut turns = Turns::new(lanes);
+        runtime.block_on(turns.round()).unwrap();
+        runtime.block_on(turns.round()).unwrap();
+        let log = log.lock().unwrap();
+        let mut order: Vec<&str> = log.iter().map(|(name, _)| *name).collect();
+        order.dedup();
+        assert_eq!(order, ["a", "b", "a", "b"]);
+        let places = |turn: usize| {
+            let mut groups = log.chunk_by(|one, next| one.0 == next.0);
+            let group = groups.nth(turn).unwrap();
+            group.iter().map(|(_, place)| *place).collect::<Vec<_>>()
+        };
+        assert_eq!(places(0), places(1), "the same for both");
+        assert_ne!(places(0), places(2), "and others in the next round");
+        for measured in turns.measured() {
+            assert_eq!(measured.latency.count(), 2 * 9, "what ends with the time is not counted");
+            assert_eq!(measured.requests_per_second.median, 90.0);
+            assert_eq!(measured.target_cpu_micros, None);
+        }
+    }
+}
