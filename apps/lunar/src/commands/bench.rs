@@ -229,8 +229,11 @@ fn facts(args: &Bench) -> Vec<(String, String)> {
 /// Whether the page can be written, before anything is measured for it.
 fn check_page(args: &Bench) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
+    let is_new = !path.exists();
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(|error| no_page(path, &error))
+    // A run that fails leaves nothing.
+    let tried = opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) });
+    tried.map_err(|error| no_page(path, &error))
 }
 
 /// Writes the page that `--html` asks for.

@@ -7,7 +7,7 @@
 
 use super::child::{self, OwnTarget};
 use crate::commands::bench::Bench;
-use crate::output::{self, Failure};
+use crate::output::Failure;
 use load::Spread;
 use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
 use serde_json::Value;
@@ -207,7 +207,7 @@ impl Drop for Cables {
             if std::path::Path::new("/run/netns").join(name).exists()
                 && let Err(why) = ip(&["netns", "delete", name])
             {
-                let _ = output::print_text(&format!("cannot remove {name}: {why}\n"));
+                tracing::warn!("a network namespace is left: {why}");
             }
         }
     }
