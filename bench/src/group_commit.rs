@@ -1,7 +1,8 @@
 //! How much of what the disk can make durable in groups arrives through iSCSI.
 
+use crate::files::{self, Scratch};
 use crate::server::Server;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
 use initiator::{RemoteDisk, SessionOptions, Url};
@@ -44,33 +45,6 @@ pub struct GroupCommit {
     at_least: Option<f64>,
 }
 
-/// A file of its own, removed when dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    /// Allocated and written, so that a sync has no allocation to make durable.
-    fn new(directory: &Path, name: &str) -> Result<Self> {
-        let path = directory.join(format!("lunar-bench-{}-{name}", std::process::id()));
-        let file = File::create_new(&path).with_context(|| path.display().to_string())?;
-        let scratch = Self(path);
-        let piece = vec![0x5a; 1 << 20];
-        for at in 0..FILE_BYTES >> 20 {
-            file.write_all_at(&piece, at << 20)?;
-        }
-        file.sync_all()?;
-        Ok(scratch)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        drop(std::fs::remove_file(&self.0));
-        let mut state = self.0.clone().into_os_string();
-        state.push(".lunar");
-        drop(std::fs::remove_dir_all(state));
-    }
-}
-
 /// Places of writes (splitmix64).
 struct Places(u64);
 
@@ -89,9 +63,9 @@ impl GroupCommit {
     /// # Errors
     /// Something cannot be started, a write fails, or the ratio is less than was asked for.
     pub fn run(&self) -> Result<()> {
-        let local = Scratch::new(&self.directory, "local")?;
-        let served = Scratch::new(&self.directory, "served")?;
-        let path = served.0.display().to_string();
+        let local = Scratch::new(&self.directory, "local", FILE_BYTES)?;
+        let served = Scratch::new(&self.directory, "served", FILE_BYTES)?;
+        let path = served.path().display().to_string();
         let cache = ["--name", TARGET, "--cache", "write-through", "--io", &self.io];
         let server = Server::start(&[&[path.as_str()], &cache[..]].concat())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -99,7 +73,7 @@ impl GroupCommit {
         let (mut by_loop, mut by_iscsi) = (Vec::new(), Vec::new());
         println!("round   local loop      iSCSI   writes a second, depth {}", self.depth);
         for round in 0..self.rounds {
-            by_loop.push(self.by_loop(&local.0, round)?);
+            by_loop.push(self.by_loop(local.path(), round)?);
             by_iscsi.push(runtime.block_on(self.by_iscsi(&disk, round))?);
             let at = round as usize;
             println!("{round:>5} {:>12.0} {:>10.0}", by_loop[at], by_iscsi[at]);
@@ -160,22 +134,9 @@ impl GroupCommit {
 
     /// What was measured on.
     fn surroundings(&self) -> Result<String> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts")?;
-        let directory = self.directory.canonicalize()?;
-        let mut best = ("?", "?", "");
-        for line in mounts.lines() {
-            let mut fields = line.split_whitespace();
-            if let (Some(device), Some(at), Some(kind)) =
-                (fields.next(), fields.next(), fields.next())
-                && directory.starts_with(at)
-                && at.len() >= best.2.len()
-            {
-                best = (device, kind, at);
-            }
-        }
         let cores = std::thread::available_parallelism()?;
-        let (device, kind, _) = best;
-        Ok(format!("{kind} on {device}, {} writes in the server, {cores} cores", self.io))
+        let place = files::file_system(&self.directory)?;
+        Ok(format!("{place}, {} writes in the server, {cores} cores", self.io))
     }
 }
 

@@ -17,7 +17,15 @@ impl Server {
     /// # Errors
     /// It cannot be built or does not listen.
     pub fn start(arguments: &[&str]) -> Result<Self> {
-        let mut child = Command::new(binary()?)
+        Self::start_on(None, arguments)
+    }
+
+    /// Likewise, on one processor core if one is named.
+    ///
+    /// # Errors
+    /// It cannot be built or does not listen.
+    pub fn start_on(core: Option<u16>, arguments: &[&str]) -> Result<Self> {
+        let mut child = pinned(core, &binary()?)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(arguments)
             .stdout(Stdio::piped())
@@ -49,8 +57,21 @@ impl Drop for Server {
     }
 }
 
+/// A command that runs `program`, on one processor core if one is named.
+pub fn pinned(core: Option<u16>, program: &Path) -> Command {
+    let Some(core) = core else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", &core.to_string()]).arg(program);
+    command
+}
+
 /// `LUNAR_BIN`, or what is built beside this program, anew, so that it is what the source says.
-fn binary() -> Result<PathBuf> {
+///
+/// # Errors
+/// It cannot be built.
+pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("LUNAR_BIN") {
         return Ok(path.into());
     }

@@ -1,0 +1,76 @@
+//! Debian's tgt on a free port, gone with its owner.
+
+use crate::server::pinned;
+use anyhow::{Context, Result, ensure};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const START_MAX: Duration = Duration::from_secs(10);
+const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:tgt";
+
+/// A `tgtd` with one target. It ignores SIGTERM while a target is defined, so it is killed.
+pub struct Tgt {
+    child: Child,
+    control: String,
+    address: String,
+}
+
+impl Tgt {
+    /// Serves `file` as LUN 1, on one processor core if one is named.
+    ///
+    /// # Errors
+    /// It is not installed, does not start or refuses the target.
+    pub fn start(core: Option<u16>, file: &Path) -> Result<Self> {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let address = format!("127.0.0.1:{port}");
+        // Control ports are sockets named by number; another may run beside this one.
+        let control = (std::process::id() % 30_000).to_string();
+        let child = pinned(core, Path::new("tgtd"))
+            .args(["-f", "-C", &control, "--iscsi", &format!("portal={address}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting tgtd: apt-get install tgt, and run this as root")?;
+        let tgt = Self { child, control, address };
+        tgt.wait_until_ready()?;
+        let file = file.to_str().context("a path in UTF-8")?;
+        tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", TARGET])?;
+        tgt.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file])?;
+        tgt.admin(&["bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
+        Ok(tgt)
+    }
+
+    /// `iscsi://127.0.0.1:PORT/TARGET/1`.
+    pub fn url(&self) -> String {
+        format!("iscsi://{}/{TARGET}/1", self.address)
+    }
+
+    fn admin(&self, arguments: &[&str]) -> Result<()> {
+        let output = Command::new("tgtadm")
+            .args(["-C", &self.control, "--lld", "iscsi", "--op"])
+            .args(arguments)
+            .output()
+            .context("running tgtadm")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "tgtadm {}: {said}", arguments.join(" "));
+        Ok(())
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        let until = Instant::now() + START_MAX;
+        while let Err(error) = self.admin(&["show", "--mode", "target"]) {
+            ensure!(Instant::now() < until, "tgtd does not start: {error:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Tgt {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
