@@ -8,7 +8,7 @@ mod table;
 
 use self::cells::{Cell, Disks};
 use self::network::NetworkArgs;
-use self::suite::SuiteName;
+use self::suite::{StorageArgs, SuiteName};
 use super::session::{self, SessionArgs};
 use crate::output::{self, Failure, Format};
 use control::units::parse_size;
@@ -90,6 +90,8 @@ pub struct Bench {
     /// Random places follow from it
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    storage: StorageArgs,
     #[command(flatten)]
     session: SessionArgs,
 }

@@ -3,6 +3,7 @@
 mod multi_connection;
 mod storage_over_ip;
 
+pub(super) use self::storage_over_ip::StorageArgs;
 use super::Bench;
 use crate::output::{self, Failure, Format};
 use load::report::{Report, Section};

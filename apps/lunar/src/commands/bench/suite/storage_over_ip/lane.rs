@@ -1,0 +1,174 @@
+//! One way to a file, and who asks on it.
+
+use super::files;
+use super::qemu::Qemu;
+use crate::device_url::Opened;
+use crate::output::Failure;
+use block::{BlockDevice, BlockRange, BufferPool};
+use bytes::Bytes;
+use load::Latency;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Where the file is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Way {
+    Local,
+    Iscsi,
+    Nfs,
+}
+
+/// Who asks.
+#[derive(Debug)]
+pub(super) enum Client {
+    Own(Opened),
+    Qemu(Qemu),
+}
+
+/// Both.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) way: Way,
+    pub(super) client: Client,
+    /// What lies at its end, on this machine.
+    pub(super) file: PathBuf,
+}
+
+/// Every record of a file once.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) record_bytes: u64,
+    pub(super) writes: bool,
+    /// Which bytes are written.
+    pub(super) byte: u8,
+    /// Where records begin, in the order in which they are asked for.
+    pub(super) places: Vec<u64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pass {
+    /// All requests and, of writes, the flush at the end.
+    pub(super) time: Duration,
+    /// Of each request.
+    pub(super) latency: Latency,
+}
+
+impl Way {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Iscsi => "iSCSI",
+            Self::Nfs => "NFS",
+        }
+    }
+}
+
+impl Task {
+    /// In an order that `seed` decides.
+    pub(super) fn new(size_bytes: u64, record_bytes: u64, writes: bool, seed: u64) -> Self {
+        let count = size_bytes / record_bytes;
+        let mut places: Vec<u64> = (0..count).map(|number| number * record_bytes).collect();
+        // Fisher and Yates.
+        for last in (1..places.len()).rev() {
+            let other = mixed(seed, last as u64) % (last as u64 + 1);
+            places.swap(last, other as usize);
+        }
+        // Not that which a new file holds, and none twice in a row.
+        let byte = (seed % 61) as u8 + 1;
+        Self { record_bytes, writes, byte, places }
+    }
+
+    /// How much is asked for.
+    pub(super) fn bytes(&self) -> u64 {
+        self.record_bytes * self.places.len() as u64
+    }
+}
+
+impl Lane {
+    /// Asks for all of it, and looks at the file afterwards.
+    pub(super) async fn pass(&self, task: &Task) -> Result<Pass, Failure> {
+        let pass = match &self.client {
+            Client::Own(opened) => own(opened.device(), task).await?,
+            Client::Qemu(qemu) => qemu.pass(task).await?,
+        };
+        if task.writes {
+            let (path, bytes, byte) = (self.file.clone(), task.bytes(), task.byte);
+            let checked = tokio::task::spawn_blocking(move || files::check(&path, bytes, byte));
+            checked.await.map_err(|error| Failure::new(error.to_string()))??;
+        }
+        Ok(pass)
+    }
+
+    /// Ends what opening began.
+    pub(super) async fn close(self) -> Result<(), Failure> {
+        match self.client {
+            Client::Own(opened) => opened.close().await,
+            Client::Qemu(_) => Ok(()),
+        }
+    }
+}
+
+/// By this program: one request after the other.
+async fn own(device: &dyn BlockDevice, task: &Task) -> Result<Pass, Failure> {
+    let block_bytes = u64::from(device.geometry().block_bytes);
+    let blocks = task.record_bytes / block_bytes;
+    let mut buffer = BufferPool::default().take_zeroed(task.record_bytes as usize);
+    let data = Bytes::from(vec![task.byte; task.record_bytes as usize]);
+    let mut pass = Pass::default();
+    for place in &task.places {
+        let range = BlockRange::new(place / block_bytes, blocks);
+        let begun = Instant::now();
+        if task.writes {
+            device.write(range, data.clone(), false).await?;
+        } else {
+            buffer = device.read(range, buffer).await?;
+        }
+        pass.add(begun.elapsed());
+    }
+    if task.writes {
+        let begun = Instant::now();
+        device.flush().await?;
+        pass.time += begun.elapsed();
+    }
+    Ok(pass)
+}
+
+impl Pass {
+    /// One more request.
+    pub(super) fn add(&mut self, took: Duration) {
+        self.time += took;
+        self.latency.record(took);
+    }
+}
+
+/// The `number`th output of SplitMix64 (Steele, Lea, Flood 2014).
+fn mixed(seed: u64, number: u64) -> u64 {
+    let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: every record comes once, in an order that is not that of the file and that the seed
+    /// decides.
+    #[test]
+    fn every_record_comes_once() {
+        let task = Task::new((64 << 20) + 5, 1 << 20, true, 3);
+        let (again, other) =
+            (Task::new(64 << 20, 1 << 20, true, 3), Task::new(64 << 20, 1 << 20, true, 4));
+        assert_eq!(task.places, again.places);
+        assert_ne!(task.places, other.places);
+        assert_ne!(task.byte, other.byte);
+        assert_eq!(task.bytes(), 64 << 20);
+        let neighbours = task.places.windows(2).filter(|pair| pair[0] + (1 << 20) == pair[1]);
+        assert!(neighbours.count() < 8, "{:?}", task.places);
+        let mut sorted = task.places;
+        sorted.sort_unstable();
+        assert!(sorted.iter().enumerate().all(|(at, place)| *place == (at as u64) << 20));
+    }
+}

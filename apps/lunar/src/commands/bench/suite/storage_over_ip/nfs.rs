@@ -1,0 +1,136 @@
+//! An NFS server: Debian's nfs-ganesha, in a network and with a `/run` of its own, so that nothing
+//! of this machine's is touched.
+//!
+//! The client, qemu's `nfs://`, speaks version 3 and finds its server by the port mapper at port
+//! 111, which nfs-ganesha too insists on; both have them there to themselves.
+
+use super::files::{Disk, Room};
+use super::qemu::Qemu;
+use crate::output::Failure;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+const START_MAX: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+/// What it logs when it answers.
+const READY: &str = "NFS SERVER INITIALIZED";
+/// What it needs, and the packages of Debian that have it.
+const NEEDED: &[(&str, &str)] = &[
+    ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
+    ("rpcbind", "rpcbind"),
+    ("unshare", "util-linux"),
+    ("nsenter", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("ip", "iproute2"),
+];
+/// `$1` is the folder that is exported. All of it ends with the process that runs this.
+const SCRIPT: &str = r#"set -e
+PATH=$PATH:/usr/sbin:/sbin
+mount -t tmpfs tmpfs /run
+mkdir /run/export
+mount --bind "$1" /run/export
+ip link set lo up
+rpcbind
+cd /run/export
+exec ganesha.nfsd -F -f /run/export/ganesha.conf -L /run/export/ganesha.log -p /run/ganesha.pid"#;
+const CONFIGURATION: &str = "\
+NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
+NFSV4 { Graceless = true; RecoveryBackend = fs; RecoveryRoot = /run; }
+EXPORT {
+  Export_Id = 1; Path = /run/export; Pseudo = /export; Protocols = 3; Transports = TCP;
+  Access_Type = RW; Squash = No_Root_Squash; SecType = sys;
+  FSAL { Name = VFS; }
+}
+";
+
+/// A server with one file. Killed when dropped.
+#[derive(Debug)]
+pub(super) struct NfsServer {
+    child: Child,
+    pid: u32,
+    pub(super) disk: Disk,
+}
+
+impl NfsServer {
+    /// Starts it; its file is a new one.
+    pub(super) async fn start(room: &Room) -> Result<Self, Failure> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Failure::new("nfs-ganesha is started by root only")
+                .hint("run this as root, or name a directory of a mounted NFS: --nfs-directory"));
+        }
+        for (program, package) in NEEDED {
+            if !is_installed(program) {
+                return Err(Failure::new(format!("{program} is not installed"))
+                    .hint(format!("apt-get install {package}")));
+            }
+        }
+        let folder = room.folder.join("nfs");
+        let failed = |error| Failure::new(format!("cannot write to {}: {error}", folder.display()));
+        std::fs::create_dir(&folder).map_err(failed)?;
+        std::fs::write(folder.join("ganesha.conf"), CONFIGURATION).map_err(failed)?;
+        let disk = room.disk_in(&folder, "nfs.img")?;
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .args(["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--"])
+            .args(["sh", "-c", SCRIPT, "sh"])
+            .arg(&folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| Failure::new(format!("cannot start nfs-ganesha: {error}")))?;
+        let pid = child.id().ok_or_else(|| Failure::new("nfs-ganesha ended at once"))?;
+        let mut server = Self { child, pid, disk };
+        server.wait_until_ready(&folder.join("ganesha.log")).await?;
+        Ok(server)
+    }
+
+    /// qemu's `nfs://` on its file.
+    pub(super) fn client(&self) -> Qemu {
+        let name = self.disk.path.file_name().unwrap_or_default().to_string_lossy();
+        Qemu::in_network_of(self.pid, format!("nfs://127.0.0.1/run/export/{name}"))
+    }
+
+    /// Ends it; whoever used it is gone.
+    pub(super) async fn stop(mut self) {
+        drop(self.child.kill().await);
+    }
+
+    async fn wait_until_ready(&mut self, log: &Path) -> Result<(), Failure> {
+        let until = Instant::now() + START_MAX;
+        loop {
+            let said = std::fs::read(log).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said).into_owned();
+            if said.contains(READY) {
+                return Ok(());
+            }
+            let ended = !matches!(self.child.try_wait(), Ok(None));
+            if ended || Instant::now() >= until {
+                let mut text = last_lines(&said);
+                if let (true, Some(stderr)) = (ended, self.child.stderr.take()) {
+                    let mut stderr = stderr.take(4096);
+                    let _ = timeout(POLL, stderr.read_to_string(&mut text)).await;
+                }
+                return Err(Failure::new(format!("nfs-ganesha did not start: {}", text.trim())));
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(3)..].join(" · ")
+}
+
+/// Looked for where a shell would, and where servers are.
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).any(|folder| folder.join(program).is_file())
+}

@@ -1,0 +1,271 @@
+//! What was measured, in the form of the paper and in full.
+
+use super::files::Disk;
+use super::lane::{Lane, Pass, Task, Way};
+use super::nfs::NfsServer;
+use super::paper::{RECORDS, Record};
+use crate::output::Failure;
+use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
+use load::{Latency, Spread};
+
+/// IOzone's kB.
+const KILOBYTE: f64 = 1024.0;
+const WAYS: [Way; 3] = [Way::Iscsi, Way::Local, Way::Nfs];
+
+/// Several ways that take turns, by one client.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) key: &'static str,
+    pub(super) title: String,
+    pub(super) prose: Vec<String>,
+    pub(super) warnings: Vec<String>,
+    pub(super) lanes: Vec<Lane>,
+    /// What its lanes need.
+    pub(super) nfs: Option<NfsServer>,
+    pub(super) nfs_file: Option<Disk>,
+}
+
+/// What one way came to, with records of one size.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    pub(super) way: Way,
+    pub(super) writes: bool,
+    pub(super) record_bytes: u64,
+    pub(super) bytes_per_second: Spread,
+    /// Of each round; `None`: there is no local one, or this is it.
+    pub(super) percent_of_local: Option<Spread>,
+    /// Of all rounds.
+    pub(super) latency: Latency,
+}
+
+impl Group {
+    pub(super) fn new(key: &'static str, title: &str) -> Self {
+        Self {
+            key,
+            title: title.to_owned(),
+            prose: Vec::new(),
+            warnings: Vec::new(),
+            lanes: Vec::new(),
+            nfs: None,
+            nfs_file: None,
+        }
+    }
+
+    /// All records, read and written, in rounds; within one the lanes take turns.
+    pub(super) async fn measure(
+        &self,
+        records: &[u64],
+        rounds: u16,
+        seed: u64,
+    ) -> Result<Vec<Figures>, Failure> {
+        let mut all = Vec::new();
+        let mut number = seed;
+        for record_bytes in records {
+            for writes in [false, true] {
+                let mut passes: Vec<Vec<(u64, Pass)>> = vec![Vec::new(); self.lanes.len()];
+                for _ in 0..rounds {
+                    number = number.wrapping_add(1);
+                    for (lane, passes) in self.lanes.iter().zip(&mut passes) {
+                        let size_bytes = size_of(lane)?;
+                        let task = Task::new(size_bytes, *record_bytes, writes, number);
+                        passes.push((task.bytes(), lane.pass(&task).await?));
+                    }
+                }
+                all.extend(self.figures(*record_bytes, writes, &passes));
+            }
+        }
+        Ok(all)
+    }
+
+    fn figures(
+        &self,
+        record_bytes: u64,
+        writes: bool,
+        passes: &[Vec<(u64, Pass)>],
+    ) -> Vec<Figures> {
+        let rate = |(bytes, pass): &(u64, Pass)| {
+            *bytes as f64 / pass.time.as_secs_f64().max(f64::MIN_POSITIVE)
+        };
+        let local = self.lanes.iter().position(|lane| lane.way == Way::Local);
+        let local = local.map(|at| &passes[at]);
+        let both = self.lanes.iter().zip(passes);
+        let figures = both.map(|(lane, passes)| {
+            let of_local = local.filter(|_| lane.way != Way::Local).map(|local| {
+                let pairs = passes.iter().zip(local);
+                Spread::of(pairs.map(|(one, local)| rate(one) / rate(local) * 100.0))
+            });
+            let mut latency = Latency::default();
+            passes.iter().for_each(|(_, pass)| latency.add(&pass.latency));
+            Figures {
+                way: lane.way,
+                writes,
+                record_bytes,
+                bytes_per_second: Spread::of(passes.iter().map(rate)),
+                percent_of_local: of_local,
+                latency,
+            }
+        });
+        figures.collect()
+    }
+
+    /// As a part of the report.
+    pub(super) fn section(&self, figures: &[Figures]) -> Section {
+        let mut section = Section::new(self.key, self.title.clone());
+        section.prose.clone_from(&self.prose);
+        section.warnings.clone_from(&self.warnings);
+        let mut table = Table::new([
+            Column::text("way", "way"),
+            Column::text("direction", ""),
+            Column::number("record_bytes", "record"),
+            Column::number("bytes_per_second", "MB/s"),
+            Column::number("kb_per_second", "kB/s"),
+            Column::number("percent_of_local", "% of local"),
+            Column::number("p50_us", "p50"),
+            Column::number("p99_us", "p99"),
+        ]);
+        for one in figures {
+            let time = |percent| Cell::time(one.latency.percentile(percent));
+            let of_local = one.percent_of_local.map(|of| Cell::spread(of, 1.0, 0));
+            table.row([
+                Cell::text(one.way.name()),
+                Cell::text(direction(one.writes)),
+                Cell::size(one.record_bytes),
+                Cell::spread(one.bytes_per_second, 1e6, 0),
+                Cell::number(one.bytes_per_second.median / KILOBYTE, 0),
+                of_local.unwrap_or_else(Cell::none),
+                time(50.0),
+                time(99.0),
+            ]);
+        }
+        if !table.is_empty() {
+            section.tables.push(table);
+        }
+        section.plots = plots(figures);
+        section
+    }
+}
+
+fn size_of(lane: &Lane) -> Result<u64, Failure> {
+    let data = std::fs::metadata(&lane.file);
+    let data = data.map_err(|error| {
+        Failure::new(format!("cannot look at {}: {error}", lane.file.display()))
+    })?;
+    Ok(data.len())
+}
+
+const fn direction(writes: bool) -> &'static str {
+    if writes { "write" } else { "read" }
+}
+
+/// Rate and delay over the size of records, read and written.
+fn plots(figures: &[Figures]) -> Vec<Plot> {
+    let mut plots = Vec::new();
+    for writes in [false, true] {
+        let series = |y: fn(&Figures) -> f64| {
+            WAYS.map(|way| {
+                let of = figures.iter().filter(|one| one.way == way && one.writes == writes);
+                let points = of.map(|one| (one.record_bytes as f64, y(one)));
+                Series { label: way.name().to_owned(), points: points.collect() }
+            })
+        };
+        let name = direction(writes);
+        plots.push(Plot {
+            title: format!("Random {name}"),
+            x: Axis::new("record", Unit::Bytes, Scale::Log2),
+            y: Axis::new("rate", Unit::BytesPerSecond, Scale::Linear),
+            series: some(series(|one| one.bytes_per_second.median)),
+        });
+        plots.push(Plot {
+            title: format!("Response delay, random {name}: half of the requests took no longer"),
+            x: Axis::new("record", Unit::Bytes, Scale::Log2),
+            y: Axis::new("delay", Unit::Micros, Scale::Log10),
+            series: some(series(|one| one.latency.percentile(50.0).as_secs_f64() * 1e6)),
+        });
+    }
+    plots.into_iter().filter(Plot::shows_something).collect()
+}
+
+/// Those that have points.
+fn some(series: impl IntoIterator<Item = Series>) -> Vec<Series> {
+    series.into_iter().filter(|series| !series.points.is_empty()).collect()
+}
+
+/// The table of the paper, and ours in its form: of the first group that has both ways.
+pub(super) fn beside_the_paper(groups: &[Vec<Figures>]) -> Section {
+    let has = |group: &&Vec<Figures>, way| group.iter().any(|one: &Figures| one.way == way);
+    let both = |group: &&Vec<Figures>| has(group, Way::Iscsi) && has(group, Way::Local);
+    let none = Vec::new();
+    let figures = groups.iter().find(both).unwrap_or(&none);
+    let mut section = Section::new("paper", "Beside the paper");
+    section.prose.push(
+        "kB/s, 1 kB = 1024 bytes; columns are record sizes in kB, the words in brackets say where. \
+         In the paper (CESNET technical report 5/2002): two machines with a Pentium III 500, \
+         gigabit Ethernet, one SCSI disk, 384 MB of memory for a file of 1 GB, IOzone. Here: one \
+         machine, loopback, a file that memory holds. Rates do not compare; parts of the local \
+         rate do, with that in mind: a faster local file makes every network look slower."
+            .to_owned(),
+    );
+    section.prose.push(
+        "Writes are as durable on all ways: they may stay in the server's cache, and one flush at \
+         the end of each pass (fdatasync, SYNCHRONIZE CACHE, COMMIT) is part of its time."
+            .to_owned(),
+    );
+    let shown: Vec<&Record> = RECORDS
+        .iter()
+        .filter(|record| figures.iter().any(|one| one.record_bytes == record.bytes()))
+        .collect();
+    let columns = || {
+        let sizes = shown.iter().map(|of| Column::number(of.key, of.kilobytes.to_string()));
+        std::iter::once(Column::text("row", "")).chain(sizes)
+    };
+    let mut rates = Table::new(columns()).named("rates", "kB/s");
+    let mut percents = Table::new(columns()).named("percent_of_local", "Percent of local");
+    for writes in [false, true] {
+        for way in WAYS {
+            let of = |record: &Record| {
+                let found = |one: &&Figures| {
+                    one.way == way && one.writes == writes && one.record_bytes == record.bytes()
+                };
+                figures.iter().find(found)
+            };
+            let name =
+                |whose| Cell::text(format!("{} {} ({whose})", way.name(), direction(writes)));
+            let row = |name, cell: &dyn Fn(&Record) -> Cell| {
+                std::iter::once(name).chain(shown.iter().map(|of| cell(of))).collect::<Vec<_>>()
+            };
+            let rate = |one: &Figures| Cell::number(one.bytes_per_second.median / KILOBYTE, 0);
+            rates.row(row(name("here"), &|at| of(at).map_or_else(Cell::none, rate)));
+            let paper = |at: &Record| Cell::number(at.kilobytes_per_second(way, writes), 0);
+            rates.row(row(name("paper"), &paper));
+            if way == Way::Local {
+                continue;
+            }
+            let percent = |one: &Figures| Some(Cell::number(one.percent_of_local?.median, 0));
+            let percent = |at: &Record| of(at).and_then(percent).unwrap_or_else(Cell::none);
+            percents.row(row(name("here"), &percent));
+            percents.row(row(name("paper"), &|at| Cell::number(at.percent(way, writes), 0)));
+        }
+    }
+    section.tables = vec![rates, percents];
+    section.plots = [false, true].map(|writes| percent_plot(figures, &shown, writes)).into();
+    section.plots.retain(Plot::shows_something);
+    section
+}
+
+fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
+    let mut series = Vec::new();
+    for way in [Way::Iscsi, Way::Nfs] {
+        let ours = figures.iter().filter(|one| one.way == way && one.writes == writes);
+        let ours =
+            ours.filter_map(|one| Some((one.record_bytes as f64, one.percent_of_local?.median)));
+        let paper = shown.iter().map(|of| (of.bytes() as f64, of.percent(way, writes)));
+        series.push(Series { label: format!("{}, here", way.name()), points: ours.collect() });
+        series.push(Series { label: format!("{}, paper", way.name()), points: paper.collect() });
+    }
+    Plot {
+        title: format!("Random {}: percent of local", direction(writes)),
+        x: Axis::new("record", Unit::Bytes, Scale::Log2),
+        y: Axis::new("of local", Unit::Percent, Scale::Linear),
+        series: some(series),
+    }
+}
