@@ -79,15 +79,17 @@ async fn measure(suite: &mut Suite<'_>) -> Result<(), Failure> {
     suite.report.facts.push(("rounds".to_owned(), rounds));
     suite.report.facts.push(("files".to_owned(), room.text()));
     let mut all = Vec::new();
-    tell_tcp(suite)?;
+    let tcp = tell_tcp(suite)?;
     let (local, served) = (room.disk("local.img")?, room.disk("served.img")?);
     let server = Served::start(&served, "buffered").await?;
-    all.push(add(suite, tools(&room, &local, &served, &server, suite).await?).await?);
-    all.push(add(suite, own(&room, &local, &served, &server, suite).await?).await?);
+    let group = tools(&room, &local, &served, &server, suite).await?;
+    all.push(add(suite, group, tcp).await?);
+    let group = own(&room, &local, &served, &server, suite).await?;
+    all.push(add(suite, group, tcp).await?);
     server.stop().await;
     match direct(&local, &served, suite).await? {
         Ok((server, group)) => {
-            all.push(add(suite, group).await?);
+            all.push(add(suite, group, tcp).await?);
             server.stop().await;
         }
         Err(section) => suite.add(section)?,
@@ -96,7 +98,7 @@ async fn measure(suite: &mut Suite<'_>) -> Result<(), Failure> {
 }
 
 /// Measures what a group has, and tells it.
-async fn add(suite: &mut Suite<'_>, group: Group) -> Result<Vec<Figures>, Failure> {
+async fn add(suite: &mut Suite<'_>, group: Group, tcp: f64) -> Result<Vec<Figures>, Failure> {
     let args = suite.args;
     if suite.format == Format::Human && !group.lanes.is_empty() {
         let passes =
@@ -104,7 +106,7 @@ async fn add(suite: &mut Suite<'_>, group: Group) -> Result<Vec<Figures>, Failur
         output::print_text(&format!("\n{}: {passes} passes ...\n", group.title))?;
     }
     let figures = group.measure(&args.storage.record_size, args.rounds, args.seed).await?;
-    suite.add(group.section(&figures))?;
+    suite.add(group.section(&figures, tcp))?;
     for lane in group.lanes {
         lane.close().await?;
     }
@@ -126,8 +128,8 @@ fn refuse_what_is_not_for_it(suite: &Suite<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The paper's netperf: what TCP alone carries here.
-fn tell_tcp(suite: &mut Suite<'_>) -> Result<(), Failure> {
+/// The paper's netperf: what TCP alone carries here, in bytes a second.
+fn tell_tcp(suite: &mut Suite<'_>) -> Result<f64, Failure> {
     let failed = |error| Failure::new(format!("a probe of raw TCP failed: {error}"));
     let probe = Probe::start(None).map_err(failed)?;
     let shape = Shape { writes: false, io_bytes: TCP_REQUEST_BYTES, depth: 1, connections: 1 };
@@ -151,7 +153,8 @@ fn tell_tcp(suite: &mut Suite<'_>) -> Result<(), Failure> {
     ]);
     section.tables.push(table);
     section.warnings.extend(probed.unrest());
-    suite.add(section)
+    suite.add(section)?;
+    Ok(probed.stream_bytes_per_second().median)
 }
 
 /// The same client everywhere: `qemu-io`.

@@ -108,8 +108,8 @@ impl Group {
         figures.collect()
     }
 
-    /// As a part of the report.
-    pub(super) fn section(&self, figures: &[Figures]) -> Section {
+    /// As a part of the report; `tcp`: the bytes a second that TCP alone carries.
+    pub(super) fn section(&self, figures: &[Figures], tcp: f64) -> Section {
         let mut section = Section::new(self.key, self.title.clone());
         section.prose.clone_from(&self.prose);
         section.warnings.clone_from(&self.warnings);
@@ -140,7 +140,7 @@ impl Group {
         if !table.is_empty() {
             section.tables.push(table);
         }
-        section.plots = plots(figures);
+        section.plots = plots(figures, tcp);
         section
     }
 }
@@ -158,8 +158,10 @@ const fn direction(writes: bool) -> &'static str {
 }
 
 /// Rate and delay over the size of records, read and written.
-fn plots(figures: &[Figures]) -> Vec<Plot> {
+fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     let mut plots = Vec::new();
+    let ceiling = figures.iter().map(|one| (one.record_bytes as f64, tcp)).collect();
+    let ceiling = Series { label: "TCP alone".to_owned(), points: ceiling };
     for writes in [false, true] {
         let series = |y: fn(&Figures) -> f64| {
             WAYS.map(|way| {
@@ -173,7 +175,9 @@ fn plots(figures: &[Figures]) -> Vec<Plot> {
             title: format!("Random {name}"),
             x: Axis::new("record", Unit::Bytes, Scale::Log2),
             y: Axis::new("rate", Unit::BytesPerSecond, Scale::Linear),
-            series: some(series(|one| one.bytes_per_second.median)),
+            series: some(
+                series(|one| one.bytes_per_second.median).into_iter().chain([ceiling.clone()]),
+            ),
         });
         plots.push(Plot {
             title: format!("Response delay, random {name}: half of the requests took no longer"),
