@@ -72,7 +72,7 @@ impl Disk {
     /// How many connections there are; `None`: it is of this machine.
     pub(super) fn connections(&self) -> Option<usize> {
         match &self.opened {
-            Opened::Remote(disk) => Some(disk.unit().initiator().connections()),
+            Opened::Remote(disk) => Some(disk.connections()),
             Opened::Local(_) => None,
         }
     }
