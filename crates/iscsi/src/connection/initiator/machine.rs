@@ -42,6 +42,8 @@ pub struct InitiatorConnection {
     pub(super) requests: BTreeMap<u32, Request>,
     /// Data-Out that is due, in the order it was asked for.
     pub(super) bursts: VecDeque<Burst>,
+    /// A Logout Request that ends all tasks is out: no more data-out is sent.
+    pub(super) data_is_over: bool,
     /// Tags of tasks that management functions ended; late PDUs for them are no news.
     pub(super) ended_tags: VecDeque<u32>,
     pub(super) timers: Timers,
@@ -103,6 +105,7 @@ impl InitiatorConnection {
             tasks: BTreeMap::new(),
             requests: BTreeMap::new(),
             bursts: VecDeque::new(),
+            data_is_over: false,
             ended_tags: VecDeque::new(),
             timers: Timers {
                 login_by: Some(now.after(options.limits.login_time)),
@@ -327,7 +330,10 @@ impl InitiatorConnection {
             }
             ToConnection::Refused { ticket } => self.refused(ticket),
             ToConnection::TasksEnded { lun, before } => self.end_tasks(lun, before),
-            ToConnection::LoggingOut if self.is_open() => self.state = State::Draining,
+            ToConnection::LoggingOut if self.is_open() => {
+                self.state = State::Draining;
+                self.end_data();
+            }
             ToConnection::LoggingOut => {}
             // The answer to a logout is worth its short wait: the target has closed the others.
             ToConnection::Close if self.is_logging_out() => {}

@@ -334,6 +334,9 @@ impl InitiatorConnection {
             self.outputs.push_back(Output::ToSession(ToSession::LoggingOut));
         }
         self.requests.insert(tag, Request::Logout { reason, cid, told });
+        if self.is_logging_out() {
+            self.end_data();
+        }
     }
 }
 

@@ -71,6 +71,9 @@ impl InitiatorConnection {
             .map_err(|misfit| malformed(misfit.as_str()))?;
         task.input_sn = task.input_sn.wrapping_add(1);
         task.r2ts_open += 1;
+        if self.data_is_over {
+            return Ok(());
+        }
         self.bursts.push_back(Burst {
             initiator_task_tag: tag,
             target_transfer_tag: r2t.target_transfer_tag,
@@ -80,6 +83,14 @@ impl InitiatorConnection {
             data_sn: 0,
         });
         Ok(())
+    }
+
+    /// The target terminates all tasks when it gets the Logout Request (RFC 7143 §11.14): data that
+    /// came behind it would belong to none. tgt 1.0.85 closes the connection for it, without a
+    /// Logout Response.
+    pub(super) fn end_data(&mut self) {
+        self.data_is_over = true;
+        self.bursts.clear();
     }
 
     /// The oldest that may go on.

@@ -23,6 +23,8 @@ const STAT_SN: SerialNumber = SerialNumber(u32::MAX - 1);
 pub struct Bench {
     pub now: Time,
     pub session: InitiatorSession,
+    /// What the session says is heard at once, not when the machine has nothing to do.
+    pub session_is_prompt: bool,
     pub machine: InitiatorConnection,
     /// What the initiator sent and the test has not looked at.
     pub sent: VecDeque<Pdu>,
@@ -74,6 +76,7 @@ impl Bench {
         let now = Time::from_nanos(1_000);
         let options = ConnectionOptions { login, session: None, limits };
         let mut bench = Self {
+            session_is_prompt: false,
             now,
             session,
             machine: InitiatorConnection::new(now, options),
@@ -152,23 +155,31 @@ impl Bench {
                 Output::Send(pdu) => self.sent.push_back(pdu),
                 Output::ToSession(message) => {
                     self.session.handle(ToMachine::Connection(7, message));
+                    if self.session_is_prompt {
+                        self.hear_session();
+                    }
                 }
                 Output::Wait(wait) => {
                     self.wait = wait;
-                    let mut quiet = true;
-                    while let Some(output) = self.session.poll() {
-                        if let FromMachine::ToConnection(7, message) = output {
-                            self.machine.handle(self.now, Input::Session(message));
-                            quiet = false;
-                        }
-                    }
-                    if quiet {
+                    if !self.hear_session() {
                         return;
                     }
                 }
                 told => self.told.push_back(told),
             }
         }
+    }
+
+    /// Whether the session said anything.
+    fn hear_session(&mut self) -> bool {
+        let mut said = false;
+        while let Some(output) = self.session.poll() {
+            if let FromMachine::ToConnection(7, message) = output {
+                self.machine.handle(self.now, Input::Session(message));
+                said = true;
+            }
+        }
+        said
     }
 
     pub fn execute(&mut self, id: u64, data_out: &[u8], data_in_bytes_max: u32) {

@@ -94,6 +94,25 @@ fn unsolicited_data_in_order() {
     bench.assert_nothing_left();
 }
 
+/// Goal: no data follows a Logout Request, neither what was on its way nor what is asked for later:
+/// the target has terminated its tasks. RFC 7143 §11.14.
+#[test]
+fn no_data_behind_a_logout() {
+    let mut bench = Bench::with(offer(true, false), limits());
+    bench.execute(1, &pattern(9000), 0);
+    let tag = bench.sent_command().initiator_task_tag;
+    bench.session_is_prompt = true;
+    let now = bench.now;
+    let r2t = bench.r2t(tag, 0, 0, 4096);
+    bench.machine.handle(now, Input::Header(Header::new(r2t.encode())));
+    bench.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
+    bench.sent(Opcode::LOGOUT_REQUEST);
+    assert_eq!(bench.sent.len(), 0);
+    let late = bench.r2t(tag, 1, 4096, 4096);
+    bench.target(late.encode(), &[]);
+    assert_eq!(bench.sent.len(), 0);
+}
+
 /// Goal: a command that moves no data has neither R nor W, expects nothing, and is final.
 /// RFC 7143 §11.3.1.
 #[test]
