@@ -14,7 +14,7 @@ use iscsi::connection::initiator::{
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::initiator::{Established, LoginFailure};
-use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason, ManagementFunction};
+use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason, ManagementFunction, RejectReason};
 use iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use net::Outbox;
 use std::collections::{HashMap, VecDeque};
@@ -322,6 +322,8 @@ impl Client {
                     let _ = answer.send(result.map_err(|failure| self.failed(failure)));
                 }
             }
+            // `finish` tells why, once that is known.
+            Output::LoggedOut { result: Err(Failure::Lost) } => {}
             Output::LoggedOut { result } => {
                 if let Some(answer) = self.logout.take() {
                     let _ = answer.send(result.map(drop).map_err(|failure| self.failed(failure)));
@@ -370,6 +372,10 @@ impl Client {
                 // In the order in which the target spoke, before anyone acts on it.
                 self.news.attentions.see(lun, self.news.number, &result);
                 Ok(Executed { result, data_in })
+            }
+            // It arrived damaged and was discarded (RFC 7143 §7.8): it had no effect.
+            Err(failure @ Failure::Rejected(RejectReason::DATA_DIGEST_ERROR)) => {
+                Err(self.failed(failure).not_sent())
             }
             Err(failure) => Err(self.failed(failure)),
         };

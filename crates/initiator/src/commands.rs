@@ -11,7 +11,7 @@ use scsi::vpd::BlockLimitsPage;
 use std::time::Duration;
 use wire::{Field, Lun};
 
-/// How often a command is sent again after a unit attention or a busy target.
+/// How often a command is sent again after a unit attention, damaged data or a busy target.
 const TRIES_MAX: u32 = 8;
 /// The first pause when a target is busy; doubled each time.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -108,7 +108,8 @@ impl Unit {
     }
 
     /// Executes a command that must end GOOD. Unit attentions are taken note of and the command is
-    /// sent again; a busy target is given time. A command whose session is lost is not repeated.
+    /// sent again, as is one whose data arrived damaged; a busy target is given time. A command
+    /// whose session is lost is not repeated.
     ///
     /// # Errors
     /// `Sense` · `Status` · as [`Initiator::execute`].
@@ -176,6 +177,8 @@ impl Unit {
             // Some units answer another page than the one asked for.
             Ok(_) => Ok(None),
             Err(error) if is_illegal(&error) => Ok(None),
+            // istgt 0.4 refuses a page that it does not have without sense data.
+            Err(Error { kind: ErrorKind::Sense(None), .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -388,8 +391,8 @@ impl Attempt {
             Status::GOOD | Status::CONDITION_MET => Ok(Verdict::Good),
             Status::CHECK_CONDITION => {
                 let sense = Sense::decode(&result.sense);
-                let attention = sense.as_ref().is_some_and(|s| s.key == SenseKey::UNIT_ATTENTION);
-                if attention && self.tries < TRIES_MAX {
+                let passes = sense.as_ref().is_some_and(is_passing);
+                if passes && self.tries < TRIES_MAX {
                     return Ok(Verdict::Again);
                 }
                 Err(sense_error(opcode, sense))
@@ -408,6 +411,13 @@ impl Attempt {
             }
         }
     }
+}
+
+/// A unit attention, or data that arrived damaged, which the target has not used
+/// (RFC 7143 §11.4.7.2).
+fn is_passing(sense: &Sense) -> bool {
+    let damaged = Sense::PROTOCOL_SERVICE_CRC_ERROR;
+    sense.key == SenseKey::UNIT_ATTENTION || (sense.key, sense.code) == (damaged.key, damaged.code)
 }
 
 fn sense_error(opcode: u8, sense: Option<Sense>) -> Error {
@@ -486,6 +496,15 @@ mod tests {
         for end in 0..page.len() {
             parse_designators(&page[..end]);
         }
+    }
+
+    /// Goal: what passes by itself is sent again: a unit attention, and a write whose data was
+    /// damaged on the way. Other aborted commands are not.
+    #[test]
+    fn some_sense_passes() {
+        assert!(is_passing(&Sense::POWER_ON_RESET));
+        assert!(is_passing(&Sense::PROTOCOL_SERVICE_CRC_ERROR));
+        assert!(!is_passing(&Sense { code: 0, ..Sense::PROTOCOL_SERVICE_CRC_ERROR }));
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub enum ErrorKind {
     Login,
     /// The session is gone. Whether commands in flight had an effect is not known.
     SessionLost,
-    /// The session is gone, and the command was never sent: it had no effect.
+    /// The command had no effect: the session was gone before it was sent, or it arrived damaged
+    /// and the target discarded it.
     NotSent,
     /// The target did not answer the command in time. Whether it had an effect is not known: it is
     /// aborted, and what is written to the same blocks of a [`RemoteDisk`](crate::RemoteDisk) from
@@ -61,13 +62,14 @@ impl Error {
         self
     }
 
-    /// It happened to a command that was never sent.
+    /// It happened to a command that had no effect.
     pub(crate) fn not_sent(mut self) -> Self {
         self.kind = ErrorKind::NotSent;
         self
     }
 
-    /// The session is gone; another one may serve.
+    /// The session is gone, or the command did not reach the target whole: sent again, perhaps in
+    /// another session, it may be served.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.kind, ErrorKind::SessionLost | ErrorKind::NotSent)
     }

@@ -148,6 +148,8 @@ impl Way {
         getrandom::fill(&mut entropy).map_err(no_random)?;
         let mut offer = Offer::initiator();
         offer.max_connections = options.connections.max(CONNECTIONS_OFFERED);
+        // The longer of both counts (RFC 7143 §13.15): how long is for the target to say.
+        offer.time_to_wait_seconds = 0;
         offer.header_digest =
             url.header_digest.map_or_else(|| options.header_digest.clone(), |digest| vec![digest]);
         offer.data_digest =
