@@ -42,7 +42,7 @@ unit: ## Unit and property tests, the rules of the house
 release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar
 
-interop: release ## Real peers against the release build: libiscsi, QEMU, tgt
+interop: release ## Real peers against the release build: libiscsi, QEMU, tgt, istgt
 	$(CARGO) test --locked -p interop
 
 doc: ## The API documentation, without a warning

@@ -1,14 +1,21 @@
-//! Real peers: drives libiscsi, QEMU and tgt against the `lunar` binary, and our tools against
-//! them. Shares no code with the crates it tests.
+//! Real peers: drives libiscsi, QEMU, tgt and istgt against the `lunar` binary, and our tools
+//! against them. What looks at the wire here (`raw`, `cutter`) is written from RFC 7143 alone and
+//! shares no code with the crates that it tests.
+//!
+//! Tests of the initiator as a library (`tests/cuts`, `tests/login_options`, `tests/kill`) use its
+//! public API as any program would. The first two also have our target in their own process: over
+//! a disk that keeps account of what was executed, and with what no command line sets.
 //!
 //! Everything runs on loopback, on free ports, in a folder of its own, under a time limit, and
 //! leaves nothing behind.
 
 pub mod conformance;
+pub mod cutter;
 pub mod dialogue;
 pub mod document;
 pub mod extended_copy;
 pub mod faults;
+pub mod istgt;
 pub mod ledger;
 pub mod lunar;
 pub mod musts;

@@ -12,7 +12,7 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// A `tgtd` of our own with one target; LUN 1 is a file. Dropping it kills it (it ignores
 /// SIGTERM while a target is defined).
 pub struct Tgt {
-    _server: Server,
+    server: Server,
     control: String,
     port: u16,
 }
@@ -33,7 +33,7 @@ impl Tgt {
         let port = free_port()?;
         let portal = format!("portal=127.0.0.1:{port}");
         let server = Server::start("tgtd", &["-f", "-C", &control, "--iscsi", &portal])?;
-        let tgt = Self { _server: server, control, port };
+        let tgt = Self { server, control, port };
         tgt.wait_until_ready()?;
         tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", Self::TARGET])?;
         tgt.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file])?;
@@ -65,11 +65,17 @@ impl Tgt {
     /// # Errors
     /// tgt refuses.
     pub fn allow_digests(&self) -> Result<()> {
-        for key in ["HeaderDigest", "DataDigest"] {
-            let target = ["update", "--mode", "target", "--tid", "1"];
-            self.admin(&[&target[..], &["-n", key, "-v", "CRC32C"]].concat())?;
-        }
-        Ok(())
+        self.negotiate("HeaderDigest", "CRC32C")?;
+        self.negotiate("DataDigest", "CRC32C")
+    }
+
+    /// Has it negotiate this value of a key from the next login on.
+    ///
+    /// # Errors
+    /// tgt refuses.
+    pub fn negotiate(&self, key: &str, value: &str) -> Result<()> {
+        let target = ["update", "--mode", "target", "--tid", "1"];
+        self.admin(&[&target[..], &["-n", key, "-v", value]].concat())
     }
 
     /// Asks for CHAP with this account.
@@ -82,9 +88,50 @@ impl Tgt {
         self.admin(&["bind", "--mode", "account", "--tid", "1", "--user", user])
     }
 
+    /// Has it prove itself with this account, to those who ask.
+    ///
+    /// # Errors
+    /// tgt refuses.
+    pub fn prove_itself(&self, user: &str, secret: &str) -> Result<()> {
+        let account = ["--mode", "account", "--user", user, "--password", secret];
+        self.admin(&[&["new"][..], &account].concat())?;
+        let account = ["--mode", "account", "--tid", "1", "--user", user, "--outgoing"];
+        self.admin(&[&["bind"][..], &account].concat())
+    }
+
+    /// Asks for CHAP with this account in discovery sessions.
+    ///
+    /// # Errors
+    /// tgt refuses.
+    pub fn require_chap_for_discovery(&self, user: &str, secret: &str) -> Result<()> {
+        let account = ["--mode", "account", "--user", user, "--password", secret];
+        self.admin(&[&["new"][..], &account].concat())?;
+        self.admin(&["bind", "--mode", "account", "--user", user])
+    }
+
+    /// Has it prove itself with this account in discovery sessions, to those who ask.
+    ///
+    /// # Errors
+    /// tgt refuses.
+    pub fn prove_itself_in_discovery(&self, user: &str, secret: &str) -> Result<()> {
+        let account = ["--mode", "account", "--user", user, "--password", secret];
+        self.admin(&[&["new"][..], &account].concat())?;
+        self.admin(&["bind", "--mode", "account", "--user", user, "--outgoing"])
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// `iscsi://127.0.0.1:PORT/TARGET/1`.
     pub fn url(&self) -> String {
-        format!("iscsi://127.0.0.1:{}/{}/1", self.port, Self::TARGET)
+        format!("iscsi://{}/{}/1", self.address(), Self::TARGET)
+    }
+
+    /// What it has written.
+    pub fn log(&self) -> String {
+        self.server.log()
     }
 
     fn wait_until_ready(&self) -> Result<()> {

@@ -1,0 +1,365 @@
+//! A relay that knows PDUs and breaks connections at a chosen one.
+
+mod pdu;
+
+pub use pdu::Kind;
+
+use anyhow::{Context, Result};
+use pdu::{Dialogue, HEADER_BYTES, Passing};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// A connection that lingers at the target is given up after so long.
+const LINGER_MAX: Duration = Duration::from_secs(20);
+/// Of what the initiator had sent and the relay had not passed on, at most so much comes late.
+const LATE_BYTES_MAX: usize = 4 << 20;
+
+/// So many PDUs are remembered.
+const LAST_PDUS: usize = 16;
+/// Bytes of a header that say nothing of lengths, nor of what it is.
+const FLIPPED_BYTES: std::ops::Range<usize> = 16..HEADER_BYTES;
+
+/// Whither a PDU goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Way {
+    /// From the initiator.
+    ToTarget,
+    /// From the target.
+    ToInitiator,
+}
+
+/// Where in a PDU.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// Nothing of it is passed on.
+    Before,
+    /// So many bytes of its header are, from 1 on.
+    InHeader(usize),
+    /// All before its data, and so many thousandths of that; a PDU without data is cut in its
+    /// header.
+    InData(usize),
+    /// All of it, and nothing more.
+    After,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Manner {
+    /// FIN to both sides.
+    Close,
+    /// RST to both sides.
+    Reset,
+    /// RST to the initiator. For the target the connection stays, and what the initiator had sent
+    /// arrives so much later, as from a network that holds packets back.
+    Linger(Duration),
+}
+
+/// Where a connection is to be broken.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// At a PDU of this kind,
+    pub kind: Kind,
+    /// after so many others of that kind,
+    pub skip: u32,
+    /// here,
+    pub place: Place,
+    /// like this.
+    pub manner: Manner,
+}
+
+/// One bit that is to be turned over.
+#[derive(Clone, Copy, Debug)]
+pub struct Flip {
+    /// In a PDU of this kind,
+    pub kind: Kind,
+    /// after so many others of that kind,
+    pub skip: u32,
+    /// in its data, else in its header; a PDU without data is passed over then.
+    pub in_data: bool,
+    /// Which bit of those that leave the lengths alone.
+    pub bit: usize,
+}
+
+/// What came through, and what was broken.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// PDUs by kind.
+    pub seen: BTreeMap<Kind, u64>,
+    /// Connections broken at a PDU of this kind.
+    pub cut: BTreeMap<Kind, u64>,
+    /// PDUs of this kind with a bit turned over.
+    pub flipped: BTreeMap<Kind, u64>,
+    /// Connections broken by [`Cutter::cut_all`].
+    pub cut_anyhow: u64,
+    /// The last PDUs, in the order in which they were passed on.
+    pub last: VecDeque<Kind>,
+    /// The ISID of the last login. RFC 7143 §11.12.5.
+    pub isid: Option<[u8; 6]>,
+}
+
+impl Counts {
+    /// Connections that were broken, or may have been because of a bit.
+    pub fn cuts(&self) -> u64 {
+        self.cut.values().chain(self.flipped.values()).sum::<u64>() + self.cut_anyhow
+    }
+}
+
+/// The relay: initiators connect to [`address`](Self::address). It runs in a thread of its own,
+/// until it is dropped.
+pub struct Cutter {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Counts up to have every connection broken; `None`: the relay ends.
+    break_all: watch::Sender<Option<u64>>,
+}
+
+#[derive(Default)]
+struct State {
+    armed: Option<Cut>,
+    flip: Option<Flip>,
+    counts: Counts,
+}
+
+impl Cutter {
+    /// A relay to the target at `address`.
+    ///
+    /// # Errors
+    /// The system has no port or no thread.
+    pub fn to(address: &str) -> Result<Self> {
+        let target: SocketAddr = address.parse().with_context(|| address.to_owned())?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared =
+            Arc::new(Shared { state: Mutex::default(), break_all: watch::Sender::new(Some(0)) });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let relay = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("cutter".to_owned()).spawn(move || {
+            let local = tokio::task::LocalSet::new();
+            local.block_on(&runtime, relay.accept(listener, target));
+        })?;
+        Ok(Self { shared, address, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Breaks one connection there, once.
+    pub fn arm(&self, cut: Cut) {
+        self.shared.state().armed = Some(cut);
+    }
+
+    /// Whether that is still to come.
+    pub fn is_armed(&self) -> bool {
+        self.shared.state().armed.is_some()
+    }
+
+    /// Turns one bit over, once.
+    pub fn flip(&self, flip: Flip) {
+        self.shared.state().flip = Some(flip);
+    }
+
+    /// Whether that is still to come.
+    pub fn is_to_flip(&self) -> bool {
+        self.shared.state().flip.is_some()
+    }
+
+    /// Breaks all connections that are logged in.
+    pub fn cut_all(&self) {
+        self.shared.break_all.send_modify(|turn| *turn = turn.map(|turn| turn + 1));
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        self.shared.state().counts.clone()
+    }
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.shared.break_all.send_replace(None);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic there was printed
+        }
+    }
+}
+
+/// What ended a connection.
+enum End {
+    /// One of the peers, or the relay.
+    Closed,
+    /// Broken in that manner; what is left of the PDU, if the target was to have it.
+    Cut(Manner, Vec<u8>),
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn accept(self: Arc<Self>, listener: std::net::TcpListener, target: SocketAddr) {
+        let Ok(listener) = TcpListener::from_std(listener) else { return };
+        let mut turns = self.break_all.subscribe();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let Ok((near, _)) = accepted else { continue };
+                    tokio::task::spawn_local(Arc::clone(&self).relay(near, target));
+                }
+                _ = turns.wait_for(|turn| turn.is_none()) => return,
+            }
+        }
+    }
+
+    async fn relay(self: Arc<Self>, mut near: TcpStream, target: SocketAddr) {
+        let Ok(mut far) = TcpStream::connect(target).await else { return };
+        let (_, _) = (near.set_nodelay(true), far.set_nodelay(true));
+        let mut turns = self.break_all.subscribe();
+        let dialogue = RefCell::new(Dialogue::default());
+        let end = {
+            let (mut near_in, mut near_out) = near.split();
+            let (mut far_in, mut far_out) = far.split();
+            tokio::select! {
+                end = self.pass(&mut near_in, &mut far_out, Way::ToTarget, &dialogue) => end,
+                end = self.pass(&mut far_in, &mut near_out, Way::ToInitiator, &dialogue) => end,
+                () = told(&mut turns, &dialogue) => {
+                    self.state().counts.cut_anyhow += 1;
+                    End::Cut(Manner::Reset, Vec::new())
+                }
+            }
+        };
+        match end {
+            End::Closed | End::Cut(Manner::Close, _) => {}
+            End::Cut(Manner::Reset, _) => {
+                let (_, _) = (near.set_zero_linger(), far.set_zero_linger());
+            }
+            End::Cut(Manner::Linger(late), mut rest) => {
+                drain(&near, &mut rest);
+                let _ = near.set_zero_linger();
+                drop(near);
+                let _ = tokio::time::timeout(LINGER_MAX, linger(far, late, rest)).await;
+            }
+        }
+    }
+
+    /// Passes PDUs on until one of them is to be cut.
+    async fn pass(
+        &self,
+        from: &mut (impl AsyncReadExt + Unpin),
+        to: &mut (impl AsyncWriteExt + Unpin),
+        way: Way,
+        dialogue: &RefCell<Dialogue>,
+    ) -> End {
+        while let Some(mut pdu) = pdu::read(from, way, dialogue).await {
+            dialogue.borrow_mut().hear(&pdu);
+            self.disturb(&mut pdu);
+            let Some(cut) = self.judge(&pdu) else {
+                if to.write_all(&pdu.bytes).await.is_err() {
+                    return End::Closed;
+                }
+                continue;
+            };
+            let (passed, rest) = pdu.bytes.split_at(split(cut.place, &pdu));
+            let _ = to.write_all(passed).await; // broken either way
+            let rest = if way == Way::ToTarget { rest.to_vec() } else { Vec::new() };
+            return End::Cut(cut.manner, rest);
+        }
+        End::Closed
+    }
+
+    /// Turns a bit of it over, if one is to be.
+    fn disturb(&self, pdu: &mut Passing) {
+        let mut state = self.state();
+        let Some(flip) = &mut state.flip else { return };
+        if flip.kind != pdu.kind || (flip.in_data && pdu.data.is_empty()) {
+            return;
+        }
+        if flip.skip > 0 {
+            flip.skip -= 1;
+            return;
+        }
+        let place = if flip.in_data { pdu.data.clone() } else { FLIPPED_BYTES };
+        let bit = flip.bit % (place.len() * 8);
+        pdu.bytes[place.start + bit / 8] ^= 1 << (bit % 8);
+        state.flip = None;
+        *state.counts.flipped.entry(pdu.kind).or_default() += 1;
+    }
+
+    /// Counts the PDU; `Some`: the connection is to be broken here. A cut counts before anybody
+    /// can notice it.
+    fn judge(&self, pdu: &Passing) -> Option<Cut> {
+        let mut state = self.state();
+        *state.counts.seen.entry(pdu.kind).or_default() += 1;
+        state.counts.last.push_back(pdu.kind);
+        if state.counts.last.len() > LAST_PDUS {
+            state.counts.last.pop_front();
+        }
+        if pdu.kind == Kind::LoginRequest {
+            state.counts.isid = pdu.bytes[8..14].try_into().ok();
+        }
+        let armed = state.armed.as_mut().filter(|cut| cut.kind == pdu.kind)?;
+        if armed.skip > 0 {
+            armed.skip -= 1;
+            return None;
+        }
+        let cut = *armed;
+        state.armed = None;
+        *state.counts.cut.entry(pdu.kind).or_default() += 1;
+        Some(cut)
+    }
+}
+
+/// Returns when a connection that is logged in is to be broken, or any when the relay ends.
+async fn told(turns: &mut watch::Receiver<Option<u64>>, dialogue: &RefCell<Dialogue>) {
+    while turns.changed().await.is_ok() {
+        if turns.borrow().is_none() || dialogue.borrow().full_feature {
+            return;
+        }
+    }
+}
+
+/// How much of a PDU passes.
+fn split(place: Place, pdu: &Passing) -> usize {
+    match place {
+        Place::Before => 0,
+        Place::After => pdu.bytes.len(),
+        Place::InData(thousandths) if !pdu.data.is_empty() => {
+            pdu.data.start + pdu.data.len() * thousandths.min(999) / 1000
+        }
+        Place::InHeader(bytes) | Place::InData(bytes) => 1 + bytes % (HEADER_BYTES - 1),
+    }
+}
+
+/// What the initiator has sent and nobody has read.
+fn drain(near: &TcpStream, rest: &mut Vec<u8>) {
+    let mut piece = [0; 16 << 10];
+    while rest.len() < LATE_BYTES_MAX {
+        match near.try_read(&mut piece) {
+            Ok(bytes @ 1..) => rest.extend_from_slice(&piece[..bytes]),
+            _ => return,
+        }
+    }
+}
+
+/// Sends the rest late, and stays until the target has closed.
+async fn linger(mut far: TcpStream, late: Duration, rest: Vec<u8>) {
+    tokio::time::sleep(late).await;
+    let (mut far_in, mut far_out) = far.split();
+    let _ = far_out.write_all(&rest).await; // the target may have closed
+    let mut piece = [0; 16 << 10];
+    while let Ok(1..) = far_in.read(&mut piece).await {}
+}

@@ -1,0 +1,199 @@
+//! PDUs on their way through the relay: where each ends, and of which kind it is.
+//!
+//! Written from RFC 7143 alone and independent of the crates that it tests.
+
+use super::Way;
+use crate::raw::opcode;
+use std::fmt;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Basic header segment, RFC 7143 §11.2.1.
+pub const HEADER_BYTES: usize = 48;
+const DIGEST_BYTES: usize = 4;
+/// RFC 7143 §11.5.
+const MANAGEMENT_RESPONSE: u8 = 0x22;
+/// RFC 7143 §11.15.
+const LOGOUT_RESPONSE: u8 = 0x26;
+
+/// What a PDU is, as far as it matters where a connection breaks.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[allow(missing_docs)] // each is the PDU of that name
+pub enum Kind {
+    LoginRequest,
+    LoginResponse,
+    /// A SCSI Command that reads.
+    CommandRead,
+    /// A SCSI Command that writes, with immediate data.
+    CommandImmediate,
+    /// A SCSI Command that writes and brings no data.
+    CommandWrite,
+    /// A SCSI Command that moves no data.
+    CommandOther,
+    DataOutUnsolicited,
+    DataOutSolicited,
+    ReadyToTransfer,
+    DataIn,
+    ScsiResponse,
+    NopOut,
+    NopIn,
+    TextRequest,
+    TextResponse,
+    ManagementRequest,
+    ManagementResponse,
+    LogoutRequest,
+    LogoutResponse,
+    AsyncMessage,
+    Reject,
+    /// No PDU that RFC 7143 knows.
+    Unknown,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{self:?}"))
+    }
+}
+
+/// A whole PDU, as it was on the wire.
+#[derive(Debug)]
+pub struct Passing {
+    /// Header, header segments, digests, data, padding.
+    pub bytes: Vec<u8>,
+    /// Where the data segment lies in them.
+    pub data: std::ops::Range<usize>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a login said of how PDUs look afterwards.
+#[derive(Clone, Debug, Default)]
+pub struct Dialogue {
+    /// The full feature phase has begun.
+    pub full_feature: bool,
+    /// HeaderDigest is CRC32C.
+    pub header_digest: bool,
+    /// DataDigest is CRC32C.
+    pub data_digest: bool,
+    text: Vec<u8>,
+}
+
+impl Dialogue {
+    /// Takes note of a Login Response. RFC 7143 §11.13.
+    pub fn hear(&mut self, pdu: &Passing) {
+        if pdu.kind != Kind::LoginResponse {
+            return;
+        }
+        self.text.extend_from_slice(&pdu.bytes[pdu.data.clone()]);
+        let (flags, status_class) = (pdu.bytes[1], pdu.bytes[36]);
+        if flags & 0x83 == 0x83 && status_class == 0 {
+            self.full_feature = true;
+            self.header_digest = self.chose(b"HeaderDigest=CRC32C");
+            self.data_digest = self.chose(b"DataDigest=CRC32C");
+        }
+    }
+
+    /// The target answered with this pair.
+    fn chose(&self, pair: &[u8]) -> bool {
+        self.text.split(|byte| *byte == 0).any(|told| told == pair)
+    }
+}
+
+/// Reads one PDU; `None`: the connection ended.
+pub async fn read(
+    from: &mut (impl AsyncRead + Unpin),
+    way: Way,
+    dialogue: &std::cell::RefCell<Dialogue>,
+) -> Option<Passing> {
+    let mut bytes = vec![0; HEADER_BYTES];
+    from.read_exact(&mut bytes).await.ok()?;
+    // Asked after the header came: what was said before it counts.
+    let now = dialogue.borrow().clone();
+    let protected = now.full_feature && !matches!(bytes[0] & 0x3f, 0x03 | 0x23);
+    let header_digest = if protected && now.header_digest { DIGEST_BYTES } else { 0 };
+    let segments = usize::from(bytes[4]) * 4;
+    let length = u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]) as usize;
+    let data_digest = if protected && now.data_digest && length > 0 { DIGEST_BYTES } else { 0 };
+    let start = HEADER_BYTES + segments + header_digest;
+    bytes.resize(start + length.next_multiple_of(4) + data_digest, 0);
+    from.read_exact(&mut bytes[HEADER_BYTES..]).await.ok()?;
+    let kind = kind(&bytes[..HEADER_BYTES], way);
+    Some(Passing { bytes, data: start..start + length, kind })
+}
+
+fn kind(header: &[u8], way: Way) -> Kind {
+    let has_data = header[5..8] != [0, 0, 0];
+    match (way, header[0] & 0x3f) {
+        (Way::ToTarget, opcode::NOP_OUT) => Kind::NopOut,
+        (Way::ToTarget, opcode::SCSI_COMMAND) => match header[1] & 0x60 {
+            0x40 => Kind::CommandRead,
+            0x20 | 0x60 if has_data => Kind::CommandImmediate,
+            0x20 | 0x60 => Kind::CommandWrite,
+            _ => Kind::CommandOther,
+        },
+        (Way::ToTarget, opcode::TASK_MANAGEMENT) => Kind::ManagementRequest,
+        (Way::ToTarget, opcode::LOGIN) => Kind::LoginRequest,
+        (Way::ToTarget, opcode::TEXT) => Kind::TextRequest,
+        (Way::ToTarget, opcode::DATA_OUT) if header[20..24] == [0xff; 4] => {
+            Kind::DataOutUnsolicited
+        }
+        (Way::ToTarget, opcode::DATA_OUT) => Kind::DataOutSolicited,
+        (Way::ToTarget, opcode::LOGOUT) => Kind::LogoutRequest,
+        (Way::ToInitiator, opcode::NOP_IN) => Kind::NopIn,
+        (Way::ToInitiator, opcode::SCSI_RESPONSE) => Kind::ScsiResponse,
+        (Way::ToInitiator, MANAGEMENT_RESPONSE) => Kind::ManagementResponse,
+        (Way::ToInitiator, opcode::LOGIN_RESPONSE) => Kind::LoginResponse,
+        (Way::ToInitiator, opcode::TEXT_RESPONSE) => Kind::TextResponse,
+        (Way::ToInitiator, opcode::DATA_IN) => Kind::DataIn,
+        (Way::ToInitiator, LOGOUT_RESPONSE) => Kind::LogoutResponse,
+        (Way::ToInitiator, opcode::R2T) => Kind::ReadyToTransfer,
+        (Way::ToInitiator, opcode::ASYNC_MESSAGE) => Kind::AsyncMessage,
+        (Way::ToInitiator, opcode::REJECT) => Kind::Reject,
+        _ => Kind::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn login_response(flags: u8, text: &[u8]) -> Vec<u8> {
+        let mut pdu = vec![0; HEADER_BYTES];
+        (pdu[0], pdu[1], pdu[7]) = (0x23, flags, text.len() as u8);
+        pdu.extend_from_slice(text);
+        pdu.resize(pdu.len().next_multiple_of(4), 0);
+        pdu
+    }
+
+    /// Goal: PDUs are told apart also when digests follow their parts; the login says whether.
+    #[test]
+    fn pdus_end_where_they_end() {
+        let mut stream = login_response(0x04, b"HeaderDigest=CRC3");
+        stream.extend(login_response(0x87, b"2C\0DataDigest=None\0"));
+        let mut write = vec![0; HEADER_BYTES];
+        (write[0], write[1], write[4], write[7]) = (0x01, 0xa0, 2, 5);
+        write.extend([7; 8 + 4 + 8]); // header segments, their digest, data with padding
+        stream.extend(&write);
+        let mut ping = vec![0; HEADER_BYTES + 4];
+        ping[0] = 0x40;
+        stream.extend(&ping);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (dialogue, mut from) = (RefCell::default(), &stream[..]);
+            let mut seen = Vec::new();
+            for way in [Way::ToInitiator, Way::ToInitiator, Way::ToTarget, Way::ToTarget] {
+                let pdu = read(&mut from, way, &dialogue).await.unwrap();
+                dialogue.borrow_mut().hear(&pdu);
+                seen.push((pdu.kind, pdu.bytes.len(), pdu.data.len()));
+            }
+            let expected = [
+                (Kind::LoginResponse, 68, 17),
+                (Kind::LoginResponse, 68, 19),
+                (Kind::CommandImmediate, 68, 5),
+                (Kind::NopOut, 52, 0),
+            ];
+            assert_eq!(seen, expected);
+            assert!(read(&mut from, Way::ToTarget, &dialogue).await.is_none(), "all was read");
+        });
+    }
+}
