@@ -103,8 +103,8 @@ impl Outcome {
         let cuts: u64 = self.cuts.values().sum();
         println!(
             "{name}: {cuts} cuts at a PDU and {} others, {} bits; {} writes acknowledged, {} \
-             reads, {} flushes ({} told of a lost cache), {} given up, {} raw ones lost; {} samples; {} \
-             repetitions, {} executions at most; longest latency {:.2?}; {} rejects",
+             reads, {} flushes ({} told of a lost cache), {} given up, {} raw ones lost; {} \
+             samples; {} repetitions, {} executions at most; longest latency {:.2?}; {} rejects",
             self.cut_anyhow,
             self.flips,
             deeds.acknowledged,
