@@ -11,7 +11,7 @@ use home::{Home, NAME, PATIENCE, block_on};
 use initiator::{ErrorKind, PathPolicy, RemoteDisk, SessionOptions, Url};
 use iscsi::text::Offer;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use target::CacheMode;
@@ -39,7 +39,10 @@ type Ghost = (Vec<u8>, TcpStream);
 /// A line to a portal, of a network that can fail.
 struct Line {
     address: SocketAddr,
+    /// Of connections to come.
     mode: watch::Sender<Mode>,
+    /// Of those that there ever were, in the order they came.
+    each: Arc<Mutex<Vec<watch::Sender<Mode>>>>,
     /// Bytes that came from the initiator.
     carried: Arc<AtomicU64>,
     ghosts: Arc<Mutex<Vec<Ghost>>>,
@@ -52,20 +55,24 @@ impl Line {
         let line = Self {
             address,
             mode: watch::Sender::new(Mode::Pass),
+            each: Arc::default(),
             carried: Arc::default(),
             ghosts: Arc::default(),
         };
         let (mode, carried) = (line.mode.subscribe(), Arc::clone(&line.carried));
-        let ghosts = Arc::clone(&line.ghosts);
+        let (ghosts, each) = (Arc::clone(&line.ghosts), Arc::clone(&line.each));
         tokio::spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                if *mode.borrow() == Mode::Cut {
+                let now = *mode.borrow();
+                if now == Mode::Cut {
                     continue;
                 }
+                let own = watch::Sender::new(now);
+                let mode = own.subscribe();
+                each.lock().unwrap().push(own);
                 let far = TcpStream::connect(portal).await.unwrap();
-                let (mode, carried, ghosts) =
-                    (mode.clone(), Arc::clone(&carried), Arc::clone(&ghosts));
+                let (carried, ghosts) = (Arc::clone(&carried), Arc::clone(&ghosts));
                 all.spawn(async move {
                     if let Some(ghost) = carry(near, far, mode, &carried).await {
                         ghosts.lock().unwrap().push(ghost);
@@ -78,6 +85,14 @@ impl Line {
 
     fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
+        for one in self.each.lock().unwrap().iter() {
+            one.send_replace(mode);
+        }
+    }
+
+    /// One of those that there are.
+    fn set_one(&self, number: usize, mode: Mode) {
+        self.each.lock().unwrap()[number].send_replace(mode);
     }
 
     fn carried(&self) -> u64 {
@@ -239,6 +254,7 @@ fn a_path_that_goes_is_latency() {
         let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
         let disk = open(&[&lines[0], &lines[1]], options()).await;
         assert_eq!(disk.paths(), 2);
+        let over = AtomicBool::new(false);
         let cuts = async {
             for cut in 0..6 {
                 tokio::time::sleep(Duration::from_millis(60)).await;
@@ -250,8 +266,14 @@ fn a_path_that_goes_is_latency() {
                 line.set(Mode::Pass);
                 until("it is back", || disk.paths() == 2).await;
             }
+            over.store(true, Relaxed);
         };
-        tokio::join!(use_disk(&disk, 6, 16), cuts);
+        let work = async {
+            while !over.load(Relaxed) {
+                use_disk(&disk, 1, 16).await;
+            }
+        };
+        tokio::join!(work, cuts);
         let before = lines.each_ref().map(Line::carried);
         use_disk(&disk, 1, 16).await;
         let carried = [0, 1].map(|line| lines[line].carried() - before[line]);
@@ -276,7 +298,7 @@ fn no_late_write_overwrites_a_later_one() {
         slow.set(Mode::Hold);
         // On each path one.
         let held = slow.carried();
-        let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2))).collect();
+        let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2).fuse())).collect();
         while slow.carried() == held {
             for write in &mut first {
                 let _ = write.as_mut().now_or_never();
@@ -304,6 +326,119 @@ fn no_late_write_overwrites_a_later_one() {
         close(disk).await;
     });
     home.end();
+}
+
+/// Goal: likewise where the path is taken away: what it began is not forgotten with it.
+#[test]
+fn a_path_that_is_taken_away_leaves_its_doubts() {
+    let offer = Offer { max_connections: 1, ..Offer::default() };
+    let home = Home::with(CacheMode::WriteThrough, offer);
+    block_on(async {
+        let line = Line::to(home.portal(0)).await;
+        let options =
+            SessionOptions { connections: 2, path_policy: PathPolicy::RoundRobin, ..options() };
+        let disk = open(&[&line], options).await;
+        let witness = RemoteDisk::connect(&url(home.portal(1)), &self::options()).await.unwrap();
+        write(&disk, 0, 1).await;
+        write(&disk, 0, 1).await;
+        line.set_one(1, Mode::Hold);
+        let held = line.carried();
+        let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2).fuse())).collect();
+        for _ in 0..100 {
+            for write in &mut first {
+                let _ = write.as_mut().now_or_never();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(line.carried() > held);
+        line.mode.send_replace(Mode::Cut);
+        line.set_one(1, Mode::Cut);
+        until("the path is lost", || disk.paths() == 1).await;
+        drop(first);
+        let fewer = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { disk.set_connections(1).await }
+        });
+        let second = tokio::spawn({
+            let disk = Arc::clone(&disk);
+            async move { write(&disk, 0, 3).await }
+        });
+        for piece in 1..50 {
+            write(&disk, piece, 4).await;
+        }
+        assert!(!second.is_finished(), "the fate of the first write is not known");
+        assert_eq!(line.let_ghosts_arrive().await, 1);
+        assert_eq!(read(&witness, 0).await, 2, "it was executed late");
+        assert!(!second.is_finished());
+        line.mode.send_replace(Mode::Pass);
+        second.await.unwrap();
+        fewer.await.unwrap();
+        assert_eq!(read(&witness, 0).await, 3);
+        until("one session is left", || home.sessions() == 2).await; // and the witness
+        witness.close().await.unwrap();
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: a path that comes after a reset does not hide it: a flush that takes it fails like any
+/// other, though the path that would have told is lost by then.
+#[test]
+fn a_path_that_comes_late_hides_no_reset() {
+    let home = Home::new();
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        lines[1].set(Mode::Cut);
+        let disk = open(&[&lines[0], &lines[1]], options()).await;
+        write(&disk, 0, 1).await;
+        reset(&home).await;
+        lines[1].set(Mode::Pass);
+        until("the other path is there", || disk.paths() == 2).await;
+        lines[0].set(Mode::Cut);
+        until("the first path is lost", || disk.paths() == 1).await;
+        let error = disk.flush().await.expect_err("the write may be lost");
+        assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
+        lines[0].set(Mode::Pass);
+        close(disk).await;
+    });
+    home.end();
+}
+
+/// Goal: who waits for nothing has the other path all the same.
+#[test]
+fn without_patience_the_other_path_is_taken() {
+    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    block_on(async {
+        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let options = SessionOptions { recovery_seconds: 0, ..options() };
+        let disk = open(&[&lines[0], &lines[1]], options).await;
+        write(&disk, 0, 7).await;
+        for line in [0, 1, 0] {
+            lines[line].set(Mode::Cut);
+            for _ in 0..50 {
+                assert_eq!(read(&disk, 0).await, 7);
+            }
+            lines[line].set(Mode::Pass);
+            until("it is back", || disk.paths() == 2).await;
+        }
+        close(disk).await;
+    });
+    home.end();
+}
+
+fn kind_of(error: &block::Error) -> ErrorKind {
+    let source = std::error::Error::source(error).unwrap();
+    source.downcast_ref::<initiator::Error>().unwrap().kind.clone()
+}
+
+/// As in `nexus.rs`: another's flush takes the error, and an operator lets the disk go on.
+async fn reset(home: &Home) {
+    let failure = Fault::new(Effect::Fail(block::ErrorKind::Medium));
+    home.device.inject(failure.on(Operation::Flush).times(1));
+    let other = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+    other.flush().await.unwrap_err();
+    home.unit.recover().await.unwrap();
+    other.close().await.unwrap();
 }
 
 /// Goal: commands take the ports that are active, optimized ones first, follow the states as they
@@ -343,6 +478,10 @@ fn access_states_are_followed() {
         assert!(!waits.is_finished(), "a port in standby takes no writes");
         set_states(&operator, [STANDBY, NON_OPTIMIZED]).await;
         waits.await.unwrap();
+        lines[0].set(Mode::Pass);
+        let other = open(&[&lines[0], &lines[1]], options()).await;
+        assert_eq!(read(&other, 0).await, 9, "opened through the port that is active");
+        close(other).await;
         operator.close().await.unwrap();
         close(disk).await;
     });
@@ -373,17 +512,9 @@ fn a_reset_is_told_once() {
         for piece in 0..8 {
             write(&disk, piece, 2).await;
         }
-        // As in `nexus.rs`: another's flush takes the error, and an operator lets the disk go on.
-        let failure = Fault::new(Effect::Fail(block::ErrorKind::Medium));
-        home.device.inject(failure.on(Operation::Flush).times(1));
-        let other = RemoteDisk::connect(&url(home.portal(0)), &self::options()).await.unwrap();
-        other.flush().await.unwrap_err();
-        home.unit.recover().await.unwrap();
-        other.close().await.unwrap();
+        reset(&home).await;
         let error = disk.flush().await.expect_err("the cache may have lost something");
-        let source = std::error::Error::source(&error).unwrap();
-        let kind = &source.downcast_ref::<initiator::Error>().unwrap().kind;
-        assert_eq!(*kind, ErrorKind::CacheLost, "{error}");
+        assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
         for piece in 0..8 {
             write(&disk, piece, 3).await;
         }

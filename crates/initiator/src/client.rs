@@ -30,6 +30,9 @@ const PENDING_MAX: usize = 512;
 /// A target that does not say within this what became of an ABORT TASK is left.
 const ABORT_TIME: Duration = Duration::from_secs(30);
 
+/// Commands whose time is watched: those in hand, and some that were answered meanwhile.
+const DUE_MAX: usize = 4 * PENDING_MAX;
+
 /// What a handle asks for.
 pub(crate) enum Request {
     /// Execute a command; data-in goes to `data_in`, as long as is expected.
@@ -143,6 +146,15 @@ enum Leaving {
     Asked,
 }
 
+/// An ABORT TASK under way.
+#[derive(Clone, Copy, Debug)]
+struct Abort {
+    id: TaskId,
+    task: TaskId,
+    /// When it should be answered.
+    by: Time,
+}
+
 /// A connection's machine and what waits for it.
 pub(crate) struct Client {
     machine: InitiatorConnection,
@@ -157,8 +169,8 @@ pub(crate) struct Client {
     pending: HashMap<TaskId, Pending, BuildHasherDefault<ById>>,
     /// Of these, what the machine did not take, and why.
     refused: Vec<(TaskId, &'static str)>,
-    /// ABORT TASKs that were not answered, and until when they should be; oldest first.
-    aborts: VecDeque<(TaskId, Time)>,
+    /// ABORT TASKs that were not answered, oldest first.
+    aborts: VecDeque<Abort>,
     /// Commands in the order they were taken, and until when they should be answered.
     due: VecDeque<(TaskId, Time)>,
     command_time: Option<Duration>,
@@ -298,7 +310,8 @@ impl Client {
             lun: *lun,
             referenced: Some(id),
         };
-        self.aborts.push_back((management.id, now.after(ABORT_TIME)));
+        let abort = Abort { id: management.id, task: id, by: now.after(ABORT_TIME) };
+        self.aborts.push_back(abort);
         self.machine.handle(now, Input::Manage(management));
     }
 
@@ -337,10 +350,22 @@ impl Client {
                 }
             }
             Output::Close(reason) => self.over = Some(reason),
-            Output::Managed { id, .. } => self.aborts.retain(|(abort, _)| *abort != id),
+            Output::Managed { id, .. } => self.aborted(id),
             // Never asked for here; pings are the machine's own.
             Output::Pong { .. } | Output::Text { .. } => {}
             Output::ToSession(_) | Output::Wait(_) => {}
+        }
+    }
+
+    /// An ABORT TASK is over. A task that the target has ended was reported before; one that it
+    /// does not know any more, or could not abort, has no end but that of the session.
+    fn aborted(&mut self, id: TaskId) {
+        let Some(at) = self.aborts.iter().position(|abort| abort.id == id) else { return };
+        let task = self.aborts.remove(at).map(|abort| abort.task);
+        let stays = task.is_some_and(|task| self.pending.contains_key(&task));
+        if stays && matches!(self.leaving, Leaving::No | Leaving::Drains(_)) {
+            let what = format!("{} has not ended a command that was aborted", self.portal);
+            self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
         }
     }
 
@@ -435,6 +460,10 @@ impl Client {
                 let pending = Pending::Command { lun, data_in, _load: load, answer, unsent, doubt };
                 self.pending.insert(id, pending);
                 if let Some(time) = self.command_time {
+                    if self.due.len() >= DUE_MAX {
+                        // One that hangs keeps those behind it that have long been answered.
+                        self.due.retain(|(id, _)| self.pending.contains_key(id));
+                    }
                     self.due.push_back((id, now.after(time)));
                 }
                 let attribute = iscsi::pdu::TaskAttribute::SIMPLE;
@@ -481,7 +510,8 @@ impl Client {
 
     /// Takes leave of a session that goes on.
     fn leave_when_drained(&mut self, now: Time, out: &mut Outbox) {
-        if let Leaving::Drains(by) = self.leaving
+        if self.logged_in
+            && let Leaving::Drains(by) = self.leaving
             && (self.pending.is_empty() || by <= now)
         {
             self.leaving = Leaving::Asked;
@@ -659,16 +689,17 @@ impl net::Role for Client {
 
     fn deadline(&self) -> Option<Time> {
         let drained = match self.leaving {
-            Leaving::Drains(by) => Some(by),
+            Leaving::Drains(by) if self.logged_in => Some(by),
             _ => None,
         };
-        let aborted = self.aborts.front().map(|(_, by)| *by);
+        let aborted = self.aborts.front().map(|abort| abort.by);
         let due = self.due.front().map(|(_, by)| *by);
         [self.deadline, drained, aborted, due].into_iter().flatten().min()
     }
 
     fn elapsed(&mut self, now: Time, out: &mut Outbox) {
-        if self.aborts.front().is_some_and(|(_, by)| *by <= now) {
+        if self.aborts.front().is_some_and(|abort| abort.by <= now) {
+            self.aborts.clear();
             let what = format!("{} does not answer an ABORT TASK", self.portal);
             self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
         }

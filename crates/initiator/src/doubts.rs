@@ -123,6 +123,11 @@ impl Held {
         drop(over);
     }
 
+    /// Anything is held.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.state().doubts.is_empty()
+    }
+
     fn state(&self) -> MutexGuard<'_, HeldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

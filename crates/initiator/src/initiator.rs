@@ -17,6 +17,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wire::Lun;
 
+/// Before a command is sent again that a session which goes on did not take.
+pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+
 /// A session with one target, over one or more connections
 /// ([`SessionOptions::connections`]): each command goes to the one with the least data under way,
 /// and stays there (RFC 7143 §4.2.5.1). Handles are cheap to clone and may be used from any thread.
@@ -150,7 +153,13 @@ impl Initiator {
             let session = self.session(&mut patience).await?;
             let reply = self.execute_on(&session, lun, &cdb, &data_out, data_in_max).await;
             match reply {
-                Err(error) if error.kind == ErrorKind::NotSent => drop(patience.lost(error)?),
+                Err(error) if error.kind == ErrorKind::NotSent => {
+                    patience.lost(error)?;
+                    if !session.is_over() {
+                        // It takes nothing for now, or what it took arrived damaged.
+                        self.pause(REFUSED_PAUSE).await;
+                    }
+                }
                 reply => return reply,
             }
         }
@@ -281,10 +290,31 @@ impl Initiator {
     /// # Errors
     /// When the target did not answer the logout.
     pub async fn log_out(&self) -> Result<(), Error> {
-        match self.shared.keeper.close() {
-            Some(session) => session.log_out().await,
-            None => Ok(()),
+        if let Some(session) = self.close() {
+            session.log_out().await?;
+            self.shared.keeper.settled();
         }
+        Ok(())
+    }
+
+    /// No session follows; returns the last, if it was not lost, to be logged out.
+    pub(crate) fn close(&self) -> Option<Session> {
+        self.shared.keeper.close()
+    }
+
+    /// Some of what lost sessions began may still be executed.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.shared.keeper.is_in_doubt()
+    }
+
+    /// How many connections sessions that follow are to have.
+    pub(crate) fn want_connections(&self, wanted: u16) {
+        self.shared.keeper.want_connections(wanted);
+    }
+
+    /// How long a command waits for a lost session.
+    pub(crate) fn recovery(&self) -> Duration {
+        self.shared.recovery
     }
 
     fn last(&self) -> Arc<LastSession> {

@@ -106,7 +106,7 @@ impl Keeper {
     /// # Errors
     /// The runtime that sessions live on has ended.
     pub(crate) async fn set_connections(&self, session: Session, wanted: u16) -> Result<(), Error> {
-        self.connections.store(wanted, Ordering::Relaxed);
+        self.want_connections(wanted);
         let adjusted = self.runtime.spawn(async move { session.set_connections(wanted).await });
         adjusted
             .await
@@ -140,12 +140,25 @@ impl Keeper {
     /// No session follows. Returns the last, if it was not lost.
     pub(crate) fn close(&self) -> Option<Session> {
         let _order = self.work();
-        // What would have waited for another session fails, for there will be none.
-        self.held.replaced(u64::MAX);
         match self.line.send_replace(Line::Closed) {
             Line::Up(session) if !session.is_over() => Some(session),
             _ => None,
         }
+    }
+
+    /// The target has ended all that its sessions began.
+    pub(crate) fn settled(&self) {
+        self.held.replaced(u64::MAX);
+    }
+
+    /// Some of what lost sessions began may still be executed.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.held.is_any()
+    }
+
+    /// How many connections sessions that follow are to have.
+    pub(crate) fn want_connections(&self, wanted: u16) {
+        self.connections.store(wanted, Ordering::Relaxed);
     }
 
     /// What was done to get another session.

@@ -12,8 +12,8 @@ use crate::session::Session;
 use crate::{Error, ErrorKind, PathPolicy};
 use arc_swap::ArcSwap;
 use scsi::ports::AccessState;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -25,6 +25,10 @@ const REST: Duration = Duration::from_millis(100);
 const REFUSED_REST: Duration = Duration::from_secs(30);
 /// For how long a lost path is logged in again without anybody asking for it anew.
 const REVIVAL: Duration = Duration::from_secs(24 * 3600);
+/// For how long it is taken for true that a path leads to another unit.
+const WRONG_TIME: Duration = Duration::from_secs(1);
+/// No target port group has this number.
+const NO_GROUP: u32 = u32::MAX;
 /// What a command weighs besides its data.
 const COMMAND_BYTES: u64 = 512;
 
@@ -37,8 +41,8 @@ pub(crate) struct Path {
     pub(crate) place: Place,
     /// Resets that the unit told of before the path was used.
     resets_before: u64,
-    /// The target port group of its port, once asked; `None`: the unit does not tell.
-    group: OnceLock<Option<u16>>,
+    /// The target port group of its port; [`NO_GROUP`]: the unit has not told.
+    group: AtomicU32,
     access: AtomicU8,
     outstanding_bytes: AtomicU64,
     state: Mutex<State>,
@@ -49,6 +53,8 @@ struct State {
     checked: Option<Checked>,
     /// Others are preferred until then.
     rests_until: Option<Instant>,
+    /// It is not tried until then to be let in again.
+    refused_until: Option<Instant>,
 }
 
 /// Where a path begins: the number of a portal, and of a session there.
@@ -64,6 +70,7 @@ struct Checked {
     session: u64,
     attentions: u64,
     result: Result<(), Error>,
+    at: Instant,
 }
 
 /// A command on its path, until it is dropped.
@@ -88,7 +95,7 @@ impl Path {
             attentions,
             place,
             resets_before,
-            group: OnceLock::new(),
+            group: AtomicU32::new(NO_GROUP),
             access: AtomicU8::new(AccessState::ACTIVE_OPTIMIZED.0),
             outstanding_bytes: AtomicU64::new(0),
             state: Mutex::default(),
@@ -112,13 +119,16 @@ impl Path {
         let state = self.state();
         let checked = state.checked.as_ref()?;
         let now = (session.number(), self.attentions.count());
-        ((checked.session, checked.attentions) == now).then(|| checked.result.clone())
+        // While it is not used it would not tell that the right one is back.
+        let stale = checked.result.is_err() && checked.at.elapsed() > WRONG_TIME;
+        let holds = (checked.session, checked.attentions) == now && !stale;
+        holds.then(|| checked.result.clone())
     }
 
     /// Notes what the unit was found to be, after so many unit attentions.
     pub(crate) fn found(&self, session: &Session, attentions: u64, result: Result<(), Error>) {
-        let session = session.number();
-        self.state().checked = Some(Checked { session, attentions, result });
+        let (session, at) = (session.number(), Instant::now());
+        self.state().checked = Some(Checked { session, attentions, result, at });
     }
 
     /// It is passed over for a while, and its unit asked again who it is before it is used.
@@ -131,14 +141,17 @@ impl Path {
         state.checked = None;
     }
 
-    /// Asks for the access states of all ports, once also for the group of this one; whether
-    /// blocks can be reached through it.
+    /// Asks for the group of its port and the access states of all; whether blocks can be reached
+    /// through it, as far as the unit tells.
     pub(crate) async fn ask_access(&self, unit: &Unit, paths: &Paths) -> Result<bool, Error> {
-        if self.group.get().is_none() {
-            // Another may have asked meanwhile, and was told the same.
-            let _ = self.group.set(unit.port_group().await?);
+        let group = unit.port_group().await?;
+        self.group.store(group.map_or(NO_GROUP, u32::from), Ordering::Relaxed);
+        let groups = unit.port_groups().await?;
+        paths.note_groups(&groups);
+        if group.is_none_or(|group| !groups.contains_key(&group)) {
+            // What it met once says nothing of now: TEST UNIT READY does.
+            self.access.store(AccessState::ACTIVE_OPTIMIZED.0, Ordering::Relaxed);
         }
-        paths.note_groups(&unit.port_groups().await?);
         Ok(self.rank().is_some())
     }
 
@@ -160,10 +173,10 @@ impl Path {
         let initiator = self.unit.initiator();
         let mut state = self.state();
         if initiator.is_refused() {
-            if state.rests_until.is_some_and(|until| now < until) {
+            if state.refused_until.is_some_and(|until| now < until) {
                 return;
             }
-            state.rests_until = Some(now + REFUSED_REST);
+            state.refused_until = Some(now + REFUSED_REST);
         }
         drop(state);
         initiator.revive(now + REVIVAL);
@@ -256,9 +269,8 @@ impl Paths {
     /// What a unit says of the port groups holds for all paths.
     pub(crate) fn note_groups(&self, groups: &PortGroups) {
         for path in &self.set.load().all {
-            if let Some(state) =
-                path.group.get().copied().flatten().and_then(|group| groups.get(&group))
-            {
+            let group = u16::try_from(path.group.load(Ordering::Relaxed)).ok();
+            if let Some(state) = group.and_then(|group| groups.get(&group)) {
                 path.access.store(state.0, Ordering::Relaxed);
             }
         }
@@ -331,6 +343,32 @@ impl Paths {
         }
     }
 
+    /// Has the sessions of all lost paths made again.
+    pub(crate) fn revive_lost(&self) {
+        for path in &self.set.load().all {
+            let initiator = path.unit.initiator();
+            if initiator.session_now().is_none() && !initiator.is_closed() {
+                path.revive();
+            }
+        }
+    }
+
+    /// All were logged out.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.set.load().all.iter().all(|path| path.unit.initiator().is_closed())
+    }
+
+    /// Whether one of them answers, and so has told of all resets so far.
+    pub(crate) async fn hear_one(&self) -> bool {
+        for path in self.all() {
+            let Some(session) = path.unit.initiator().session_now() else { continue };
+            if path.unit.in_session(&session).test_ready().await.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// What was done to get lost paths back.
     pub(crate) fn tried(&self) -> String {
         let set = self.set.load();
@@ -367,6 +405,10 @@ impl Path {
             let what = format!("the session with {} is lost", portal());
             return Err(Unusable::Passing(Error::new(ErrorKind::SessionLost, what)));
         };
+        if session.connections() == 0 {
+            let what = format!("the session with {} takes nothing for now", portal());
+            return Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)));
+        }
         if self.rests() {
             let what = format!("the unit is not ready through {}", portal());
             return Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)));

@@ -4,6 +4,7 @@ use super::RemoteDisk;
 use crate::commands::Unit;
 use crate::options::random_isid;
 use crate::paths::{PATHS_MAX, Path, Paths, Place};
+use crate::port_groups::state_met;
 use crate::recovery::Backoff;
 use crate::way::no_random;
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
@@ -17,6 +18,8 @@ use tokio::time::Instant;
 
 /// How long the commands of a path that is taken away may take to end.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// How long a path has to tell of a reset.
+const HEARING_TIME: Duration = Duration::from_secs(2);
 /// Between two looks whether they have.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 /// ISIDs of one portal's sessions lie side by side.
@@ -80,8 +83,10 @@ impl Plan {
         self.url.unit.as_ref().map_or(0, |unit| unit.lun)
     }
 
-    /// A path, whose unit has told what it has to tell a new initiator port.
-    async fn path(&self, place: Place, connections: u16) -> Result<Path, Error> {
+    /// A path, whose unit has told what it has to tell a new initiator port. Resets before that are
+    /// for the paths there are to tell; where none of them answers, one may have been missed, and
+    /// counts.
+    async fn path(&self, place: Place, connections: u16, paths: &Paths) -> Result<Path, Error> {
         let initiator = self.log_in(place, connections).await?;
         let unit = Unit::new(initiator.clone(), self.lun());
         let attentions = initiator.attentions_of(unit.lun());
@@ -93,7 +98,9 @@ impl Plan {
         if let Some(session) = initiator.session_now() {
             attentions.begun(session.number());
         }
-        Ok(Path::new(unit, place, attentions.resets()))
+        let told = attentions.resets();
+        let heard = tokio::time::timeout(HEARING_TIME, paths.hear_one()).await == Ok(true);
+        Ok(Path::new(unit, place, if heard { told } else { told.saturating_sub(1) }))
     }
 }
 
@@ -122,9 +129,7 @@ impl RemoteDisk {
     /// As [`Initiator::connect`] and [`open`](Self::open).
     pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
         let plan = Plan::new(url, options)?;
-        let (place, initiator) = first_of(&plan).await?;
-        let unit = Unit::new(initiator, plan.lun());
-        let mut disk = Self::open_at(unit, url, place, options.path_policy).await?;
+        let mut disk = first_of(&plan).await?;
         let wanted = options.connections;
         disk.layout = Some(Layout { plan: Arc::new(plan), missing: Arc::default() });
         disk.set_connections(wanted).await;
@@ -156,25 +161,35 @@ impl RemoteDisk {
         let most = self.unit.initiator().established().session.max_connections.max(1);
         let wanted = wanted.clamp(1, most.saturating_mul(SESSIONS_PER_PORTAL_MAX));
         let too_much = self.paths.retain(|path| share(wanted, most, path.place.session) > 0);
-        join_all(too_much.iter().map(|path| leave(path))).await;
+        let left = join_all(too_much.iter().map(|path| leave(path))).await;
+        for (path, left) in too_much.into_iter().zip(left) {
+            if !left {
+                self.unit.initiator().spawn(linger(path, Arc::downgrade(&self.paths)));
+            }
+        }
         let there: BTreeSet<Place> = self.paths.all().iter().map(|path| path.place).collect();
         let adjust = self.paths.all().into_iter().map(|path| async move {
             let connections = share(wanted, most, path.place.session);
+            path.unit.initiator().want_connections(connections);
             if path.unit.initiator().session_now().is_some() {
                 let _ = path.unit.initiator().set_connections(connections).await;
             }
         });
         join_all(adjust).await;
-        let mut places = Vec::new();
-        for portal in 0..layout.plan.portals.len() as u16 {
-            let sessions = (0..).take_while(|session| share(wanted, most, *session) > 0);
-            places.extend(sessions.map(|session| Place { portal, session }));
+        let portals = layout.plan.portals.len() as u16;
+        let sessions = (0..).take_while(|session| share(wanted, most, *session) > 0);
+        let mut places: Vec<Place> = sessions
+            .flat_map(|session| (0..portals).map(move |portal| Place { portal, session }))
+            .collect();
+        if places.len() > PATHS_MAX {
+            tracing::warn!(disk = &*self.name, "{PATHS_MAX} paths, not {}", places.len());
+            places.truncate(PATHS_MAX);
         }
-        places.truncate(PATHS_MAX);
         missing.retain(|place| places.contains(place));
         places.retain(|place| !there.contains(place) && !missing.contains(place));
         let made = places.iter().map(|place| async {
-            (*place, layout.plan.path(*place, share(wanted, most, place.session)).await)
+            let connections = share(wanted, most, place.session);
+            (*place, layout.plan.path(*place, connections, &self.paths).await)
         });
         for (place, path) in join_all(made).await {
             match path {
@@ -208,21 +223,36 @@ impl RemoteDisk {
     /// # Errors
     /// As [`Initiator::log_out`].
     pub async fn log_out(&self) -> Result<(), Error> {
+        if let Some(layout) = &self.layout {
+            layout.missing.lock().await.clear();
+        }
+        // First none of them takes anything any more: what waits for one must not take another.
         let all = self.paths.all();
-        let left = join_all(all.iter().map(|path| path.unit.initiator().log_out())).await;
+        let sessions: Vec<_> =
+            all.iter().filter_map(|path| path.unit.initiator().close()).collect();
+        let left = join_all(sessions.iter().map(|session| session.log_out())).await;
         left.into_iter().collect()
     }
 }
 
-/// The first portal that lets us in; the error of the first, where none does.
-async fn first_of(plan: &Plan) -> Result<(Place, Initiator), Error> {
+/// The disk, through the first portal that lets us in and whose port gives access to it; the error
+/// of the first, where none does.
+async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
     let mut first = None;
     for portal in 0..plan.portals.len() as u16 {
         let place = Place { portal, session: 0 };
-        match plan.log_in(place, plan.options.connections).await {
-            Ok(initiator) => return Ok((place, initiator)),
-            Err(error) => drop(first.get_or_insert(error)),
-        }
+        let error = match plan.log_in(place, plan.options.connections).await {
+            Ok(initiator) => {
+                let unit = Unit::new(initiator, plan.lun());
+                let policy = plan.options.path_policy;
+                match RemoteDisk::open_at(unit, &plan.url, place, policy).await {
+                    Err(error) if state_met(&error).is_some() => error,
+                    opened => return opened,
+                }
+            }
+            Err(error) => error,
+        };
+        first.get_or_insert(error);
     }
     Err(first.unwrap_or_else(|| Error::new(ErrorKind::Login, "no portal is named")))
 }
@@ -237,13 +267,13 @@ async fn seek(
     let mut backoff = Backoff::by_chance();
     loop {
         tokio::time::sleep(RETRY_PAUSE + backoff.next_pause()).await;
-        if paths.strong_count() == 0 || !missing.lock().await.contains(&place) {
+        let Some(paths) = paths.upgrade() else { return };
+        if !missing.lock().await.contains(&place) {
             return;
         }
-        match plan.path(place, connections).await {
+        match plan.path(place, connections, &paths).await {
             Ok(path) => {
-                let mut missing = missing.lock().await;
-                if let (true, Some(paths)) = (missing.remove(&place), paths.upgrade()) {
+                if missing.lock().await.remove(&place) {
                     tracing::info!(portal = path.unit.initiator().portal(), "one path more");
                     paths.add(path);
                 }
@@ -254,15 +284,27 @@ async fn seek(
     }
 }
 
-/// Logs a path out once its commands have ended.
-async fn leave(path: &Path) {
+/// Logs a path out once its commands have ended; `false`: they have not, or what a lost session of
+/// it began may still be executed.
+async fn leave(path: &Path) -> bool {
     let until = Instant::now() + DRAIN_TIME;
     let initiator = path.unit.initiator();
-    while !path.is_idle() && Instant::now() < until {
+    let over = || path.is_idle() && !initiator.is_in_doubt();
+    while !over() && Instant::now() < until {
+        path.revive();
         initiator.pause(DRAIN_PAUSE).await;
     }
-    // A session that is lost needs no logout.
+    // A session that is lost, with nothing under way, needs no logout.
+    if !over() {
+        return false;
+    }
     let _ = initiator.log_out().await;
+    true
+}
+
+/// Keeps a path that was taken away until what it began is over, so that later writes wait for it.
+async fn linger(path: Arc<Path>, paths: Weak<Paths>) {
+    while !leave(&path).await && paths.strong_count() > 0 {}
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::RemoteDisk;
 use crate::client::Executed;
 use crate::commands::{Attempt, Verdict, is_illegal};
+use crate::initiator::REFUSED_PAUSE;
 use crate::paths::Path;
 use crate::port_groups::{TRANSITIONING, state_met};
 use crate::recovery::Patience;
@@ -26,8 +27,11 @@ const CHECKS_MAX: u32 = 16;
 const READY_PAUSE: Duration = Duration::from_millis(100);
 /// How long paths have to tell of a reset.
 const HEARING_TIME: Duration = Duration::from_secs(2);
-/// How long a write waits for one that was given up: as long as a target has for ABORT TASK.
-const DOUBT_TIME: Duration = Duration::from_secs(30);
+/// How long a write waits for one that was given up, besides the time there is for a lost session:
+/// until a target that does not answer ABORT TASK is left.
+const DOUBT_TIME: Duration = Duration::from_secs(45);
+/// How often it looks after the sessions meanwhile.
+const DOUBT_LOOK: Duration = Duration::from_secs(1);
 
 impl RemoteDisk {
     /// Executes a command that may be executed twice, in as many sessions as it takes. `data_in`
@@ -149,8 +153,15 @@ impl RemoteDisk {
             drop(under_way);
             let executed = match executed {
                 Err(error) if error.is_lost() => {
-                    patience.lost(error)?;
-                    path.revive();
+                    let sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
+                    self.lost(error, sent, &mut patience)?;
+                    if session.is_over() {
+                        path.revive();
+                    } else {
+                        // It takes nothing for now, or what it took arrived damaged.
+                        path.rest(None);
+                        Box::pin(initiator.pause(REFUSED_PAUSE)).await;
+                    }
                     attempt = Attempt::default();
                     continue;
                 }
@@ -165,6 +176,20 @@ impl RemoteDisk {
                     attempt = Attempt::default();
                 }
             }
+        }
+    }
+
+    /// A path was lost, or cannot be used. Where another one can, there is time, however little was
+    /// given to wait for this one; not for a write that was `sent`, which has to wait.
+    ///
+    /// # Errors
+    /// When there is no time left.
+    fn lost(&self, error: Error, sent: bool, patience: &mut Patience) -> Result<(), Error> {
+        match patience.lost(error) {
+            Err(_) if !sent && self.paths.are_several() && self.paths.pick_now().is_some() => {
+                Ok(())
+            }
+            lost => lost.map(drop),
         }
     }
 
@@ -184,7 +209,7 @@ impl RemoteDisk {
             _ => return Err(error),
         };
         path.rest(Some(met));
-        if patience.lost(error.clone().not_sent()).is_err() {
+        if self.lost(error.clone().not_sent(), false, patience).is_err() {
             return Err(error);
         }
         if !self.paths.are_several() {
@@ -196,18 +221,27 @@ impl RemoteDisk {
     /// A write waits for earlier ones that may still be executed, and were perhaps sent over
     /// another path.
     async fn wait_for_doubts(&self, range: BlockRange, patience: &Patience) -> Result<(), Error> {
-        let until = patience.until().unwrap_or_else(|| Instant::now() + DOUBT_TIME);
-        tokio::select! {
-            biased;
-            () = self.doubts.settled(range) => Ok(()),
-            () = self.unit.initiator().timer(until) => {
-                const WHY: &str = "a write to the same blocks may still be executed by the target";
-                Err(match patience.until() {
+        const WHY: &str = "a write to the same blocks may still be executed by the target";
+        let initiator = self.unit.initiator();
+        let whole = DOUBT_TIME + initiator.recovery();
+        let until = patience.until().unwrap_or_else(|| Instant::now() + whole);
+        while !self.paths.are_closed() {
+            // Nobody else may need the session whose end is waited for.
+            self.paths.revive_lost();
+            let look = until.min(Instant::now() + DOUBT_LOOK);
+            tokio::select! {
+                biased;
+                () = self.doubts.settled(range) => return Ok(()),
+                () = initiator.timer(look) => {}
+            }
+            if Instant::now() >= until {
+                return Err(match patience.until() {
                     Some(_) => patience.over(&format!("{WHY}; {}", self.paths.tried())),
                     None => Error::new(ErrorKind::NotSent, WHY).hint("try again later"),
-                })
+                });
             }
         }
+        Ok(()) // what is asked for next says that it is closed
     }
 
     /// A session of this path in which the unit was found to be the one that was opened. `None`:
@@ -250,13 +284,16 @@ impl RemoteDisk {
                 Ok(false) => {
                     path.rest(None);
                     let what = format!("the target port at {} is not active", initiator.portal());
-                    patience.lost(Error::new(ErrorKind::NotSent, what))?;
+                    self.lost(Error::new(ErrorKind::NotSent, what), false, patience)?;
                     *checks = 0;
                 }
-                Err(error) if error.is_lost() => drop(patience.lost(error)?),
+                Err(error) if error.is_lost() => {
+                    path.rest(None);
+                    self.lost(error, false, patience)?;
+                }
                 Err(error) if several => {
                     path.rest(state_met(&error));
-                    if patience.lost(error.clone().not_sent()).is_err() {
+                    if self.lost(error.clone().not_sent(), false, patience).is_err() {
                         return Err(error);
                     }
                     *checks = 0;
@@ -277,12 +314,15 @@ impl RemoteDisk {
     /// be asked, for the port of this path is not active.
     async fn examine(&self, path: &Path, session: &Session) -> Result<bool, Error> {
         let unit = path.unit.in_session(session);
-        if self.paths.are_several() && !path.ask_access(&unit, &self.paths).await? {
+        let several = self.paths.are_several();
+        // What the unit tells from here on is looked at again.
+        let before = path.attentions.count();
+        if several && !path.ask_access(&unit, &self.paths).await? {
             return Ok(false);
         }
         unit.test_ready().await?;
         path.attentions.begun(session.number());
-        let attentions = path.attentions.count();
+        let attentions = if several { before } else { path.attentions.count() };
         let identity = unit.identity().await?;
         let capacity = unit.capacity().await?;
         let now = Fingerprint::of(&unit, &identity, &capacity).await?;
