@@ -140,6 +140,7 @@ impl RemoteDisk {
             let Some(session) = self.ready(&path, &mut patience, &mut checks).await? else {
                 continue;
             };
+            checks = 0;
             if let Some(range) = writes.filter(|range| self.doubts.concerns(*range)) {
                 Box::pin(self.wait_for_doubts(range, &patience)).await?;
                 continue; // the session may be another one by now
@@ -290,6 +291,7 @@ impl RemoteDisk {
                 Err(error) if error.is_lost() => {
                     path.rest(None);
                     self.lost(error, false, patience)?;
+                    *checks = 0;
                 }
                 Err(error) if several => {
                     path.rest(state_met(&error));
