@@ -18,10 +18,10 @@ use tokio::time::Instant;
 
 /// How long the commands of a path that is taken away may take to end.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// How long a path has to tell of a reset.
-const HEARING_TIME: Duration = Duration::from_secs(2);
 /// Between two looks whether they have.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
+/// How long the paths there are have to tell of a reset before another one is added.
+const HEARING_TIME: Duration = Duration::from_secs(2);
 /// ISIDs of one portal's sessions lie side by side.
 const SESSIONS_PER_PORTAL_MAX: u16 = PATHS_MAX as u16;
 /// Between two tries to get a path that could not be had, at least.
