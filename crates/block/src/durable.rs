@@ -12,8 +12,7 @@ use std::path::Path;
 /// name that was in it.
 ///
 /// That it exists already does not make it durable: whoever made it may have been killed before
-/// that. So the way up is synced each time, until there is something in it, for nobody puts
-/// anything into it before this has returned.
+/// that, or promises nothing (a socket needs a directory, too). So the way up is synced each time.
 ///
 /// # Errors
 /// It cannot be made, or synced.
@@ -22,9 +21,6 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
     let directory = fs::canonicalize(directory)?;
     sync_directory(&directory)?;
-    if fs::read_dir(&directory)?.next().is_some() {
-        return Ok(());
-    }
     let system = fs::metadata(&directory)?.dev();
     for above in directory.ancestors().skip(1) {
         // Where another file system is mounted, no name was made.

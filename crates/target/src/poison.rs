@@ -93,9 +93,7 @@ impl Mark {
     }
 
     fn put(&self) -> io::Result<()> {
-        if !self.directory.is_dir() {
-            block::durable::make_directory(&self.directory)?;
-        }
+        block::durable::make_directory(&self.directory)?;
         fs::write(self.path(), MARK)?;
         File::open(&self.directory)?.sync_all()
     }

@@ -45,9 +45,9 @@ impl StateFile {
     }
 
     fn replace(&self, path: &Path, state: &[u8]) -> std::io::Result<()> {
-        if !self.directory.is_dir() {
-            block::durable::make_directory(&self.directory)?;
-        }
+        // Also where it is there: the API's socket may have brought it back a moment ago, after
+        // somebody has removed it.
+        block::durable::make_directory(&self.directory)?;
         // Before anything is replaced: there may be no file descriptor left for it.
         let directory = File::open(&self.directory)?;
         let new = self.directory.join("scsi-state.new");

@@ -6,6 +6,7 @@ use interop::lunar::Lunar;
 use interop::powercut::PowerCutDisk;
 use interop::raw::Raw;
 use interop::scratch::Scratch;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SIZE: &str = "1M";
@@ -138,6 +139,43 @@ fn a_state_directory_that_was_removed_is_made_anew() -> Result<()> {
     must_out(&mut one, REGISTER, 0, [0, 0xa1])?;
     for seed in seeds(3) {
         after_the_cut(disk.after_cut(seed, "disk.img.lunar/scsi-state"), seed)?;
+    }
+    Ok(())
+}
+
+/// Goal: the same where the directory is there again already, but nobody has made it durable: the
+/// API's socket brings it back.
+#[test]
+fn a_state_directory_that_came_back_is_made_durable() -> Result<()> {
+    let disk = PowerCutDisk::mount("power-came-back")?;
+    let lunar = serve(&disk, &[])?;
+    let mut one = log_in(&lunar, 1)?;
+    std::fs::remove_dir_all(disk.path("disk.img.lunar"))?;
+    let began = Instant::now();
+    while !Path::new(&disk.path("disk.img.lunar/api.sock")).exists() {
+        ensure!(began.elapsed() < READY_MAX, "the socket is not made anew");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    must_out(&mut one, REGISTER, 0, [0, 0xa1])?;
+    for seed in seeds(3) {
+        after_the_cut(disk.after_cut(seed, "disk.img.lunar/scsi-state"), seed)?;
+    }
+    Ok(())
+}
+
+/// Goal: the identity of a disk is kept also in a directory that somebody else has made, with
+/// something in it, and not made durable.
+#[test]
+fn an_identity_in_a_directory_of_others_is_kept() -> Result<()> {
+    let disk = PowerCutDisk::mount("power-of-others")?;
+    std::fs::File::create(disk.path("disk.img"))?.set_len(BLOCKS * 512)?;
+    let unit = format!("state/{}", disk.path("disk.img").replace('/', "%2F"));
+    std::fs::create_dir_all(disk.path(&unit))?;
+    std::fs::write(disk.path(&format!("{unit}/note")), "")?;
+    let lunar = serve(&disk, &["--state", &disk.path("state")])?;
+    log_in(&lunar, 1)?;
+    for seed in seeds(3) {
+        after_the_cut(disk.after_cut(seed, &format!("{unit}/uuid")), seed)?;
     }
     Ok(())
 }
