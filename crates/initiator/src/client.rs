@@ -164,6 +164,9 @@ pub(crate) struct Client {
     link: Arc<LinkState>,
     /// Mail that is being read.
     mail: VecDeque<Mail>,
+    /// What the session is to be told: all but the window, of which the newest counts.
+    said: Vec<ToSession>,
+    window: Option<ToSession>,
     requests: mpsc::Receiver<Request>,
     leaving: Leaving,
     pending: HashMap<TaskId, Pending, BuildHasherDefault<ById>>,
@@ -222,6 +225,8 @@ impl Client {
             numbering: Arc::clone(&life.numbering),
             link: Arc::clone(&life.state),
             mail: VecDeque::new(),
+            said: Vec::new(),
+            window: None,
             requests,
             leaving: Leaving::No,
             pending: HashMap::default(),
@@ -262,22 +267,46 @@ impl Client {
         }
     }
 
-    /// The session's answers go back at once.
+    /// What many PDUs say alike is told at the end of a turn, with one step of the session's lock
+    /// for all of it; the rest at once. The order stays.
     fn tell_session(&mut self, now: Time, said: ToSession) {
         match said {
             // The reason follows.
             ToSession::Closed { ending } => self.ending = Some(ending),
+            ToSession::Window { .. } => self.window = Some(said),
+            ToSession::Request { .. } | ToSession::TagFree(_) => self.said.push(said),
             said => {
-                self.numbering.hear(self.link.cid, said);
-                self.read_mail(now);
+                self.said.push(said);
+                self.speak();
+                self.take_mail(now);
             }
         }
     }
 
+    /// Tells the session what it was not told yet. Its answers are mail.
+    fn speak(&mut self) {
+        self.said.extend(self.window.take());
+        if !self.said.is_empty() {
+            self.numbering.hear(self.link.cid, &mut self.said, &mut self.mail);
+        }
+    }
+
+    fn has_to_speak(&self) -> bool {
+        self.window.is_some() || !self.said.is_empty()
+    }
+
+    /// The end of a turn: the session hears what there is to hear, and what it grants is sent.
+    fn settle_session(&mut self, now: Time, out: &mut Outbox) {
+        while self.has_to_speak() {
+            self.speak();
+            self.take_mail(now);
+            self.pump(now, out);
+        }
+    }
+
     /// Takes the mail in; what the machine makes of it is still to be pumped.
-    fn read_mail(&mut self, now: Time) {
+    fn take_mail(&mut self, now: Time) {
         let mut mail = std::mem::take(&mut self.mail);
-        self.link.mailbox.take(&mut mail);
         for mail in mail.drain(..) {
             match mail {
                 Mail::Session(said) => {
@@ -325,7 +354,7 @@ impl Client {
                 self.link.set_up(!self.link.is_retired());
                 if let Some(answer) = self.login.take() {
                     // Nobody waits any more: the handle's future was dropped.
-                    let _ = answer.send(Ok(Box::new(established)));
+                    let _ = answer.send(Ok(established));
                 }
             }
             Output::Completed { id, result } => self.completed(id, result),
@@ -422,6 +451,9 @@ impl Client {
 
     /// What the machine did not take is refused, or, if the connection ends, told with its end.
     fn settle_refused(&mut self) {
+        if self.refused.is_empty() {
+            return;
+        }
         let ending = self.over.is_some() || self.leaving != Leaving::No;
         for (id, why) in std::mem::take(&mut self.refused) {
             if let (true, Some(Pending::Command { unsent, .. })) =
@@ -539,6 +571,8 @@ impl Client {
     /// becomes of commands that it had sent before a new session has taken the place of this one
     /// (RFC 7143 §7.1.4.4): where there are any, the session ends with it.
     fn part(&mut self) {
+        self.said.extend(self.window.take());
+        self.numbering.hear_last(self.link.cid, &mut self.said);
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
         self.numbering.part(self.link.cid, ending, &cause);
@@ -601,6 +635,10 @@ fn ended(reason: &CloseReason, portal: &str) -> Ended {
         CloseReason::Violation(violation) => {
             lost(format!("{portal} broke the protocol: {violation}"))
         }
+        CloseReason::TimedOut("the login") => {
+            lost(format!("{portal} did not answer the login in time"))
+                .hint("is it an iSCSI target, and its server not stopped or overloaded?")
+        }
         CloseReason::TimedOut(what) => lost(format!("{portal} did not answer in time: {what}")),
         CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),
         CloseReason::Dropped => lost(format!("the session with {portal} was dropped")),
@@ -622,6 +660,9 @@ fn login_error(failure: &LoginFailure, portal: &str) -> Error {
 }
 
 impl net::Role for Client {
+    /// What answers bring on is asked for in later turns, so there is nothing to send early.
+    const TURN_PDUS: usize = 64;
+
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.segment_bytes = header.data_segment_bytes() as usize;
         self.filling = Filling::Nowhere;
@@ -670,7 +711,8 @@ impl net::Role for Client {
             worked = true;
         }
         if self.link.mailbox.poll(context) {
-            self.read_mail(now);
+            self.link.mailbox.take(&mut self.mail);
+            self.take_mail(now);
             self.pump(now, out);
             worked = true;
         }
@@ -684,6 +726,8 @@ impl net::Role for Client {
             worked = true;
         }
         self.leave_when_drained(now, out);
+        worked |= self.has_to_speak();
+        self.settle_session(now, out);
         if worked { Poll::Ready(()) } else { Poll::Pending }
     }
 

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use iscsi::connection::initiator::CommandResult;
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::initiator::Established;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -48,6 +49,8 @@ struct Shared {
     keeper: Arc<Keeper>,
     /// The last session there was.
     last: Mutex<Arc<LastSession>>,
+    /// Its number, so that nobody takes the lock to find it known.
+    last_number: AtomicU64,
     recovery: Duration,
     pool: BufferPool,
 }
@@ -91,8 +94,9 @@ impl Initiator {
         let recovery = Duration::from_secs(options.recovery_seconds.into());
         let (keeper, session) = Keeper::connect(way).await?;
         let last = Mutex::new(Arc::new(LastSession::of(&session)));
+        let last_number = AtomicU64::new(session.number());
         let pool = BufferPool::default();
-        Ok(Self { shared: Arc::new(Shared { keeper, last, recovery, pool }) })
+        Ok(Self { shared: Arc::new(Shared { keeper, last, last_number, recovery, pool }) })
     }
 
     /// What the last login brought: negotiated keys, portal group, alias.
@@ -112,7 +116,7 @@ impl Initiator {
 
     /// How many connections of the session are logged in; 0 while it is lost.
     pub fn connections(&self) -> usize {
-        match &*self.shared.keeper.line().borrow() {
+        match &*self.shared.keeper.standing() {
             Line::Up(session) if !session.is_over() => session.connections(),
             _ => 0,
         }
@@ -204,7 +208,7 @@ impl Initiator {
 
     /// Its session, if it is not lost; does not wait.
     pub(crate) fn session_now(&self) -> Option<Session> {
-        match &*self.shared.keeper.line().borrow() {
+        match &*self.shared.keeper.standing() {
             Line::Up(session) if !session.is_over() => {
                 self.remember(session);
                 Some(session.clone())
@@ -220,12 +224,12 @@ impl Initiator {
 
     /// It was logged out.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(*self.shared.keeper.line().borrow(), Line::Closed)
+        matches!(*self.shared.keeper.standing(), Line::Closed)
     }
 
     /// The target does not let it in any more.
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(*self.shared.keeper.line().borrow(), Line::Refused(_))
+        matches!(*self.shared.keeper.standing(), Line::Refused(_))
     }
 
     /// What was done to get a lost session back.
@@ -322,9 +326,13 @@ impl Initiator {
     }
 
     fn remember(&self, session: &Session) {
+        if self.shared.last_number.load(Ordering::Acquire) >= session.number() {
+            return;
+        }
         let mut last = self.shared.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.number < session.number() {
             *last = Arc::new(LastSession::of(session));
+            self.shared.last_number.store(session.number(), Ordering::Release);
         }
     }
 }

@@ -50,6 +50,8 @@ struct Work {
     /// Logins since the last session was lost, and how the last of them failed.
     tries: u32,
     failure: Option<Error>,
+    /// The first of them is not tried before so much time has passed since the loss.
+    waits: Option<Duration>,
 }
 
 /// The task that logs in. Whatever ends it, those who wait are told.
@@ -83,6 +85,11 @@ impl Keeper {
 
     pub(crate) fn attentions(&self) -> &Attentions {
         &self.attentions
+    }
+
+    /// Where things stand now.
+    pub(crate) fn standing(&self) -> watch::Ref<'_, Line> {
+        self.line.borrow()
     }
 
     /// Where things stand, and when that changes.
@@ -129,11 +136,13 @@ impl Keeper {
         }
         work.until = Some(until);
         (work.tries, work.failure) = (0, None);
+        let wait = Duration::from_secs(wait.into());
+        work.waits = (!wait.is_zero()).then_some(wait);
         drop(work);
         let portal = self.way.url.portal();
         tracing::warn!(portal, "the connection is lost; logging in again");
         let task = Task { keeper: Arc::downgrade(self), ended: false };
-        self.runtime.spawn(task.run(Duration::from_secs(wait.into())));
+        self.runtime.spawn(task.run(wait));
         true
     }
 
@@ -167,7 +176,13 @@ impl Keeper {
         match (&work.failure, work.tries) {
             (Some(failure), 1) => format!("a login failed: {failure}"),
             (Some(failure), tries) => format!("{tries} logins failed, the last: {failure}"),
-            (None, _) => "the first login has not come to its end".to_owned(),
+            (None, _) => match work.waits.map(|wait| wait.as_secs()) {
+                Some(seconds) => format!(
+                    "no login was tried, for the target wants {seconds} s between a loss and the \
+                     next login (DefaultTime2Wait)"
+                ),
+                None => "the first login has not come to its end".to_owned(),
+            },
         }
     }
 
@@ -205,6 +220,7 @@ impl Task {
             return None;
         }
         work.number += 1;
+        work.waits = None;
         let (attentions, held) = (Arc::clone(&keeper.attentions), Arc::clone(&keeper.held));
         let mut way = keeper.way.clone();
         way.options.connections = keeper.connections.load(Ordering::Relaxed);

@@ -54,19 +54,14 @@ impl Mailbox {
     /// # Errors
     /// The mail: nobody reads it any more.
     pub(crate) fn put(&self, mail: Mail) -> Result<(), Mail> {
-        self.put_quietly(mail)?;
-        self.waker.wake();
-        Ok(())
-    }
-
-    /// For the connection itself, which looks at once.
-    fn put_quietly(&self, mail: Mail) -> Result<(), Mail> {
         let mut queue = self.queue();
         if queue.closed {
             return Err(mail);
         }
         queue.mail.push_back(mail);
         self.filled.store(true, Ordering::Release);
+        drop(queue);
+        self.waker.wake();
         Ok(())
     }
 
@@ -86,11 +81,13 @@ impl Mailbox {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Moves all that is there to the empty `into`.
+    /// Appends all that is there to `into`.
     pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
-        let mut queue = self.queue();
-        self.filled.store(false, Ordering::Release);
-        std::mem::swap(&mut queue.mail, into);
+        if self.filled.load(Ordering::Acquire) {
+            let mut queue = self.queue();
+            self.filled.store(false, Ordering::Release);
+            into.append(&mut queue.mail);
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -143,9 +140,24 @@ impl Numbering {
         self.state().machine.parameters()
     }
 
-    /// A connection speaks. What it is answered lies in its mailbox.
-    pub(crate) fn hear(&self, cid: u16, said: ToSession) {
-        self.step(&mut self.state(), Input::Connection(cid, said), Some(cid), None);
+    /// A connection speaks, and reads its mail: what was there before, and what it is answered.
+    pub(crate) fn hear(&self, cid: u16, said: &mut Vec<ToSession>, mail: &mut VecDeque<Mail>) {
+        let mut state = self.state();
+        if let Some(mailbox) = state.mailboxes.get(&cid) {
+            mailbox.take(mail);
+        }
+        for said in said.drain(..) {
+            let own = Some((cid, &mut *mail));
+            self.step(&mut state, Input::Connection(cid, said), own, None);
+        }
+    }
+
+    /// The last words of a connection, which reads no mail any more.
+    pub(crate) fn hear_last(&self, cid: u16, said: &mut Vec<ToSession>) {
+        let mut state = self.state();
+        for said in said.drain(..) {
+            self.step(&mut state, Input::Connection(cid, said), None, None);
+        }
     }
 
     /// A connection is gone, for this reason. The session may end with it.
@@ -176,7 +188,14 @@ impl Numbering {
         !self.left.swap(true, Ordering::AcqRel)
     }
 
-    fn step(&self, state: &mut State, input: Input, own: Option<u16>, cause: Option<&Error>) {
+    /// `own`: the connection that speaks, and its mail in hand.
+    fn step(
+        &self,
+        state: &mut State,
+        input: Input,
+        mut own: Option<(u16, &mut VecDeque<Mail>)>,
+        cause: Option<&Error>,
+    ) {
         state.machine.handle(input);
         while let Some(output) = state.machine.poll() {
             match output {
@@ -184,13 +203,14 @@ impl Numbering {
                     if said == ToConnection::Close {
                         self.ends(cause);
                     }
-                    let Some(mailbox) = state.mailboxes.get(&cid) else { continue };
                     let mail = Mail::Session(said);
-                    // A connection that is gone for good needs to be told nothing.
-                    let _ = match own == Some(cid) {
-                        true => mailbox.put_quietly(mail),
-                        false => mailbox.put(mail),
-                    };
+                    match &mut own {
+                        Some((own, in_hand)) if *own == cid => in_hand.push_back(mail),
+                        _ => {
+                            // A connection that is gone for good needs to be told nothing.
+                            let _ = state.mailboxes.get(&cid).map(|mailbox| mailbox.put(mail));
+                        }
+                    }
                 }
                 Output::Ended(_) => self.ends(cause),
                 Output::Established { .. } => {}

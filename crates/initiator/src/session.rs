@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
 use wire::Lun;
@@ -214,7 +215,11 @@ impl Session {
         let mut on_its_way =
             OnItsWay { session: self, link: &link.state, id, wary, answered: false };
         let request = Request::Execute { id, lun, cdb, data_out, data_in, load, answer };
-        if link.requests.send(request).await.is_err() {
+        let taken = match link.requests.try_send(request) {
+            Err(TrySendError::Full(request)) => Box::pin(link.requests.send(request)).await.is_ok(),
+            taken => taken.is_ok(),
+        };
+        if !taken {
             on_its_way.answered = true;
             return Err(self.why().not_sent());
         }

@@ -104,9 +104,11 @@ impl Asker {
     async fn ask(self, mut buffer: Buffer) -> Result<Latency, Error> {
         let mut latency = Latency::default();
         let (from, to) = (self.begin + self.work.warm_up, self.end());
-        while let Some(begun) = self.turn().await {
+        let mut now = Instant::now();
+        while let Some(begun) = self.turn(now).await {
             buffer = self.request(buffer).await?;
             let ended = Instant::now();
+            now = ended;
             if ended >= from && ended < to {
                 latency.record(ended - begun);
             }
@@ -119,8 +121,7 @@ impl Asker {
     }
 
     /// Waits until the next request is due; `None`: there is none any more.
-    async fn turn(&self) -> Option<Instant> {
-        let now = Instant::now();
+    async fn turn(&self, now: Instant) -> Option<Instant> {
         let due = match self.work.pace {
             Pace::Closed => now,
             Pace::PerSecond(rate) => {

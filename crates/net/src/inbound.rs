@@ -183,7 +183,7 @@ impl Inbound {
         out: &mut Outbox,
     ) -> usize {
         let mut used = 0;
-        let mut turn = Turn::new(out);
+        let mut turn = Turn::new(R::TURN_PDUS, out);
         self.stalled = false;
         loop {
             // One chunk may hold thousands of requests whose answers are longer than they are.

@@ -14,9 +14,13 @@ macro_rules! unsigned_field {
     ($($ty:ty),+) => { $(
         impl Field for $ty {
             const SIZE: usize = size_of::<$ty>();
+            #[inline]
             fn get(bytes: &[u8]) -> Self {
-                bytes.iter().fold(0, |value: u64, byte| (value << 8) | u64::from(*byte)) as $ty
+                let mut value = [0; Self::SIZE];
+                value.copy_from_slice(bytes);
+                Self::from_be_bytes(value)
             }
+            #[inline]
             fn put(self, bytes: &mut [u8]) {
                 bytes.copy_from_slice(&self.to_be_bytes());
             }
@@ -28,11 +32,13 @@ unsigned_field!(u8, u16, u32, u64);
 
 impl<const N: usize> Field for [u8; N] {
     const SIZE: usize = N;
+    #[inline]
     fn get(bytes: &[u8]) -> Self {
         let mut value = [0; N];
         value.copy_from_slice(bytes);
         value
     }
+    #[inline]
     fn put(self, bytes: &mut [u8]) {
         bytes.copy_from_slice(&self);
     }
@@ -64,9 +70,11 @@ impl U24 {
 
 impl Field for U24 {
     const SIZE: usize = 3;
+    #[inline]
     fn get(bytes: &[u8]) -> Self {
         Self(u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]))
     }
+    #[inline]
     fn put(self, bytes: &mut [u8]) {
         bytes.copy_from_slice(&self.0.to_be_bytes()[1..]);
     }

@@ -36,12 +36,14 @@ macro_rules! wire_struct {
             pub const LEN: usize = $len;
 
             /// Total: any bytes of the right length decode; meaning is judged later.
+            #[inline]
             pub fn decode(bytes: &[u8; $len]) -> Self {
                 Self { $($field: <$ty as $crate::Field>::get(
                     &bytes[$at..$at + <$ty as $crate::Field>::SIZE])),+ }
             }
 
             /// Bytes that the table does not name are written as zero.
+            #[inline]
             pub fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 $(<$ty as $crate::Field>::put(

@@ -136,8 +136,14 @@ impl PatternName {
 pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
     check_page(args)?;
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads.map_or(1, NonZeroUsize::get))
+    let threads = threads.map_or(1, NonZeroUsize::get);
+    // One thread has nobody to share its work with.
+    let mut runtime = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = runtime
+        .worker_threads(threads)
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;

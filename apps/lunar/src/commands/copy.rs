@@ -7,6 +7,7 @@ use self::engine::{Counts, Engine};
 use super::session::{SessionArgs, runtime};
 use crate::device_url::{self, Opened};
 use crate::output::{self, Failure, Format};
+use block::BlockDevice as _;
 use control::device_url::{DeviceUrl, LocalOptions};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -118,7 +119,10 @@ impl Copy {
 /// Whether the one can be copied onto the other.
 async fn check_pair(source: &Opened, destination: &Opened) -> Result<(), Failure> {
     if same_unit(source, destination).await? {
-        return Err(Failure::usage("source and destination are the same disk"));
+        return Err(Failure::usage("source and destination are the same disk").hint(
+            "they say the same of themselves (`lunar info`): if they are not the same after all, \
+             give one of them another identifier",
+        ));
     }
     let (from, to) = (source.device().geometry(), destination.device().geometry());
     if to.size_bytes() < from.size_bytes() {
@@ -139,10 +143,23 @@ async fn check_pair(source: &Opened, destination: &Opened) -> Result<(), Failure
 }
 
 /// By what units say of themselves: files are locked, so that one file is not opened twice.
+///
+/// tgt makes its identifiers of the numbers of target and LUN alone, so that the first disks of any
+/// two servers have the same: there the target's name tells them apart.
 async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failure> {
+    const TGT: &str = "IET";
     let (Opened::Remote(source), Opened::Remote(destination)) = (source, destination) else {
         return Ok(false);
     };
+    if source.geometry() != destination.geometry() {
+        return Ok(false);
+    }
+    if source.unit().identity().await?.vendor == TGT {
+        let names = [source, destination].map(|disk| disk.unit().initiator().target_name());
+        if names[0] != names[1] {
+            return Ok(false);
+        }
+    }
     let of_unit = |all: Vec<initiator::Designator>| -> Vec<_> {
         all.into_iter().filter(|one| one.association == 0).collect()
     };

@@ -137,9 +137,12 @@ impl RemoteDisk {
                 Some(path) => path,
                 None => Box::pin(self.paths.pick(&mut patience)).await?,
             };
-            let Some(session) = self.ready(&path, &mut patience, &mut checks).await? else {
-                continue;
+            let ready = match ready_now(&path) {
+                Some(session) => Some(session),
+                // Rare and large, so it has its room elsewhere.
+                None => Box::pin(self.ready(&path, &mut patience, &mut checks)).await?,
             };
+            let Some(session) = ready else { continue };
             checks = 0;
             if let Some(range) = writes.filter(|range| self.doubts.concerns(*range)) {
                 Box::pin(self.wait_for_doubts(range, &patience)).await?;
@@ -279,7 +282,6 @@ impl RemoteDisk {
                 let what = format!("{} tells of changes without end", self.name);
                 return Err(Error::new(ErrorKind::Protocol, what));
             }
-            // Rare and large, so it has its room elsewhere.
             match Box::pin(self.examine(path, &session)).await {
                 Ok(true) => {}
                 Ok(false) => {
@@ -348,6 +350,12 @@ impl RemoteDisk {
             _ => Err(patience.over(&format!("the unit is not ready: {error}"))),
         }
     }
+}
+
+/// The session of this path, if the unit was found in it to be the right one.
+fn ready_now(path: &Path) -> Option<Session> {
+    let session = path.unit.initiator().session_now()?;
+    matches!(path.verdict(&session), Some(Ok(()))).then_some(session)
 }
 
 /// A target that has just started may say so of a unit.

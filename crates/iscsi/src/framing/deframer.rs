@@ -129,6 +129,11 @@ impl Deframer {
     }
 
     fn push_head(&mut self, input: &[u8]) -> (usize, Option<Event>) {
+        if self.head.is_empty()
+            && let Some(header) = self.whole_header(input)
+        {
+            return (HEADER_BYTES, Some(self.begin_pdu(header)));
+        }
         let mut consumed = self.fill_head(input, HEADER_BYTES);
         if self.head.len() >= HEADER_BYTES {
             let wanted = self.head_bytes();
@@ -138,6 +143,13 @@ impl Deframer {
             }
         }
         (consumed, None)
+    }
+
+    /// The header at the start of `input`, if it is one that needs no gathering: all of it is
+    /// there, without additional segments and digest.
+    fn whole_header(&self, input: &[u8]) -> Option<Header> {
+        let bhs = input.first_chunk::<HEADER_BYTES>()?;
+        (bhs[4] == 0 && !self.digests.header).then(|| Header::new(*bhs))
     }
 
     /// Takes bytes until the head holds `wanted`; returns how many.
@@ -169,6 +181,10 @@ impl Deframer {
         bhs.copy_from_slice(&segments[..HEADER_BYTES]);
         let header = Header { bhs, ahs: Box::from(&segments[HEADER_BYTES..]) };
         self.head.clear();
+        self.begin_pdu(header)
+    }
+
+    fn begin_pdu(&mut self, header: Header) -> Event {
         let bytes = header.data_segment_bytes() as usize;
         if bytes > 0 {
             self.state = State::Payload(Segment::new(bytes, self.digests.data));

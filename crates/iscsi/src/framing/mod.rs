@@ -42,7 +42,7 @@ impl Header {
 
     /// DataSegmentLength, without padding.
     pub fn data_segment_bytes(&self) -> u32 {
-        self.basic().data_segment_length.value()
+        <wire::U24 as wire::Field>::get(&self.bhs[5..8]).value()
     }
 }
 

@@ -60,7 +60,7 @@ impl InitiatorConnection {
         if self.tasks.values().any(|task| task.id == referenced) {
             return self.ask(Asked::Management(management));
         }
-        for (ticket, asked) in &mut self.asked {
+        for (ticket, asked) in self.asked.iter_mut() {
             if let Asked::Command { command, aborts } = asked
                 && command.id == referenced
                 && function == ManagementFunction::ABORT_TASK
@@ -87,7 +87,7 @@ impl InitiatorConnection {
     /// A text exchange is under way or about to be.
     pub(super) fn text_is_open(&self) -> bool {
         let asked = |asked: &Asked| matches!(asked, Asked::Text { .. } | Asked::MoreText { .. });
-        self.asked.values().any(asked)
+        self.asked.iter().any(|(_, waits)| asked(waits))
             || self.requests.values().any(|request| matches!(request, Request::Text { .. }))
     }
 
@@ -139,7 +139,7 @@ impl InitiatorConnection {
     /// would be lost, and hold up the other connections. What still waits for one is withdrawn;
     /// what has got one by then is sent before the logout, for numbers come in order.
     fn withdraw_all(&mut self) {
-        for (ticket, asked) in &self.asked {
+        for (ticket, asked) in self.asked.iter() {
             let waits = match asked {
                 Asked::Command { command, .. } => !command.immediate,
                 Asked::Text { .. } | Asked::MoreText { .. } => true,

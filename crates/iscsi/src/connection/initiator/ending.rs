@@ -2,8 +2,10 @@
 
 use super::machine::{Incoming, InitiatorConnection, State, Timers};
 use super::request::{Asked, PingPurpose, Request, TextPurpose};
+use super::task::Task;
 use super::{CloseReason, CommandResult, Failure, Management, Output};
 use crate::session::initiator::{Ending, ToSession};
+use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::Time;
 
@@ -15,6 +17,14 @@ impl InitiatorConnection {
             self.outputs.push_back(Output::Completed { id: task.id, result });
             self.free_tag(tag);
         }
+    }
+
+    /// The tags of some tasks, in the order of the caller's names.
+    pub(super) fn tags_of(&self, meant: impl Fn(&Task) -> bool) -> Vec<u32> {
+        let tasks = self.tasks.iter().filter(|(_, task)| meant(task));
+        let mut tags: Vec<_> = tasks.map(|(tag, task)| (task.id, *tag)).collect();
+        tags.sort_unstable();
+        tags.into_iter().map(|(_, tag)| tag).collect()
     }
 
     /// The request of this tag is over.
@@ -94,14 +104,14 @@ impl InitiatorConnection {
         self.bursts.clear();
         self.ended_tags.clear();
         self.incoming = Incoming::None;
-        while let Some((tag, _)) = self.tasks.first_key_value() {
-            self.complete(*tag, Err(failure));
+        for tag in self.tags_of(|_| true) {
+            self.complete(tag, Err(failure));
         }
         for (_, request) in core::mem::take(&mut self.requests) {
             self.fail_request(request, failure);
         }
         let unsent = Failure::Refused("the connection ended first");
-        for (_, asked) in core::mem::take(&mut self.asked) {
+        for asked in self.asked.drain() {
             self.fail_asked(asked, unsent);
         }
         for (purpose, _) in core::mem::take(&mut self.texts) {

@@ -1,6 +1,6 @@
 //! The machine of one connection in the initiator role.
 
-use super::request::{Asked, Request, TextPurpose};
+use super::request::{AskedQueue, Request, TextPurpose};
 use super::task::{Burst, Task};
 use super::{CloseReason, ConnectionLimits, ConnectionOptions, Failure, Input, Output, Violation};
 use crate::framing::{Header, Pdu, Place};
@@ -11,9 +11,11 @@ use crate::pdu::{
 };
 use crate::session::initiator::{Ending, ToConnection, ToSession};
 use crate::text::{ConnectionParameters, SessionParameters};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
+use hashbrown::HashMap;
 use wire::{SerialNumber, Time};
 
 /// One iSCSI connection in the initiator role: no socket, no clock, no lock.
@@ -31,13 +33,12 @@ pub struct InitiatorConnection {
     pub(super) exp_stat_sn: SerialNumber,
     window: (SerialNumber, SerialNumber),
     pub(super) incoming: Incoming,
-    pub(super) next_ticket: u64,
-    /// Requests that wait for their numbers, by ticket.
-    pub(super) asked: BTreeMap<u64, Asked>,
+    /// Requests that wait for their numbers.
+    pub(super) asked: AskedQueue,
     /// Texts that wait for the one before: one exchange at a time. RFC 7143 §11.10.
     pub(super) texts: VecDeque<(TextPurpose, Bytes)>,
     /// Commands that were sent, by Initiator Task Tag.
-    pub(super) tasks: BTreeMap<u32, Task>,
+    pub(super) tasks: HashMap<u32, Task>,
     /// Other requests that were sent, by Initiator Task Tag.
     pub(super) requests: BTreeMap<u32, Request>,
     /// Data-Out that is due, in the order it was asked for.
@@ -99,10 +100,9 @@ impl InitiatorConnection {
             exp_stat_sn: SerialNumber::default(),
             window: (closed, closed.minus(1)),
             incoming: Incoming::None,
-            next_ticket: 0,
-            asked: BTreeMap::new(),
+            asked: AskedQueue::default(),
             texts: VecDeque::new(),
-            tasks: BTreeMap::new(),
+            tasks: HashMap::new(),
             requests: BTreeMap::new(),
             bursts: VecDeque::new(),
             data_is_over: false,
@@ -300,7 +300,7 @@ impl InitiatorConnection {
         for step in steps {
             match step {
                 Step::Send(pdu) => self.send(pdu),
-                Step::Complete(established) => self.on_logged_in(now, *established),
+                Step::Complete(established) => self.on_logged_in(now, established),
                 Step::Failed(failure) => {
                     let reason = CloseReason::LoginFailed(failure);
                     self.shut(reason, Ending::NotJoined, Failure::Lost);
@@ -309,7 +309,7 @@ impl InitiatorConnection {
         }
     }
 
-    fn on_logged_in(&mut self, now: Time, established: Established) {
+    fn on_logged_in(&mut self, now: Time, established: Box<Established>) {
         self.state = State::FullFeature;
         self.timers.login_by = None;
         self.timers.heard = now;

@@ -26,6 +26,7 @@ use crate::pdu::{
 };
 use crate::session::initiator::{ToConnection, ToSession};
 use crate::text::{ConnectionParameters, SessionParameters};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -196,7 +197,7 @@ pub enum Output {
     /// was sent so far.
     FullFeature(ConnectionParameters),
     /// What the login brought. Commands are welcome from now on.
-    LoggedIn(Established),
+    LoggedIn(Box<Established>),
     /// For the session this connection belongs to.
     ToSession(ToSession),
     /// A command is over; its data-in buffer is the caller's again.

@@ -113,8 +113,7 @@ impl InitiatorConnection {
     /// A function on several tasks was completed: those of this connection are over. What the
     /// target sent of them before may still be on its way, if the function ran elsewhere.
     pub(super) fn end_tasks(&mut self, lun: Option<Lun>, before: SerialNumber) {
-        let meant = self.tasks.iter().filter(|(_, task)| is_meant(task, lun, before));
-        let tags: Vec<u32> = meant.map(|(tag, _)| *tag).collect();
+        let tags = self.tags_of(|task| is_meant(task, lun, before));
         self.end_tagged(tags);
     }
 
@@ -254,11 +253,9 @@ impl InitiatorConnection {
     /// the message is none of them.
     fn on_terminated(&mut self, message: &AsyncMessage) {
         let lun = message.lun;
-        let meant = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| same_unit(task.lun, lun) && task.cmd_sn.before(message.exp_cmd_sn));
-        let tags: Vec<u32> = meant.map(|(tag, _)| *tag).collect();
+        let tags = self.tags_of(|task| {
+            same_unit(task.lun, lun) && task.cmd_sn.before(message.exp_cmd_sn)
+        });
         self.end_tagged(tags);
         self.ask(Asked::Answer { lun, target_transfer_tag: TAG_RESERVED });
     }

@@ -14,6 +14,7 @@ use crate::pdu::{
     TextFlags, TextRequest,
 };
 use crate::session::initiator::ToSession;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::{Lun, SerialNumber, Time, U24};
@@ -52,6 +53,52 @@ pub(super) enum Asked {
         cid: u16,
         told: bool,
     },
+}
+
+/// Requests that wait for their numbers, each under its ticket. Tickets count up and numbers mostly
+/// come in that order, so the first is nearly always the one that is meant.
+#[derive(Debug, Default)]
+pub(super) struct AskedQueue {
+    entries: VecDeque<(u64, Asked)>,
+    next_ticket: u64,
+}
+
+impl AskedQueue {
+    /// Takes one in; returns its ticket.
+    fn put(&mut self, asked: Asked) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.entries.push_back((ticket, asked));
+        ticket
+    }
+
+    /// Gives it back; `None`: there is none under this ticket.
+    fn take(&mut self, ticket: u64) -> Option<Asked> {
+        let at = match self.entries.front() {
+            Some((first, _)) if *first == ticket => 0,
+            _ => self.entries.binary_search_by_key(&ticket, |(of, _)| *of).ok()?,
+        };
+        self.entries.remove(at).map(|(_, asked)| asked)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// With their tickets, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Asked)> {
+        self.entries.iter()
+    }
+
+    /// Likewise.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (u64, Asked)> {
+        self.entries.iter_mut()
+    }
+
+    /// All of them, oldest first; none is left.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Asked> + use<> {
+        core::mem::take(&mut self.entries).into_iter().map(|(_, asked)| asked)
+    }
 }
 
 /// What a ping is for.
@@ -113,15 +160,13 @@ impl InitiatorConnection {
             Asked::Text { .. } | Asked::MoreText { .. } => false,
         };
         let tag = !matches!(asked, Asked::Answer { .. } | Asked::MoreText { .. });
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        self.asked.insert(ticket, asked);
+        let ticket = self.asked.put(asked);
         self.outputs.push_back(Output::ToSession(ToSession::Request { ticket, immediate, tag }));
     }
 
     /// The numbers have come: send.
     pub(super) fn granted(&mut self, now: Time, ticket: u64, cmd_sn: SerialNumber, tag: u32) {
-        match self.asked.remove(&ticket) {
+        match self.asked.take(ticket) {
             // Immediate ones, which leave no gap.
             Some(asked) if self.is_logging_out() => {
                 if tag != TAG_RESERVED {
@@ -155,7 +200,7 @@ impl InitiatorConnection {
     /// Too many wait, it was withdrawn, or the session ends.
     pub(super) fn refused(&mut self, ticket: u64) {
         let why = Failure::Refused("the session takes no more requests");
-        match self.asked.remove(&ticket) {
+        match self.asked.take(ticket) {
             Some(Asked::Command { command, aborts }) => {
                 let failure = if aborts.is_empty() { why } else { Failure::Aborted };
                 self.outputs.push_back(Output::Completed { id: command.id, result: Err(failure) });

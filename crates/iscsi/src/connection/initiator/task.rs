@@ -30,15 +30,13 @@ pub(super) struct Task {
 impl Task {
     /// A task just sent, with so much of its data-out sent or due without being asked for.
     pub(super) fn new(command: Command, cmd_sn: SerialNumber, unsolicited_bytes: u32) -> Self {
-        let mut asked = Coverage::default();
-        asked.add_next(unsolicited_bytes);
         Self {
             id: command.id,
             lun: command.lun,
             cmd_sn,
             immediate: command.immediate,
             data_out: command.data_out,
-            asked,
+            asked: Coverage::from_start(unsolicited_bytes),
             r2ts_open: 0,
             paused_by: None,
             data_in_bytes_max: command.data_in_bytes_max,
@@ -81,9 +79,12 @@ pub(super) struct Burst {
 
 /// Which bytes of a transfer are done: ranges that neither touch nor overlap, in order.
 ///
-/// In order, as it nearly always is, that is one range from 0.
+/// In order, as it nearly always is, that is one range from 0, which needs no room of its own.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
+    /// Where the range ends that begins at 0.
+    contiguous: u32,
+    /// Those behind the first gap.
     ranges: alloc::vec::Vec<(u32, u32)>,
 }
 
@@ -117,22 +118,17 @@ impl Coverage {
 
     /// Bytes from the start without a gap.
     pub(super) fn contiguous(&self) -> u32 {
-        match self.ranges.first() {
-            Some((0, end)) => *end,
-            _ => 0,
-        }
+        self.contiguous
     }
 
     /// All bytes.
     pub(super) fn total(&self) -> u32 {
-        self.ranges.iter().map(|(start, end)| end - start).sum()
+        self.contiguous + self.ranges.iter().map(|(start, end)| end - start).sum::<u32>()
     }
 
-    /// Adds so many bytes behind those from the start; the caller knows that there is room.
-    fn add_next(&mut self, bytes: u32) {
-        if bytes > 0 {
-            self.ranges.push((0, bytes));
-        }
+    /// So many bytes from the start; nothing was there before.
+    fn from_start(bytes: u32) -> Self {
+        Self { contiguous: bytes, ranges: alloc::vec::Vec::new() }
     }
 
     /// Takes `bytes` at `offset` of a transfer of `total` bytes in.
@@ -144,7 +140,7 @@ impl Coverage {
         in_order: bool,
     ) -> Result<(), Misfit> {
         let end = offset.checked_add(bytes).filter(|end| *end <= total).ok_or(Misfit::BeyondEnd)?;
-        if in_order && offset != self.contiguous() {
+        if in_order && offset != self.contiguous {
             return Err(Misfit::OutOfOrder);
         }
         if bytes == 0 {
@@ -155,21 +151,26 @@ impl Coverage {
             Some((start, _)) if *start < end => return Err(Misfit::Overlaps),
             next => next.is_some_and(|(start, _)| *start == end),
         };
-        let touches_last = match after.checked_sub(1).map(|before| self.ranges[before]) {
-            Some((_, last_end)) if last_end > offset => return Err(Misfit::Overlaps),
-            last => last.is_some_and(|(_, last_end)| last_end == offset),
+        let before = match after.checked_sub(1) {
+            Some(before) => &mut self.ranges[before].1,
+            None => &mut self.contiguous,
         };
-        match (touches_last, touches_next) {
-            (true, true) => {
-                self.ranges[after - 1].1 = self.ranges[after].1;
+        match (*before, touches_next) {
+            (last_end, _) if last_end > offset => return Err(Misfit::Overlaps),
+            (last_end, false) if last_end == offset => *before = end,
+            (last_end, true) if last_end == offset => {
+                let next_end = self.ranges[after].1;
+                match after.checked_sub(1) {
+                    Some(before) => self.ranges[before].1 = next_end,
+                    None => self.contiguous = next_end,
+                }
                 self.ranges.remove(after);
             }
-            (true, false) => self.ranges[after - 1].1 = end,
-            (false, true) => self.ranges[after].0 = offset,
-            (false, false) if self.ranges.len() >= Self::RANGES_MAX => {
+            (_, true) => self.ranges[after].0 = offset,
+            (_, false) if self.ranges.len() >= Self::RANGES_MAX => {
                 return Err(Misfit::TooScattered);
             }
-            (false, false) => self.ranges.insert(after, (offset, end)),
+            (_, false) => self.ranges.insert(after, (offset, end)),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::pdu::TAG_RESERVED;
 use crate::text::SessionParameters;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use hashbrown::HashMap;
 use wire::SerialNumber;
 
 /// A session in the initiator role: no socket, no clock, no lock.
@@ -31,7 +32,7 @@ pub struct InitiatorSession {
     /// Connections with a function under way that holds numbers back, once for each.
     holds: Vec<u16>,
     /// Initiator Task Tags in use, and by which connection.
-    tags: BTreeMap<u32, u16>,
+    tags: HashMap<u32, u16>,
     next_tag: u32,
     /// The connection that logs the session out.
     logging_out: Option<u16>,
@@ -70,7 +71,7 @@ impl InitiatorSession {
             waiting: VecDeque::new(),
             queue_requests_max: options.queue_requests_max,
             holds: Vec::new(),
-            tags: BTreeMap::new(),
+            tags: HashMap::new(),
             next_tag: 1,
             logging_out: None,
             ending: None,
