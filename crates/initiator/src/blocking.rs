@@ -25,6 +25,7 @@
 use crate::{CommandReply, Error, ErrorKind, RemoteDisk, SessionOptions, Url};
 use block::{BlockDevice, BlockRange, Geometry};
 use bytes::Bytes;
+use iscsi::connection::initiator::Cdb;
 use iscsi::connection::target::TargetRecord;
 use std::future::Future;
 use std::sync::{Arc, mpsc};
@@ -173,7 +174,7 @@ impl Disk {
     /// As [`Initiator::execute`](crate::Initiator::execute).
     pub fn execute(
         &self,
-        cdb: impl Into<Bytes>,
+        cdb: impl Into<Cdb>,
         data_out: Bytes,
         data_in_max: u32,
     ) -> Result<CommandReply, Error> {

@@ -8,8 +8,8 @@ use crate::{Error, ErrorKind};
 use block::Buffer;
 use bytes::Bytes;
 use iscsi::connection::initiator::{
-    CloseReason, Command, CommandResult, ConnectionOptions, Failure, InitiatorConnection, Input,
-    Management, Output, SendTargets,
+    Cdb, CloseReason, Command, CommandResult, ConnectionOptions, Failure, InitiatorConnection,
+    Input, Management, Output, SendTargets,
 };
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskId};
@@ -39,7 +39,7 @@ pub(crate) enum Request {
     Execute {
         id: TaskId,
         lun: Lun,
-        cdb: Bytes,
+        cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
         load: Load,
@@ -168,6 +168,8 @@ pub(crate) struct Client {
     said: Vec<ToSession>,
     window: Option<ToSession>,
     requests: mpsc::Receiver<Request>,
+    /// Room for those that are being taken from there; empty otherwise.
+    taken: Vec<Request>,
     leaving: Leaving,
     pending: HashMap<TaskId, Pending, BuildHasherDefault<ById>>,
     /// Of these, what the machine did not take, and why.
@@ -228,6 +230,7 @@ impl Client {
             said: Vec::new(),
             window: None,
             requests,
+            taken: Vec::new(),
             leaving: Leaving::No,
             pending: HashMap::default(),
             refused: Vec::new(),
@@ -523,6 +526,26 @@ impl Client {
         }
     }
 
+    /// Takes requests in, as many as there is room for; those made during the login wait in the
+    /// channel. Whether there was any.
+    fn poll_requests(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
+        let mut any = false;
+        while self.takes_requests() {
+            let room = PENDING_MAX - self.pending.len();
+            let mut taken = std::mem::take(&mut self.taken);
+            let polled = self.requests.poll_recv_many(context, &mut taken, room);
+            taken.drain(..).for_each(|request| self.ask(now, request, out));
+            self.taken = taken;
+            match polled {
+                Poll::Ready(0) => self.log_out(now, out),
+                Poll::Ready(_) => {}
+                Poll::Pending => break,
+            }
+            any = true;
+        }
+        any
+    }
+
     /// Requests wait meanwhile in the channel; a logout is always taken.
     fn takes_requests(&self) -> bool {
         self.logged_in && self.leaving == Leaving::No && self.pending.len() < PENDING_MAX
@@ -716,15 +739,7 @@ impl net::Role for Client {
             self.pump(now, out);
             worked = true;
         }
-        // Requests made during the login wait in the channel.
-        while self.takes_requests() {
-            match self.requests.poll_recv(context) {
-                Poll::Ready(Some(request)) => self.ask(now, request, out),
-                Poll::Ready(None) => self.log_out(now, out),
-                Poll::Pending => break,
-            }
-            worked = true;
-        }
+        worked |= self.poll_requests(now, context, out);
         self.leave_when_drained(now, out);
         worked |= self.has_to_speak();
         self.settle_session(now, out);

@@ -3,6 +3,7 @@
 use crate::session::Session;
 use crate::{CommandReply, Error, ErrorKind, Initiator};
 use bytes::Bytes;
+use iscsi::connection::initiator::Cdb;
 use iscsi::pdu::ServiceResponse;
 use scsi::cdb::sbc::{Blocks10, Capacity16, ReadCapacity10, ServiceActionIn16};
 use scsi::cdb::spc::{Inquiry, ReportLuns};
@@ -115,7 +116,7 @@ impl Unit {
     /// `Sense` · `Status` · as [`Initiator::execute`].
     pub async fn command(
         &self,
-        cdb: impl Into<Bytes>,
+        cdb: impl Into<Cdb>,
         data_out: Bytes,
         data_in_max: u32,
     ) -> Result<CommandReply, Error> {

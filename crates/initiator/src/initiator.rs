@@ -9,7 +9,7 @@ use crate::way::Way;
 use crate::{Error, ErrorKind, SessionOptions, Url};
 use block::{Buffer, BufferPool};
 use bytes::Bytes;
-use iscsi::connection::initiator::CommandResult;
+use iscsi::connection::initiator::{Cdb, CommandResult};
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::initiator::Established;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,7 +147,7 @@ impl Initiator {
     pub async fn execute(
         &self,
         lun: Lun,
-        cdb: impl Into<Bytes>,
+        cdb: impl Into<Cdb>,
         data_out: Bytes,
         data_in_max: u32,
     ) -> Result<CommandReply, Error> {
@@ -174,7 +174,7 @@ impl Initiator {
         &self,
         session: &Session,
         lun: Lun,
-        cdb: &Bytes,
+        cdb: &Cdb,
         data_out: &Bytes,
         data_in_max: u32,
     ) -> Result<CommandReply, Error> {

@@ -73,7 +73,7 @@ mod way;
 pub use self::initiator::{CommandReply, Initiator, discover};
 pub use commands::{Capacity, Designator, Identity, Mode, Reservation, Unit};
 pub use error::{Error, ErrorKind};
-pub use iscsi::connection::initiator::{CommandResult, Residual};
+pub use iscsi::connection::initiator::{Cdb, CommandResult, Residual};
 pub use iscsi::connection::target::TargetRecord;
 pub use options::{
     COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, random_isid,

@@ -13,6 +13,7 @@ use crate::{Error, ErrorKind, PathPolicy, Url};
 use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use iscsi::connection::initiator::Cdb;
 use scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
 use scsi::sense::SenseKey;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -330,7 +331,7 @@ impl RemoteDisk {
             flags: 0,
             control: 0,
         };
-        let cdb = Bytes::copy_from_slice(&cdb.encode());
+        let cdb = cdb.encode().into();
         let room = self.unit.initiator().buffer(bytes);
         match self.send(cdb, Bytes::new(), room).await {
             Ok(answered) => Ok(parse_extents(range, answered.data_in())),
@@ -379,11 +380,10 @@ fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
     extents
 }
 
-fn transfer(opcode: u8, flags: u8, range: BlockRange) -> Bytes {
+fn transfer(opcode: u8, flags: u8, range: BlockRange) -> Cdb {
     // Pieces are at most as long as a limit the target named in 32 bits, or 8 MiB.
     let count = range.count as u32;
-    let cdb = Blocks16 { opcode, flags, lba: range.lba, count, group: 0, control: 0 };
-    Bytes::copy_from_slice(&cdb.encode())
+    Blocks16 { opcode, flags, lba: range.lba, count, group: 0, control: 0 }.encode().into()
 }
 
 impl BlockDevice for RemoteDisk {

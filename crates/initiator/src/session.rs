@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use block::Buffer;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use iscsi::connection::initiator::Cdb;
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::TaskId;
 use iscsi::login::initiator::Established;
@@ -202,7 +203,7 @@ impl Session {
     pub(crate) async fn execute(
         &self,
         lun: Lun,
-        cdb: Bytes,
+        cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
         wary: Option<Wary>,

@@ -14,6 +14,7 @@ use crate::{Error, ErrorKind};
 use block::{BlockRange, Buffer};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use iscsi::connection::initiator::Cdb;
 use scsi::cdb::sbc::Blocks10;
 use scsi::sense::{SenseKey, Status};
 use std::sync::{Arc, PoisonError};
@@ -38,7 +39,7 @@ impl RemoteDisk {
     /// or another buffer as long comes back.
     pub(super) async fn send(
         &self,
-        cdb: Bytes,
+        cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
     ) -> Result<Executed, Error> {
@@ -48,7 +49,7 @@ impl RemoteDisk {
     /// A write to `range`: until it is flushed it may be lost, unless `durable` by itself.
     pub(super) async fn send_write(
         &self,
-        cdb: Bytes,
+        cdb: Cdb,
         range: BlockRange,
         data: Bytes,
         durable: bool,
@@ -75,7 +76,7 @@ impl RemoteDisk {
             count: 0,
             control: 0,
         };
-        match self.send(Bytes::copy_from_slice(&cdb.encode()), Bytes::new(), None).await {
+        match self.send(cdb.encode().into(), Bytes::new(), None).await {
             Ok(_) => {}
             // A unit without a cache may not know the command; then there is nothing to flush.
             Err(error) if is_illegal(&error) && !self.mode().write_cache => {}
@@ -122,7 +123,7 @@ impl RemoteDisk {
     /// changes.
     async fn send_counting(
         &self,
-        cdb: Bytes,
+        cdb: Cdb,
         data_out: Bytes,
         mut data_in: Option<Buffer>,
         writes: Option<BlockRange>,

@@ -264,7 +264,7 @@ impl Pair {
         let command = Command {
             id,
             lun: Lun::new(1),
-            cdb: Bytes::copy_from_slice(cdb),
+            cdb: cdb.into(),
             attribute: TaskAttribute::SIMPLE,
             priority: 0,
             data_out: Bytes::copy_from_slice(data_out),

@@ -2,6 +2,7 @@
 //! [`target`](super::target); the machine itself is [`InitiatorConnection`].
 
 mod asking;
+mod cdb;
 mod ending;
 mod machine;
 mod notice;
@@ -14,6 +15,7 @@ mod tests;
 mod violation;
 mod write;
 
+pub use cdb::Cdb;
 pub use machine::InitiatorConnection;
 pub use violation::Violation;
 
@@ -84,7 +86,7 @@ pub struct Command {
     pub lun: Lun,
     /// 1 to 1,020 bytes; shorter than 16 is padded with zeroes, longer goes on in an extended CDB
     /// header segment (RFC 7143 §11.2.2.3).
-    pub cdb: Bytes,
+    pub cdb: Cdb,
     /// SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
     /// Command priority, 0 to 15: 0 says nothing, else 1 is the highest. Not sent below

@@ -253,9 +253,8 @@ impl InitiatorConnection {
     /// the message is none of them.
     fn on_terminated(&mut self, message: &AsyncMessage) {
         let lun = message.lun;
-        let tags = self.tags_of(|task| {
-            same_unit(task.lun, lun) && task.cmd_sn.before(message.exp_cmd_sn)
-        });
+        let tags =
+            self.tags_of(|task| same_unit(task.lun, lun) && task.cmd_sn.before(message.exp_cmd_sn));
         self.end_tagged(tags);
         self.ask(Asked::Answer { lun, target_transfer_tag: TAG_RESERVED });
     }

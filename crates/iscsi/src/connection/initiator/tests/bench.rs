@@ -287,7 +287,7 @@ pub fn command(id: u64, data_out: &[u8], data_in_bytes_max: u32) -> Command {
     Command {
         id: TaskId(id),
         lun: Lun::new(3),
-        cdb: Bytes::from_static(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]),
+        cdb: Bytes::from_static(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]).into(),
         attribute: TaskAttribute::SIMPLE,
         priority: 0,
         data_out: Bytes::copy_from_slice(data_out),
