@@ -140,3 +140,27 @@ fn our_own_target() -> Result<()> {
     lunar.stop(Duration::from_secs(6))?;
     Ok(())
 }
+
+/// Goal: a disk is moved from one tgt server to another. Both say the same of their first disks,
+/// for tgt makes identifiers of the numbers of target and LUN; onto itself none is copied.
+#[test]
+fn a_disk_moves_between_two_tgt_servers() -> Result<()> {
+    const OTHER: &str = "iqn.2026-11.org.lunarsan.test:other";
+    let scratch = Scratch::new("two-tgt")?;
+    let (from, to) = (scratch.path("from.img"), scratch.path("to.img"));
+    let data = pattern(7, 4 << 20);
+    std::fs::write(&from, &data)?;
+    std::fs::write(&to, vec![0; 4 << 20])?;
+    let (old, new) = (Tgt::start(&from)?, Tgt::start(&to)?);
+    new.admin(&["delete", "--mode", "target", "--tid", "1", "--force"])?;
+    new.admin(&["new", "--mode", "target", "--tid", "1", "-T", OTHER])?;
+    new.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &to])?;
+    new.admin(&["bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
+    let url = format!("iscsi://{}/{OTHER}/1", new.address());
+    must(&binary()?, &["copy", "--verify", &old.url(), &url], COMMAND_MAX)?;
+    ensure!(std::fs::read(&to)? == data, "the copy differs");
+    let refused = run(&binary()?, &["copy", &old.url(), &old.url()], COMMAND_MAX)?;
+    let told = refused.stderr.contains("the same disk");
+    ensure!(!refused.succeeded() && told, "{}", refused.outputs());
+    Ok(())
+}
