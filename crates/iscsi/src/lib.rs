@@ -13,4 +13,5 @@ pub mod pdu;
 pub mod session;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+mod sorted_map;
 pub mod text;

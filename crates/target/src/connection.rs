@@ -158,10 +158,10 @@ impl Connection {
             Output::Receive(place) => self.receive(place),
             Output::Send(pdu) => out.push(&pdu),
             Output::Identify(claim) => {
-                let answer = self.login.identify(&self.shared, claim, self.path);
-                self.answers.extend(answer.map(Input::Identified));
+                let answer = self.login.identify(&self.shared, *claim, self.path);
+                self.answers.extend(answer.map(Box::new).map(Input::Identified));
             }
-            Output::Join(join) => self.join(join),
+            Output::Join(join) => self.join(*join),
             Output::ListTargets { only } => {
                 let initiator = self.session.as_ref().map(|(session, _)| session);
                 let name = initiator.map_or("", |session| &session.key.initiator_name);
@@ -376,7 +376,7 @@ impl Role for Connection {
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
         let identified = self.login.poll(self.path, context);
         let mut any = identified.is_some();
-        self.answers.extend(identified.map(Input::Identified));
+        self.answers.extend(identified.map(Box::new).map(Input::Identified));
         any |= self.poll_joining(context);
         any |= self.poll_mail(context);
         any |= self.poll_finished(context);

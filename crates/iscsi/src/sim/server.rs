@@ -14,6 +14,7 @@ use crate::session::target::{
     ToSession,
 };
 use crate::text::Offer;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -298,7 +299,7 @@ impl TargetEnd {
                 }
                 Output::Identify(claim) => {
                     let answer = context.server.identify(claim.target_name.as_deref());
-                    self.machine.handle(now, Input::Identified(answer));
+                    self.machine.handle(now, Input::Identified(Box::new(answer)));
                 }
                 Output::Join(join) => {
                     self.cid = join.claim.cid;

@@ -184,7 +184,7 @@ impl World {
                     offer: Offer::target(),
                     entropy: [7; 33],
                 };
-                self.inputs.push_back(Input::Identified(Identified::Admit(admission)));
+                self.inputs.push_back(Input::Identified(Box::new(Identified::Admit(admission))));
             }
             Output::Join(join) => {
                 let session = session_for(&join);

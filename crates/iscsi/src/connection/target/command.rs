@@ -161,7 +161,9 @@ impl FullFeature {
             return self.advance(task, out);
         }
         entry.phase = Phase::Started;
-        out.push_back(Output::Start(entry.task.clone()));
+        // The executor alone reads the CDB.
+        let cdb = core::mem::take(&mut entry.task.cdb);
+        out.push_back(Output::Start(Task { cdb, ..entry.task.clone() }));
     }
 
     pub(super) fn on_wants(&mut self, task: TaskId, data_out_bytes: u32, out: &mut Outputs) {
@@ -283,7 +285,7 @@ impl FullFeature {
             burst_bytes_max: self.session.max_burst_bytes,
             qualifies: self.is_level_2(),
         };
-        response::respond(&mut entry, &outcome, rules, &mut self.numbering, |pdu| {
+        response::respond(&mut entry, outcome, rules, &mut self.numbering, |pdu| {
             out.push_back(Output::Send(pdu));
         });
     }

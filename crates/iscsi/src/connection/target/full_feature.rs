@@ -15,9 +15,10 @@ use crate::pdu::{
     TAG_RESERVED, TaskManagementRequest, TextRequest,
 };
 use crate::session::target::{Arrival, ToConnection, ToSession};
+use crate::sorted_map::SortedMap;
 use crate::text::exchange::TargetExchange;
 use crate::text::{ConnectionParameters, SessionParameters};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -114,7 +115,7 @@ pub(super) struct FullFeature {
     pub(super) numbering: Numbering,
     pub(super) tasks: Tasks,
     pub(super) retired: Retired,
-    pub(super) requests: BTreeMap<u64, Request>,
+    pub(super) requests: SortedMap<u64, Request>,
     next_ticket: u64,
     /// Requests the session has given no verdict for.
     unjudged: usize,
@@ -144,7 +145,7 @@ impl FullFeature {
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
             tasks: Tasks::default(),
             retired: Retired::default(),
-            requests: BTreeMap::new(),
+            requests: SortedMap::default(),
             next_ticket: 0,
             unjudged: 0,
             receiving: Receiving::Nothing,
@@ -437,14 +438,14 @@ impl FullFeature {
             ToConnection::Verdict { ticket, accepted } => {
                 self.unjudged = self.unjudged.saturating_sub(1);
                 if !accepted
-                    && let Some(request) = self.requests.remove(&ticket)
+                    && let Some(request) = self.requests.remove(ticket)
                     && let Body::Command(task) = request.body
                 {
                     self.forget_task(task, out);
                 }
             }
             ToConnection::Deliver { ticket } => {
-                if let Some(request) = self.requests.remove(&ticket) {
+                if let Some(request) = self.requests.remove(ticket) {
                     self.deliver(request, out);
                 }
             }

@@ -150,7 +150,7 @@ impl Login {
                 }
             }
             Input::Payload { data, digest_ok: _ } => self.login.on_payload(data, &mut steps),
-            Input::Identified(answer) => self.login.identified(answer, &mut steps),
+            Input::Identified(answer) => self.login.identified(*answer, &mut steps),
             Input::Joined(answer) => {
                 self.joining = false;
                 if let Some(reason) = self.closing.take() {
@@ -189,10 +189,10 @@ impl Login {
         for step in steps {
             match step {
                 Step::Send(pdu) => out.push_back(Output::Send(pdu)),
-                Step::Identify(claim) => out.push_back(Output::Identify(claim)),
+                Step::Identify(claim) => out.push_back(Output::Identify(Box::new(claim))),
                 Step::Join(join) => {
                     self.joining = true;
-                    out.push_back(Output::Join(join));
+                    out.push_back(Output::Join(Box::new(join)));
                 }
                 Step::Complete(established) => {
                     out.push_back(Output::FullFeature(established.join.connection));

@@ -19,6 +19,7 @@ use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::login::{Claim, Identified, Join, Joined};
 use crate::pdu::{LoginStatus, TaskAttribute};
 use crate::session::target::{ToConnection, ToSession};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -43,7 +44,7 @@ pub enum Input {
     /// A header arrived whose digest did not match; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,
     /// The answer to [`Output::Identify`].
-    Identified(Identified),
+    Identified(Box<Identified>),
     /// The answer to [`Output::Join`].
     Joined(Result<Joined, LoginStatus>),
     /// The answer to [`Output::ListTargets`].
@@ -96,9 +97,9 @@ pub enum Output {
     /// Send it, in this order.
     Send(Pdu),
     /// Who is this, and what must it prove? Answer with `Input::Identified`.
-    Identify(Claim),
+    Identify(Box<Claim>),
     /// Make or find the session. Answer with `Input::Joined`.
-    Join(Join),
+    Join(Box<Join>),
     /// SendTargets: which targets may this initiator see? Answer with `Input::Targets`.
     ListTargets {
         /// One name, or all.

@@ -61,17 +61,16 @@ impl Residual {
 /// stand there.
 pub(super) fn respond(
     entry: &mut Entry,
-    outcome: &Outcome,
+    mut outcome: Outcome,
     rules: SendRules,
     numbering: &mut Numbering,
     mut send: impl FnMut(Pdu),
 ) {
-    let expected_bytes = expected_read_bytes(entry);
-    let read_bytes = outcome.data_in.len().min(expected_bytes as usize);
-    let data = outcome.data_in.slice(..read_bytes);
-    let (residual, read_residual) = residuals(entry, outcome);
-    let with_status = !data.is_empty() && may_collapse(entry, outcome);
-    let mut pieces = pieces(&data, rules).peekable();
+    let (residual, read_residual) = residuals(entry, &outcome);
+    let mut data = core::mem::take(&mut outcome.data_in);
+    data.truncate(expected_read_bytes(entry) as usize);
+    let with_status = !data.is_empty() && may_collapse(entry, &outcome);
+    let mut pieces = pieces(data, rules).peekable();
     let mut sent: u32 = 0;
     while let Some(piece) = pieces.next() {
         let last = pieces.peek().is_none();
@@ -94,7 +93,7 @@ pub(super) fn respond(
     }
     if !with_status {
         let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
-        let pdu = response(entry, outcome, (residual, read_residual), sent);
+        let pdu = response(entry, &outcome, (residual, read_residual), sent);
         let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
         numbering.status(&mut bhs);
         send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
@@ -149,23 +148,20 @@ struct Piece {
 }
 
 /// Cuts data into segments the initiator takes; sequences are MaxBurstLength long.
-fn pieces(data: &Bytes, rules: SendRules) -> impl Iterator<Item = Piece> + '_ {
+fn pieces(mut data: Bytes, rules: SendRules) -> impl Iterator<Item = Piece> {
     let segment = rules.segment_bytes_max.max(1) as usize;
     let burst = rules.burst_bytes_max.max(1) as usize;
     let mut at = 0;
     core::iter::from_fn(move || {
-        if at >= data.len() {
+        if data.is_empty() {
             return None;
         }
         let left_in_burst = burst - at % burst;
-        let end = data.len().min(at + segment.min(left_in_burst));
-        let piece = Piece {
-            offset_bytes: at as u32,
-            data: data.slice(at..end),
-            ends_burst: end.is_multiple_of(burst),
-        };
-        at = end;
-        Some(piece)
+        let bytes = data.len().min(segment).min(left_in_burst);
+        let offset_bytes = at as u32;
+        at += bytes;
+        let ends_burst = at.is_multiple_of(burst);
+        Some(Piece { offset_bytes, data: data.split_to(bytes), ends_burst })
     })
 }
 

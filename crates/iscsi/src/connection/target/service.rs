@@ -126,11 +126,11 @@ impl FullFeature {
         out: &mut Outputs,
     ) {
         let ticket = self.requests.iter().find_map(|(ticket, request)| match &request.body {
-            Body::Management(pdu) if pdu.initiator_task_tag == initiator_task_tag => Some(*ticket),
+            Body::Management(pdu) if pdu.initiator_task_tag == initiator_task_tag => Some(ticket),
             _ => None,
         });
         let Some(ticket) = ticket else { return };
-        self.requests.remove(&ticket);
+        self.requests.remove(ticket);
         if !self.is_open() {
             return;
         }

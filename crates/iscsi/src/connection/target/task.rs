@@ -3,7 +3,7 @@
 use super::transfer::Transfer;
 use super::{Outcome, Task};
 use crate::framing::TaskId;
-use alloc::collections::BTreeMap;
+use crate::sorted_map::SortedMap;
 use wire::{SerialNumber, Time};
 
 /// Where a task stands.
@@ -50,8 +50,8 @@ pub(super) struct Entry {
 /// By id and by Initiator Task Tag.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    by_id: BTreeMap<TaskId, Entry>,
-    by_tag: BTreeMap<u32, TaskId>,
+    by_id: SortedMap<TaskId, Entry>,
+    by_tag: SortedMap<u32, TaskId>,
     last_id: u64,
     immediate: usize,
 }
@@ -70,28 +70,28 @@ impl Tasks {
     }
 
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
-        let entry = self.by_id.remove(&id)?;
+        let entry = self.by_id.remove(id)?;
         self.immediate -= usize::from(entry.immediate);
-        if self.by_tag.get(&entry.initiator_task_tag) == Some(&id) {
-            self.by_tag.remove(&entry.initiator_task_tag);
+        if self.by_tag.get(entry.initiator_task_tag) == Some(&id) {
+            self.by_tag.remove(entry.initiator_task_tag);
         }
         Some(entry)
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry> {
-        self.by_id.get_mut(&id)
+        self.by_id.get_mut(id)
     }
 
     pub(super) fn with_tag(&self, initiator_task_tag: u32) -> Option<&Entry> {
-        self.by_id.get(self.by_tag.get(&initiator_task_tag)?)
+        self.by_id.get(*self.by_tag.get(initiator_task_tag)?)
     }
 
     pub(super) fn with_tag_mut(&mut self, initiator_task_tag: u32) -> Option<&mut Entry> {
-        self.by_id.get_mut(self.by_tag.get(&initiator_task_tag)?)
+        self.by_id.get_mut(*self.by_tag.get(initiator_task_tag)?)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.by_id.keys().copied()
+        self.by_id.keys()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -32,6 +32,11 @@ pub(super) struct FencedResponses {
 }
 
 impl FencedResponses {
+    /// None stands or waits.
+    pub(super) fn are_none(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// One stands.
     pub(super) fn is_standing(&self) -> bool {
         self.queue.front().is_some_and(|front| !matches!(front.stage, Stage::Waiting))
@@ -60,7 +65,7 @@ impl FencedResponses {
 impl TargetSession {
     /// A connection has such a response.
     pub(super) fn fence_response(&mut self, key: Key) {
-        if !self.tasks.contains_key(&key) {
+        if !self.tasks.contains_key(key) {
             return;
         }
         if !self.holds_responses() || !self.has_fences() {

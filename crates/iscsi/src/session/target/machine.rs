@@ -5,6 +5,7 @@ use super::window::{Arrived, Window};
 use super::{Arrival, DataDue, Input, Output, ToConnection, ToSession};
 use crate::framing::TaskId;
 use crate::pdu::LogoutResult;
+use crate::sorted_map::SortedMap;
 use crate::text::{SessionParameters, TaskReporting};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -62,7 +63,7 @@ pub struct TargetSession {
     pub(super) window: Window<Waiting>,
     /// CIDs, and whether a logout of the connection is being carried out.
     pub(super) connections: BTreeMap<u16, Link>,
-    pub(super) tasks: BTreeMap<Key, Known>,
+    pub(super) tasks: SortedMap<Key, Known>,
     /// In order, but behind a task management function that is not through.
     ready: VecDeque<Waiting>,
     pub(super) managements: Managements,
@@ -117,7 +118,7 @@ impl TargetSession {
             told: (window.expected(), window.max()),
             window,
             connections: BTreeMap::new(),
-            tasks: BTreeMap::new(),
+            tasks: SortedMap::default(),
             ready: VecDeque::new(),
             managements: Managements::default(),
             units: None,
@@ -249,20 +250,29 @@ impl TargetSession {
         if waiting.immediate {
             return self.deliver(waiting);
         }
-        self.window.insert(waiting.cmd_sn, waiting);
+        if self.window.pass(waiting.cmd_sn) {
+            self.in_order(waiting);
+        } else {
+            self.window.insert(waiting.cmd_sn, waiting);
+        }
         self.advance_window();
+    }
+
+    /// Its number is the next one.
+    fn in_order(&mut self, waiting: Waiting) {
+        if let Arrival::Command { task, .. } = &waiting.request
+            && let Some(known) = self.tasks.get_mut((waiting.cid, *task))
+        {
+            known.counted = true;
+        }
+        self.ready.push_back(waiting);
     }
 
     /// Takes what is in order now out of the window.
     pub(super) fn advance_window(&mut self) {
         while let Some(arrived) = self.window.next() {
             if let Arrived::Request(waiting) = arrived {
-                if let Arrival::Command { task, .. } = &waiting.request
-                    && let Some(known) = self.tasks.get_mut(&(waiting.cid, *task))
-                {
-                    known.counted = true;
-                }
-                self.ready.push_back(waiting);
+                self.in_order(waiting);
             }
         }
     }
@@ -282,7 +292,7 @@ impl TargetSession {
         match &waiting.request {
             Arrival::Command { task, .. } => {
                 // Gone: aborted while it waited.
-                let Some(known) = self.tasks.get_mut(&(cid, *task)) else { return };
+                let Some(known) = self.tasks.get_mut((cid, *task)) else { return };
                 if !known.aborting {
                     known.delivered = true;
                     self.tell_window();
@@ -301,7 +311,7 @@ impl TargetSession {
     }
 
     fn task_ended(&mut self, key: Key) {
-        let Some(known) = self.tasks.remove(&key) else { return };
+        let Some(known) = self.tasks.remove(key) else { return };
         if known.counted {
             self.window.end();
         }
@@ -311,7 +321,7 @@ impl TargetSession {
     }
 
     pub(super) fn abort(&mut self, key: Key, data: DataDue) {
-        let Some(known) = self.tasks.get_mut(&key) else { return };
+        let Some(known) = self.tasks.get_mut(key) else { return };
         let first = !core::mem::replace(&mut known.aborting, true);
         if first && !known.counted && !known.immediate {
             // It came ahead of its turn: its number stays received.
@@ -349,7 +359,7 @@ impl TargetSession {
     /// A connection is gone; its tasks are quiet.
     fn connection_closed(&mut self, cid: u16) {
         let Some(link) = self.connections.remove(&cid) else { return };
-        let tasks: Vec<_> = self.tasks.range(keys_of(cid)).map(|(key, _)| *key).collect();
+        let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
         for key in tasks {
             self.task_ended(key);
         }
@@ -424,7 +434,7 @@ impl TargetSession {
         for logout in core::mem::take(&mut self.logouts) {
             let own = logout.cid.is_none_or(|cid| cid == logout.asker);
             let alone = logout.cid.is_some() || self.connections.len() == 1;
-            let quiet = self.tasks.range(keys_of(logout.asker)).next().is_none();
+            let quiet = self.tasks.keys_in(keys_of(logout.asker)).next().is_none();
             if own && alone && quiet {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
                 self.tell(logout.asker, done);
@@ -445,7 +455,7 @@ impl TargetSession {
     }
 
     fn abort_all_of(&mut self, cid: u16) {
-        let tasks: Vec<_> = self.tasks.range(keys_of(cid)).map(|(key, _)| *key).collect();
+        let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
         for key in tasks {
             self.abort(key, DataDue::Discarded);
         }
@@ -471,10 +481,9 @@ impl TargetSession {
         }
         self.told = self.window();
         let (exp_cmd_sn, max_cmd_sn) = self.told;
-        let all: Vec<_> = self.connections.keys().copied().collect();
-        for cid in all {
-            self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
-        }
+        let told = ToConnection::Window { exp_cmd_sn, max_cmd_sn };
+        let all = self.connections.keys();
+        self.outputs.extend(all.map(|cid| Output::ToConnection(*cid, told.clone())));
     }
 
     fn check_ended(&mut self) {

@@ -77,6 +77,16 @@ impl Managements {
         self.last_id
     }
 
+    /// Nothing is asked for or under way.
+    fn are_none(&self) -> bool {
+        self.current.is_none()
+            && self.queue.is_empty()
+            && self.aborts.is_empty()
+            && self.queries.is_empty()
+            && self.for_others.is_empty()
+            && self.fenced.are_none()
+    }
+
     /// Later commands must wait.
     pub(super) fn is_barrier(&self) -> bool {
         if self.for_others.iter().any(ForOther::is_barrier) {
@@ -219,7 +229,6 @@ impl TargetSession {
         let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == tag);
         let own = tagged.clone().find(|((cid, _), _)| *cid == request.cid);
         if let Some((key, known)) = own {
-            let key = *key;
             if !is_same_unit(known.lun, request.lun) {
                 return self.answer(&request, ManagementResponse::TASK_DOES_NOT_EXIST);
             }
@@ -301,6 +310,9 @@ impl TargetSession {
 
     /// Carries management as far as it goes now.
     pub(super) fn step_managements(&mut self) {
+        if self.managements.are_none() {
+            return;
+        }
         self.step_aborts();
         self.step_queries();
         self.step_fenced();
@@ -312,7 +324,7 @@ impl TargetSession {
 
     fn step_aborts(&mut self) {
         for abort in core::mem::take(&mut self.managements.aborts) {
-            if self.tasks.contains_key(&abort.key) {
+            if self.tasks.contains_key(abort.key) {
                 self.managements.aborts.push(abort);
             } else {
                 self.answer(&abort.request, ManagementResponse::FUNCTION_COMPLETE);
@@ -387,7 +399,7 @@ impl TargetSession {
                 false => DataDue::Awaited,
                 true if key.0 == issuer => DataDue::Discarded,
                 true => {
-                    to_tell.extend(self.tasks.get(key).map(|known| (key.0, known.lun)));
+                    to_tell.extend(self.tasks.get(*key).map(|known| (key.0, known.lun)));
                     DataDue::Retired
                 }
             };
@@ -435,7 +447,7 @@ impl TargetSession {
             }
             function => function.is_of_all_units() && before(known),
         };
-        self.tasks.iter().filter(|(_, known)| hit(known)).map(|(key, _)| *key).collect()
+        self.tasks.iter().filter(|(_, known)| hit(known)).map(|(key, _)| key).collect()
     }
 }
 

@@ -57,7 +57,7 @@ impl TargetSession {
         };
         let more =
             self.tasks.iter().filter(|(key, known)| hit(known) && !other.waiting.contains(key));
-        let more: Vec<(Key, Lun)> = more.map(|(key, known)| (*key, known.lun)).collect();
+        let more: Vec<(Key, Lun)> = more.map(|(key, known)| (key, known.lun)).collect();
         for (key, lun) in more {
             other.tasks = other.tasks.saturating_add(1);
             other.waiting.insert(key);

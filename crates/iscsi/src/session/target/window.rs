@@ -49,6 +49,19 @@ impl<T> Window<T> {
         cmd_sn.within(self.expected, self.max) && !self.ahead.contains_key(&cmd_sn.0)
     }
 
+    /// Takes the next number for a request that has just come, as [`insert`](Self::insert) and
+    /// [`next`](Self::next) would; `false`: it is not the next one. To be asked
+    /// [`may_come`](Self::may_come) before.
+    pub(super) fn pass(&mut self, cmd_sn: SerialNumber) -> bool {
+        if cmd_sn != self.expected {
+            return false;
+        }
+        self.expected = self.expected.next();
+        self.active += 1;
+        self.open();
+        true
+    }
+
     /// To be asked [`may_come`](Self::may_come) before.
     pub(super) fn insert(&mut self, cmd_sn: SerialNumber, request: T) {
         self.ahead.insert(cmd_sn.0, Arrived::Request(request));
@@ -133,7 +146,7 @@ mod tests {
     proptest! {
         #[test]
         fn moves_forward_in_order(
-            size in 1u32..9, start in (u32::MAX - 20)..u32::MAX,
+            size in 1u32..9, start in (u32::MAX - 20)..u32::MAX, passes in any::<bool>(),
             steps in prop::collection::vec(step(), 1..200),
         ) {
             let mut window = Window::new(SerialNumber(start), size);
@@ -146,7 +159,13 @@ mod tests {
                         let cmd_sn = expected.plus(ahead).minus(2);
                         if window.may_come(cmd_sn) {
                             prop_assert!(ahead >= 2, "what was acknowledged does not come again");
-                            window.insert(cmd_sn, cmd_sn);
+                            if passes && window.pass(cmd_sn) {
+                                prop_assert_eq!(cmd_sn, expected);
+                                delivered = expected.next();
+                                active += 1;
+                            } else {
+                                window.insert(cmd_sn, cmd_sn);
+                            }
                             prop_assert!(!window.may_come(cmd_sn), "a duplicate");
                         }
                     }

@@ -13,6 +13,7 @@ use crate::pdu::{
 };
 use crate::session::target::{self as session, SessionLimits, TargetSession, ToSession};
 use crate::text::Offer;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec;
@@ -311,7 +312,7 @@ impl Rig {
                 };
                 let admit = Identified::Admit(admission);
                 let answer = self.identified.clone().unwrap_or(admit);
-                self.inputs.push_back((cid, Input::Identified(answer)));
+                self.inputs.push_back((cid, Input::Identified(Box::new(answer))));
             }
             Output::Join(join) => {
                 let limits = self.session_limits.clone();

@@ -1,0 +1,137 @@
+//! A map for a bounded number of short-lived entries, most of which come and go in order.
+//!
+//! It keeps the memory it has: an entry that comes and goes costs no allocation, as it would in a
+//! `BTreeMap` that becomes empty. Searched by halving; what comes last or goes first moves nothing.
+
+use alloc::collections::{VecDeque, vec_deque};
+use core::iter::Map;
+use core::ops::RangeInclusive;
+
+/// Named, so that the compiler knows that nothing is dropped with it.
+type Iter<'a, K, V> = Map<vec_deque::Iter<'a, (K, V)>, fn(&'a (K, V)) -> (K, &'a V)>;
+
+/// Entries in ascending order of their keys.
+#[derive(Debug)]
+pub(crate) struct SortedMap<K, V> {
+    entries: VecDeque<(K, V)>,
+}
+
+impl<K, V> Default for SortedMap<K, V> {
+    fn default() -> Self {
+        Self { entries: VecDeque::new() }
+    }
+}
+
+impl<K: Copy + Ord, V> SortedMap<K, V> {
+    /// Where `key` is, or belongs.
+    fn find(&self, key: K) -> Result<usize, usize> {
+        match self.entries.back() {
+            // Most are newer than all others.
+            Some((last, _)) if *last < key => Err(self.entries.len()),
+            None => Err(0),
+            _ => self.entries.binary_search_by(|(other, _)| other.cmp(&key)),
+        }
+    }
+
+    /// Returns what stood there.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match self.find(key) {
+            Ok(at) => Some(core::mem::replace(&mut self.entries[at].1, value)),
+            Err(at) => {
+                self.entries.insert(at, (key, value));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: K) -> Option<V> {
+        let at = self.find(key).ok()?;
+        self.entries.remove(at).map(|(_, value)| value)
+    }
+
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
+        self.find(key).ok().map(|at| &self.entries[at].1)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        self.find(key).ok().map(|at| &mut self.entries[at].1)
+    }
+
+    pub(crate) fn contains_key(&self, key: K) -> bool {
+        self.find(key).is_ok()
+    }
+
+    pub(crate) fn iter(&self) -> Iter<'_, K, V> {
+        self.entries.iter().map(|(key, value)| (*key, value))
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = K> {
+        self.entries.iter().map(|(key, _)| *key)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.iter().map(|(_, value)| value)
+    }
+
+    /// The keys within `range`.
+    pub(crate) fn keys_in(&self, range: RangeInclusive<K>) -> impl Iterator<Item = K> {
+        let (Ok(at) | Err(at)) = self.find(*range.start());
+        let rest = self.entries.range(at..).map(|(key, _)| *key);
+        rest.take_while(move |key| key <= range.end())
+    }
+
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(K, &V) -> bool) {
+        self.entries.retain(|(key, value)| keeps(*key, value));
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Goal: it is a map in order, whatever comes and goes. Method: against a `BTreeMap`.
+        #[test]
+        fn as_any_ordered_map(
+            steps in prop::collection::vec((0u8..4, 0u16..24, any::<u32>()), 0..300),
+        ) {
+            let (mut map, mut model) = (SortedMap::default(), BTreeMap::new());
+            for (step, key, value) in steps {
+                match step {
+                    0 | 1 => prop_assert_eq!(map.insert(key, value), model.insert(key, value)),
+                    2 => prop_assert_eq!(map.remove(key), model.remove(&key)),
+                    _ => {
+                        map.retain(|key, value| *value % 7 != 0 || key < 5);
+                        model.retain(|key, value| *value % 7 != 0 || *key < 5);
+                    }
+                }
+                prop_assert_eq!(map.get(key), model.get(&key));
+                prop_assert_eq!(map.get_mut(key), model.get_mut(&key));
+                prop_assert_eq!(map.contains_key(key), model.contains_key(&key));
+                prop_assert_eq!((map.len(), map.is_empty()), (model.len(), model.is_empty()));
+                let entries: Vec<_> = map.iter().map(|(key, value)| (key, *value)).collect();
+                prop_assert_eq!(entries, Vec::from_iter(model.clone()));
+                let within: Vec<_> = map.keys_in(key..=key + 9).collect();
+                prop_assert!(within.iter().eq(model.range(key..=key + 9).map(|(key, _)| key)));
+                prop_assert!(map.keys().zip(map.values()).eq(model.iter().map(|(k, v)| (*k, v))));
+            }
+            map.clear();
+            prop_assert!(map.is_empty());
+        }
+    }
+}
