@@ -175,6 +175,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// `OutOfRange`, `Unaligned` (buffer too short) before any I/O · `Medium` from the device.
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>>;
 
+    /// Reads `range` into the first bytes of `into`, as [`read`](Self::read), if that needs no
+    /// waiting; `false`: it does, or fails, which `read` is to say.
+    fn read_at_hand(&self, _range: BlockRange, _into: &mut [u8]) -> bool {
+        false
+    }
+
     /// Writes `from`, exactly as long as `range`. Returned, it is accepted; with `durable` it is on
     /// stable storage.
     ///
@@ -187,6 +193,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         from: Bytes,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Writes `from`, as [`write`](Self::write), if that needs no waiting; `false`: it does, or
+    /// fails, which `write` is to say. Some of it may have been written then.
+    fn write_at_hand(&self, _range: BlockRange, _from: &[u8], _durable: bool) -> bool {
+        false
+    }
 
     /// All writes that returned before are on stable storage after.
     ///

@@ -212,6 +212,13 @@ impl BlockDevice for FileDevice {
         })
     }
 
+    fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
+        let Some(bytes) = self.disk.geometry().byte_range(range) else { return false };
+        let len = (bytes.end - bytes.start) as usize;
+        let Some(into) = into.get_mut(..len) else { return false };
+        self.disk.read_cached(&bytes, into).is_ok_and(|done| done == len)
+    }
+
     fn write(
         &self,
         range: BlockRange,
@@ -226,6 +233,15 @@ impl BlockDevice for FileDevice {
             }
             if durable { self.commit(era).await } else { Ok(()) }
         })
+    }
+
+    fn write_at_hand(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
+        if durable || self.check_writable().is_err() {
+            return false;
+        }
+        let bytes = self.disk.geometry().checked(self.name(), range, from.len(), true);
+        let write = |bytes| self.disk.write_inline(&bytes, from).unwrap_or(false);
+        bytes.is_ok_and(|bytes| bytes.is_empty() || write(bytes))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -9,6 +9,7 @@ use crate::{
     PAGE_BYTES, Resize, Sparse,
 };
 use bytes::Bytes;
+use futures_util::FutureExt;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -298,6 +299,10 @@ impl BlockDevice for MemoryDevice {
         })
     }
 
+    fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
+        self.pass(range).now_or_never().is_some_and(|_passing| self.read_now(range, into).is_ok())
+    }
+
     fn write(
         &self,
         range: BlockRange,
@@ -308,6 +313,10 @@ impl BlockDevice for MemoryDevice {
             let _passing = self.pass(range).await;
             self.write_now(range, &from)
         })
+    }
+
+    fn write_at_hand(&self, range: BlockRange, from: &[u8], _durable: bool) -> bool {
+        self.pass(range).now_or_never().is_some_and(|_passing| self.write_now(range, from).is_ok())
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -118,15 +118,15 @@ pub struct Context<'a> {
     pub ports: &'a [TargetPort],
     /// iSCSIProtocolLevel of the session, RFC 7144 §7.1.1: 0, 1 or 2.
     pub protocol_level: u16,
-    /// The time of day, in milliseconds since 1970-01-01 00:00 UTC.
-    pub now_milliseconds: u64,
+    /// Tells the time of day, in milliseconds since 1970-01-01 00:00 UTC. Few commands ask.
+    pub now_milliseconds: fn() -> u64,
 }
 
 impl<'a> Context<'a> {
     /// A session of level 1 on a target with one port, at the beginning of time.
     pub fn new(luns: &'a [Lun], port: &'a TargetPort) -> Self {
         let ports = core::slice::from_ref(port);
-        Self { luns, port, ports, protocol_level: 1, now_milliseconds: 0 }
+        Self { luns, port, ports, protocol_level: 1, now_milliseconds: || 0 }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::login::Login;
 use crate::server::Shared;
 use crate::session::{Mail, Mailbox, Session};
 use crate::statistics::Commands;
+use crate::task_map::TaskSet;
 use crate::tasks::{Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use iscsi::login::{Join, Joined};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
 use net::{Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange, TappedConnection};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ struct Connection {
     machine: TargetConnection,
     /// Answers that the machine gets when it has nothing more to say.
     answers: VecDeque<Input>,
+    /// What the session has just said, in memory that is kept.
+    heard: Vec<ToConnection>,
     mailbox: Mailbox,
     mail: UnboundedReceiver<Mail>,
     login: Login,
@@ -64,7 +67,7 @@ struct Connection {
     tasks: Tasks,
     commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
-    managed: HashSet<TaskId>,
+    managed: TaskSet,
     /// Units whose tasks this connection took with it.
     bereft: Vec<Arc<LogicalUnit>>,
     receiving: Receiving,
@@ -101,6 +104,7 @@ impl Connection {
             path,
             machine,
             answers: VecDeque::new(),
+            heard: Vec::new(),
             mailbox,
             mail,
             login: Login::default(),
@@ -109,7 +113,7 @@ impl Connection {
             traced: None,
             tasks,
             commands,
-            managed: HashSet::new(),
+            managed: TaskSet::default(),
             bereft: Vec::new(),
             receiving: Receiving::Nowhere,
             // At once: the machine then starts the time of the login, though nothing arrives.
@@ -119,41 +123,46 @@ impl Connection {
     }
 
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        self.answers.push_back(input);
+        self.tell_machine(now, input, out);
         self.settle(now, out);
     }
 
     /// Feeds answers and follows outputs until there are neither.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         while let Some(input) = self.answers.pop_front() {
-            match &input {
-                Input::Session(ToConnection::AbortTask { task, .. }) => {
-                    self.managed.insert(*task);
-                }
-                Input::Done { task, .. } | Input::Failed { task, .. } => {
-                    self.managed.remove(task);
-                }
-                _ => {}
+            self.tell_machine(now, input, out);
+        }
+    }
+
+    /// Feeds one input and follows its outputs.
+    fn tell_machine(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        match &input {
+            Input::Session(ToConnection::AbortTask { task, .. }) => {
+                self.managed.insert(*task);
             }
-            self.commands.input(&input);
-            self.machine.handle(now, input);
-            loop {
-                match self.machine.poll() {
-                    Output::Wait(deadline) => {
-                        self.deadline = deadline;
-                        break;
-                    }
-                    output => {
-                        let session = self.session.as_ref().map(|(session, _)| session);
-                        self.commands.output(now, &output, session);
-                        self.follow(output, out);
-                    }
+            Input::Done { task, .. } | Input::Failed { task, .. } => {
+                self.managed.remove(task);
+            }
+            _ => {}
+        }
+        self.commands.input(&input);
+        self.machine.handle(now, input);
+        loop {
+            match self.machine.poll() {
+                Output::Wait(deadline) => {
+                    self.deadline = deadline;
+                    break;
+                }
+                output => {
+                    let session = self.session.as_ref().map(|(session, _)| session);
+                    self.commands.output(now, &output, session);
+                    self.follow(now, output, out);
                 }
             }
         }
     }
 
-    fn follow(&mut self, output: Output, out: &mut Outbox) {
+    fn follow(&mut self, now: Time, output: Output, out: &mut Outbox) {
         match output {
             Output::Receive(place) => self.receive(place),
             Output::Send(pdu) => out.push(&pdu),
@@ -169,7 +178,7 @@ impl Connection {
                     access::visible_targets(&self.shared, name, self.path, only.as_deref());
                 self.answers.push_back(Input::Targets(records));
             }
-            Output::ToSession(message) => self.tell_session(message),
+            Output::ToSession(message) => self.tell_session(now, message),
             Output::Start(task) => {
                 if let Some((session, _)) = &self.session {
                     let step = self.tasks.start(&self.shared, session, task, out.bytes());
@@ -216,10 +225,11 @@ impl Connection {
         }
     }
 
-    fn tell_session(&mut self, message: ToSession) {
+    fn tell_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
         let closed = message == ToSession::ConnectionClosed;
-        let own = session.hear(&self.shared, *cid, message);
+        let mut heard = std::mem::take(&mut self.heard);
+        session.hear(&self.shared, now, *cid, message, &mut heard);
         if closed {
             // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
             // nobody is told.
@@ -228,7 +238,8 @@ impl Connection {
             }
         }
         self.take_mail(); // sent before: delivered before
-        self.answers.extend(own.into_iter().map(Input::Session));
+        self.answers.extend(heard.drain(..).map(Input::Session));
+        self.heard = heard;
     }
 
     fn receive(&mut self, place: Place) {
@@ -328,7 +339,7 @@ impl Drop for Connection {
     /// would never end, and its initiator never come back.
     fn drop(&mut self) {
         if let (Some((session, cid)), None) = (&self.session, &self.over) {
-            session.hear(&self.shared, *cid, ToSession::ConnectionClosed);
+            session.lose(&self.shared, *cid);
             session.end(&self.shared);
         }
     }

@@ -94,6 +94,44 @@ pub(crate) async fn execute_paying(
     }
 }
 
+/// Reads what needs no waiting, at once. `None`: there is something to wait for, or to be said,
+/// which [`execute_paying`] does.
+pub(crate) fn read_at_hand(
+    unit: &LogicalUnit,
+    generation: Generation,
+    range: LbaRange,
+) -> Option<Bytes> {
+    if !unit.ranges.are_shown() {
+        return None;
+    }
+    let device = unit.device();
+    let bytes = usize::try_from(range.count * u64::from(device.geometry().block_bytes)).ok()?;
+    let mut buffer = BUFFERS.take(bytes);
+    let read = device.read_at_hand(block_range(range), &mut buffer);
+    // What a long operation has half done is not shown.
+    let overtaken = unit.generation().operations != generation.operations;
+    (read && !overtaken).then(|| buffer.freeze())
+}
+
+/// Writes what needs no waiting, at once. `None`: as with [`read_at_hand`].
+pub(crate) fn write_at_hand(
+    unit: &LogicalUnit,
+    generation: Generation,
+    range: LbaRange,
+    data: &[u8],
+    durable: bool,
+) -> Option<()> {
+    let lock = unit.ranges.queue(range, false);
+    // Under the lock: an operation that begins later waits for it.
+    let overtaken = unit.generation().operations != generation.operations;
+    if !lock.is_granted() || overtaken || unit.leftovers.are_too_many() {
+        return None;
+    }
+    let written = unit.device().write_at_hand(block_range(range), data, durable);
+    let recovered = unit.generation().recoveries != generation.recoveries;
+    (written && !recovered).then_some(())
+}
+
 /// [`execute_paying`], for nobody.
 #[cfg(test)]
 pub(crate) async fn execute(

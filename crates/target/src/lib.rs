@@ -30,6 +30,7 @@ mod session;
 mod session_info;
 mod state_file;
 mod statistics;
+mod task_map;
 mod tasks;
 mod trace;
 mod unit;

@@ -129,9 +129,14 @@ impl RangeLocks {
         RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait: None }
     }
 
+    /// No range at all is secluded.
+    pub(crate) fn are_shown(&self) -> bool {
+        self.secluded.load(SeqCst) == 0
+    }
+
     /// Waits until no block of `range` is secluded.
     pub(crate) async fn shown(&self, range: LbaRange) {
-        while self.secluded.load(SeqCst) > 0 {
+        while !self.are_shown() {
             let mut shown = pin!(self.shown.notified());
             shown.as_mut().enable();
             let hides = |held: &Claim| held.secluded && overlap(held.range, range);
@@ -181,6 +186,11 @@ impl RangeGuard {
 }
 
 impl RangeQueued {
+    /// It is held: nobody has to be waited for.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.wait.is_none()
+    }
+
     /// Waits until the range is held.
     pub(crate) async fn granted(self) -> RangeGuard {
         if let Some(granted) = self.wait {

@@ -10,7 +10,7 @@ use crate::server::Shared;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
 use crate::view::{Luns, View};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use iscsi::pdu::LogoutResult;
 use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
 use iscsi::text::ConnectionParameters;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
-use wire::Lun;
+use wire::{Lun, Time};
 
 /// What reaches a connection from outside its socket.
 #[derive(Debug)]
@@ -159,8 +159,8 @@ impl Session {
     }
 
     /// What it sees now.
-    pub(crate) fn view(&self) -> Arc<View> {
-        self.view.load_full()
+    pub(crate) fn view(&self) -> Guard<Arc<View>> {
+        self.view.load()
     }
 
     /// What it sees from now on; tasks that have begun go on with the units they have.
@@ -197,7 +197,7 @@ impl Session {
         Context {
             ports: &self.ports,
             protocol_level: self.protocol_level,
-            now_milliseconds: milliseconds_since_1970(),
+            now_milliseconds: milliseconds_since_1970,
             ..Context::new(view.list(), &self.port)
         }
     }
@@ -229,33 +229,40 @@ impl Session {
             }
             members.insert(cid, member);
         }
-        self.step(shared, Input::Join(cid), None);
+        self.step(shared, shared.clock.now(), Input::Join(cid), None);
         Ok(())
     }
 
-    /// A connection speaks; returns what is for itself.
+    /// A connection speaks; what is for itself is added to `own`.
     pub(crate) fn hear(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
+        now: Time,
         cid: u16,
         message: ToSession,
-    ) -> Vec<ToConnection> {
+        own: &mut Vec<ToConnection>,
+    ) {
         let closed = message == ToSession::ConnectionClosed;
-        let own = self.step(shared, Input::Connection(cid, message), Some(cid));
+        self.step(shared, now, Input::Connection(cid, message), Some((cid, own)));
         if closed {
             self.members().remove(&cid);
         }
-        own
+    }
+
+    /// A connection is gone, and did not say so.
+    pub(crate) fn lose(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
+        let now = shared.clock.now();
+        self.hear(shared, now, cid, ToSession::ConnectionClosed, &mut Vec::new());
     }
 
     /// Ends the session: its connections close, its tasks are aborted.
     pub(crate) fn end(self: &Arc<Self>, shared: &Arc<Shared>) {
-        self.step(shared, Input::End, None);
+        self.step(shared, shared.clock.now(), Input::End, None);
     }
 
     /// Closes one connection, to be replaced: [`join`](Self::join) or [`end`](Self::end) follows.
     pub(crate) fn replace_connection(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
-        self.step(shared, Input::Replace(cid), None);
+        self.step(shared, shared.clock.now(), Input::Replace(cid), None);
     }
 
     /// Whether it is over.
@@ -279,13 +286,13 @@ impl Session {
         let id = shared.next_id();
         let (sender, receiver) = oneshot::channel();
         lock(&self.aborts).insert(id, sender);
-        self.step(shared, Input::AbortedByOther { id, lun }, None);
+        self.step(shared, shared.clock.now(), Input::AbortedByOther { id, lun }, None);
         receiver.await.unwrap_or(0)
     }
 
     /// Task management is through: `done` is [`Input::Managed`].
     pub(crate) fn managed(self: &Arc<Self>, shared: &Arc<Shared>, done: Input) {
-        self.step(shared, done, None);
+        self.step(shared, shared.clock.now(), done, None);
     }
 
     fn machine(&self) -> MutexGuard<'_, TargetSession> {
@@ -310,29 +317,28 @@ impl Session {
     }
 
     /// One step of the machine. Values for other connections are put into their mailboxes under the
-    /// lock, so that they arrive in the order of the steps.
+    /// lock, so that they arrive in the order of the steps; those for the connection that speaks
+    /// are added to its list.
     fn step(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
+        now: Time,
         input: Input,
-        own_cid: Option<u16>,
-    ) -> Vec<ToConnection> {
-        let mut own = Vec::new();
+        mut speaker: Option<(u16, &mut Vec<ToConnection>)>,
+    ) {
         let mut ended = false;
         let mut machine = self.machine();
-        machine.handle(shared.clock.now(), input);
+        machine.handle(now, input);
         while let Some(output) = machine.poll() {
             if let Output::ToConnection(_, ToConnection::LogoutDone(LogoutResult::CLOSED)) = &output
             {
                 self.logged_out.store(true, Relaxed);
             }
             match output {
-                Output::ToConnection(cid, value) if Some(cid) == own_cid => own.push(value),
-                Output::ToConnection(cid, value) => {
-                    if let Some(member) = self.members().get(&cid) {
-                        let _ = member.mailbox.send(Mail::Session(value)); // it may be closing
-                    }
-                }
+                Output::ToConnection(cid, value) => match &mut speaker {
+                    Some((own_cid, own)) if cid == *own_cid => own.push(value),
+                    _ => self.send(cid, value),
+                },
                 Output::Manage { id, function, lun } => {
                     manage::spawn(Arc::clone(shared), Arc::clone(self), id, function, lun);
                 }
@@ -348,7 +354,12 @@ impl Session {
         if ended {
             self.over(shared);
         }
-        own
+    }
+
+    fn send(&self, cid: u16, value: ToConnection) {
+        if let Some(member) = self.members().get(&cid) {
+            let _ = member.mailbox.send(Mail::Session(value)); // it may be closing
+        }
     }
 
     fn over(self: &Arc<Self>, shared: &Arc<Shared>) {

@@ -1,14 +1,18 @@
 //! The tasks of one connection: collecting their data-out, running them, keeping them bounded.
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::execute::{Ending, Reserving, copy, execute_paying, internal_failure};
+use crate::execute::{
+    Ending, Reserving, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
+};
 use crate::long_operation::Generation;
 use crate::manage;
 use crate::options::Limits;
 use crate::quota::Dues;
 use crate::server::Shared;
 use crate::session::Session;
+use crate::task_map::TaskMap;
 use crate::unit::{BUFFERS, LogicalUnit};
+use crate::view::View;
 use block::Buffer;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -20,7 +24,7 @@ use net::TURN_BYTES;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
 use scsi::unit::BlockUnit;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -48,12 +52,12 @@ use throttle::{Passed, Throttled, Turn};
 pub(crate) struct Tasks {
     limits: Limits,
     /// Data-out, from its first byte until the task runs.
-    buffers: HashMap<TaskId, Collected>,
+    buffers: TaskMap<Collected>,
     buffer_bytes: usize,
-    waiting: HashMap<TaskId, Planned>,
+    waiting: TaskMap<Planned>,
     futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
     throttled: Throttled,
-    running: HashMap<TaskId, Running>,
+    running: TaskMap<Running>,
     /// Of all that run.
     read_bytes: usize,
     /// Something began to run that nobody will be woken for yet.
@@ -93,6 +97,24 @@ struct Planned {
     fenced: bool,
 }
 
+impl Planned {
+    /// The data-in, if nothing has to be waited for: most cached reads and writes end here.
+    fn done_at_hand(&self, data: &[u8]) -> Option<Bytes> {
+        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return None };
+        if !order.is_granted() {
+            return None;
+        }
+        match self.plan {
+            Plan::Read { range, from_medium: false } => read_at_hand(unit, self.generation, range),
+            Plan::Write { range, durable } => {
+                let done = write_at_hand(unit, self.generation, range, data, durable);
+                done.map(|()| Bytes::new())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// How something that was waited for ended.
 enum Ended {
     Ran(Ran),
@@ -114,12 +136,12 @@ impl Tasks {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             limits: limits.clone(),
-            buffers: HashMap::new(),
+            buffers: TaskMap::default(),
             buffer_bytes: 0,
-            waiting: HashMap::new(),
+            waiting: TaskMap::default(),
             futures: FuturesUnordered::new(),
             throttled: Throttled::default(),
-            running: HashMap::new(),
+            running: TaskMap::default(),
             read_bytes: 0,
             unpolled: false,
             deferred: VecDeque::new(),
@@ -184,9 +206,10 @@ impl Tasks {
         task: Task,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        match self.queue_unseen(session, &task) {
+        let view = session.view();
+        match self.queue_unseen(session, view.unit(task.lun), &task) {
             Some(waits) => waits,
-            None => self.judge(shared, session, task, Turn::New, outbox_bytes),
+            None => self.judge(shared, session, &view, task, Turn::New, outbox_bytes),
         }
     }
 
@@ -194,13 +217,13 @@ impl Tasks {
         &mut self,
         shared: &Arc<Shared>,
         session: &Arc<Session>,
+        view: &View,
         task: Task,
         mut turn: Turn,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        let view = session.view();
         let unit = view.unit(task.lun).cloned();
-        let context = session.context(&view);
+        let context = session.context(view);
         let generation = unit.as_ref().map(|unit| unit.generation()).unwrap_or_default();
         let planned = match &unit {
             Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
@@ -311,7 +334,7 @@ impl Tasks {
         self.launch(shared, session, task, planned, buffer.freeze())
     }
 
-    /// Runs as far as it goes without waiting; most cached reads are done then.
+    /// Runs as far as it goes without waiting.
     fn launch(
         &mut self,
         shared: &Arc<Shared>,
@@ -320,6 +343,11 @@ impl Tasks {
         planned: Planned,
         data: Bytes,
     ) -> Option<Input> {
+        if let Some(data_in) = planned.done_at_hand(&data) {
+            let Planned { unit, wants_bytes, fenced, .. } = planned;
+            let ran = Ran { task, ending: Ending::Good(data_in), unit, wants_bytes, fenced };
+            return Some(Input::Done { task, outcome: outcome(ran) });
+        }
         let (unit, read_bytes) = (planned.unit.clone(), read_bytes(&planned));
         let abort = AbortSignal::default();
         let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };
@@ -446,9 +474,9 @@ struct By {
 
 async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, data: Bytes) -> Ran {
     let Planned { unit, generation, plan, wants_bytes, order, fenced, .. } = planned;
-    let in_order = match order {
-        Some(order) => abort.unless(order.granted()).await.map(Some),
-        None => Ok(None),
+    let in_order = match (order, &unit) {
+        (Some(order), Some(unit)) => abort.unless(order.granted(unit)).await.map(Some),
+        _ => Ok(None),
     };
     let ending = match (&unit, in_order) {
         (_, Err(Aborted)) => Ending::Aborted,

@@ -71,7 +71,7 @@ impl View {
 /// this is done; of the rest it is told that there is something new. SAM-5 §5.14, SPC-4 §6.33.
 pub(crate) async fn show(shared: &Arc<Shared>, session: &Arc<Session>, luns: Luns) {
     let new = View::new(luns);
-    let old = session.view();
+    let old = Arc::clone(&session.view());
     for unit in new.units().iter().filter(|unit| !old.has(unit)) {
         session.attach_to(unit);
     }

@@ -15,7 +15,7 @@ pub(crate) fn report(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, R
     /// 011b: "initialized by a method outside the scope of this standard".
     const ORIGIN_OUTSIDE: u8 = 0x03;
     let raw = ReportTimestamp::decode(&first(request.cdb));
-    let [_, _, timestamp @ ..] = request.context.now_milliseconds.to_be_bytes();
+    let [_, _, timestamp @ ..] = (request.context.now_milliseconds)().to_be_bytes();
     let mut reply = Vec::from(LENGTH);
     reply.extend_from_slice(&[ORIGIN_OUTSIDE, 0]);
     reply.extend_from_slice(&timestamp);

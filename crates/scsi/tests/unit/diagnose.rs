@@ -67,7 +67,7 @@ fn log_pages() {
 fn the_timestamp_is_the_time_of_day() {
     let mut bench = Bench::thin();
     let (port, luns) = (port(), bench.luns.clone());
-    let mut report = |now_milliseconds, bytes| {
+    let mut report = |now_milliseconds: fn() -> u64, bytes| {
         let context = Context { now_milliseconds, ..Context::new(&luns, &port) };
         let cdb = [0xa3, 0x0f, 0, 0, 0, 0, 0, 0, 0, bytes, 0, 0];
         match bench.unit.plan(A, &context, &cdb) {
@@ -76,7 +76,7 @@ fn the_timestamp_is_the_time_of_day() {
         }
     };
     let expected = [0, 10, 3, 0, 0x01, 0x9a, 0xbc, 0xde, 0xf0, 0x12, 0, 0];
-    assert_eq!(report(0x019a_bcde_f012, 255), expected);
-    assert_eq!(report(0xffff_019a_bcde_f012, 255), expected);
-    assert_eq!(report(0x019a_bcde_f012, 5), expected[..5]);
+    assert_eq!(report(|| 0x019a_bcde_f012, 255), expected);
+    assert_eq!(report(|| 0xffff_019a_bcde_f012, 255), expected);
+    assert_eq!(report(|| 0x019a_bcde_f012, 5), expected[..5]);
 }

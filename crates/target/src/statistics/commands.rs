@@ -4,10 +4,10 @@ use super::counters::{ErrorKind, LunCounters, Moved};
 use super::operation::Operation;
 use super::{Counters, TargetCounters, add};
 use crate::session::Session;
+use crate::task_map::TaskMap;
 use iscsi::connection::target::{Input, Outcome, Output, Task};
-use iscsi::framing::TaskId;
 use net::Clock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::{LunForm, Time};
 
@@ -19,7 +19,7 @@ pub(crate) struct Commands {
     luns: Vec<Arc<LunCounters>>,
     /// Where a LUN's counters are in `luns`.
     places: BTreeMap<Option<u16>, usize>,
-    underway: HashMap<TaskId, Underway>,
+    underway: TaskMap<Underway>,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Commands {
             target: None,
             luns: Vec::new(),
             places: BTreeMap::new(),
-            underway: HashMap::new(),
+            underway: TaskMap::default(),
         }
     }
 

@@ -14,7 +14,6 @@ const TASK_SET: LbaRange = LbaRange { lba: 0, count: 1 };
 /// A command that has come to its unit.
 #[derive(Debug)]
 pub(super) struct PlaceQueued {
-    unit: Arc<LogicalUnit>,
     attribute: TaskAttribute,
     queued: RangeQueued,
 }
@@ -33,14 +32,19 @@ pub(crate) struct TaskPlace {
 }
 
 impl PlaceQueued {
-    pub(super) fn new(unit: &Arc<LogicalUnit>, attribute: TaskAttribute) -> Self {
-        Self { unit: Arc::clone(unit), attribute, queued: queue(unit, attribute) }
+    pub(super) fn new(unit: &LogicalUnit, attribute: TaskAttribute) -> Self {
+        Self { attribute, queued: queue(unit, attribute) }
     }
 
-    /// Waits for those that go before.
-    pub(super) async fn granted(self) -> TaskPlace {
+    /// Nobody goes before.
+    pub(super) fn is_granted(&self) -> bool {
+        self.queued.is_granted()
+    }
+
+    /// Waits for those that go before, at the unit whose place it is.
+    pub(super) async fn granted(self, unit: &Arc<LogicalUnit>) -> TaskPlace {
         let held = Mutex::new(Some(self.queued.granted().await));
-        TaskPlace { unit: self.unit, attribute: self.attribute, held }
+        TaskPlace { unit: Arc::clone(unit), attribute: self.attribute, held }
     }
 }
 

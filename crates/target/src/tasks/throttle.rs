@@ -6,13 +6,14 @@ use crate::options::Limits;
 use crate::quota::{Cost, InLine, cost};
 use crate::server::Shared;
 use crate::session::Session;
+use crate::task_map::TaskMap;
 use crate::unit::LogicalUnit;
 use futures_util::FutureExt;
 use iscsi::connection::target::{Input, Task};
 use iscsi::framing::TaskId;
 use scsi::plan::Plan;
 use scsi::sense::Status;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ pub(super) struct Passed {
 /// The tasks of a connection that wait for a limit.
 #[derive(Default)]
 pub(super) struct Throttled {
-    tasks: HashMap<TaskId, Waiting>,
+    tasks: TaskMap<Waiting>,
     /// Data-out that lies in buffers of theirs.
     bytes: usize,
     passed: VecDeque<Passed>,
@@ -102,9 +103,10 @@ impl Tasks {
     pub(super) fn queue_unseen(
         &mut self,
         session: &Arc<Session>,
+        unit: Option<&Arc<LogicalUnit>>,
         task: &Task,
     ) -> Option<Option<Input>> {
-        let unit = &session.unit(task.lun)?;
+        let unit = unit?;
         let line = session.quota.line(&unit.quota).filter(|line| line.holds(task.attribute))?;
         let in_line = line.enter(task.attribute, 0);
         Some(self.throttle(session, unit, task, in_line, None))
@@ -193,7 +195,7 @@ impl Tasks {
         let mut done = Vec::new();
         while let Some(Passed { task, turn }) = self.throttled.passed.pop_front() {
             self.throttled.remove(task.id);
-            done.extend(self.judge(shared, session, task, turn, outbox_bytes));
+            done.extend(self.judge(shared, session, &session.view(), task, turn, outbox_bytes));
         }
         done
     }
