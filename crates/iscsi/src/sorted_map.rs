@@ -4,6 +4,7 @@
 //! `BTreeMap` that becomes empty. Searched by halving; what comes last or goes first moves nothing.
 
 use alloc::collections::{VecDeque, vec_deque};
+use core::cmp::Ordering;
 use core::iter::Map;
 use core::ops::RangeInclusive;
 
@@ -25,11 +26,12 @@ impl<K, V> Default for SortedMap<K, V> {
 impl<K: Copy + Ord, V> SortedMap<K, V> {
     /// Where `key` is, or belongs.
     fn find(&self, key: K) -> Result<usize, usize> {
-        match self.entries.back() {
-            // Most are newer than all others.
-            Some((last, _)) if *last < key => Err(self.entries.len()),
-            None => Err(0),
-            _ => self.entries.binary_search_by(|(other, _)| other.cmp(&key)),
+        let Some((last, _)) = self.entries.back() else { return Err(0) };
+        // Most that is asked for is the newest, or newer.
+        match last.cmp(&key) {
+            Ordering::Less => Err(self.entries.len()),
+            Ordering::Equal => Ok(self.entries.len() - 1),
+            Ordering::Greater => self.entries.binary_search_by(|(other, _)| other.cmp(&key)),
         }
     }
 
@@ -37,6 +39,10 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(key) {
             Ok(at) => Some(core::mem::replace(&mut self.entries[at].1, value)),
+            Err(at) if at == self.entries.len() => {
+                self.entries.push_back((key, value));
+                None
+            }
             Err(at) => {
                 self.entries.insert(at, (key, value));
                 None
@@ -46,7 +52,11 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
 
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
         let at = self.find(key).ok()?;
-        self.entries.remove(at).map(|(_, value)| value)
+        let removed = match at + 1 == self.entries.len() {
+            true => self.entries.pop_back(),
+            false => self.entries.remove(at),
+        };
+        removed.map(|(_, value)| value)
     }
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {

@@ -459,12 +459,25 @@ pub(crate) enum Found {
     NoOpcode,
 }
 
+/// Where the first command of each operation code stands in the table; 255: nowhere.
+static FIRST_OF_OPCODE: [u8; 256] = {
+    assert!(COMMANDS.len() < 255);
+    let mut first = [u8::MAX; 256];
+    let mut at = COMMANDS.len();
+    while at > 0 {
+        at -= 1;
+        first[COMMANDS[at].opcode as usize] = at as u8;
+    }
+    first
+};
+
 /// Finds the command of a CDB among those that `options` offer.
 pub(crate) fn find(options: &UnitOptions, cdb: &[u8]) -> Found {
     let Some(&opcode) = cdb.first() else { return Found::NoOpcode };
     let action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
     let mut found = Found::NoOpcode;
-    for command in COMMANDS {
+    let first = usize::from(FIRST_OF_OPCODE[usize::from(opcode)]);
+    for command in COMMANDS.iter().skip(first) {
         if command.opcode != opcode || !command.is_offered(options) {
             continue;
         }

@@ -136,17 +136,7 @@ impl Connection {
 
     /// Feeds one input and follows its outputs.
     fn tell_machine(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        match &input {
-            Input::Session(ToConnection::AbortTask { task, .. }) => {
-                self.managed.insert(*task);
-            }
-            Input::Done { task, .. } | Input::Failed { task, .. } => {
-                self.managed.remove(task);
-            }
-            _ => {}
-        }
-        self.commands.input(&input);
-        self.machine.handle(now, input);
+        self.feed(now, input);
         loop {
             match self.machine.poll() {
                 Output::Wait(deadline) => {
@@ -159,6 +149,27 @@ impl Connection {
                     self.follow(now, output, out);
                 }
             }
+        }
+    }
+
+    fn feed(&mut self, now: Time, input: Input) {
+        match &input {
+            Input::Session(ToConnection::AbortTask { task, .. }) => {
+                self.managed.insert(*task);
+            }
+            Input::Done { task, .. } | Input::Failed { task, .. } => {
+                self.managed.remove(task);
+            }
+            _ => {}
+        }
+        self.commands.input(&input);
+        self.machine.handle(now, input);
+    }
+
+    /// Plain, where `extend` would prepare for any number.
+    fn answer(&mut self, input: Option<Input>) {
+        if let Some(input) = input {
+            self.answers.push_back(input);
         }
     }
 
@@ -182,12 +193,13 @@ impl Connection {
             Output::Start(task) => {
                 if let Some((session, _)) = &self.session {
                     let step = self.tasks.start(&self.shared, session, task, out.bytes());
-                    self.answers.extend(step);
+                    self.answer(step);
                 }
             }
             Output::Run(task) => {
                 if let Some((session, _)) = &self.session {
-                    self.answers.extend(self.tasks.run(&self.shared, session, task));
+                    let step = self.tasks.run(&self.shared, session, task);
+                    self.answer(step);
                 }
             }
             Output::Abort(task) => {
@@ -225,6 +237,8 @@ impl Connection {
         }
     }
 
+    /// The machine hears the answer before anything more is asked of it: what it sends next tells
+    /// the window as it is now.
     fn tell_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
         let closed = message == ToSession::ConnectionClosed;
@@ -237,8 +251,12 @@ impl Connection {
                 unit.scsi().raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
             }
         }
-        self.take_mail(); // sent before: delivered before
-        self.answers.extend(heard.drain(..).map(Input::Session));
+        while let Ok(mail) = self.mail.try_recv() {
+            self.feed(now, input_of(mail)); // sent before: delivered before
+        }
+        for answer in heard.drain(..) {
+            self.feed(now, Input::Session(answer));
+        }
         self.heard = heard;
     }
 
@@ -262,29 +280,12 @@ impl Connection {
         self.joining = Some((Box::pin(joining), cid));
     }
 
-    /// Moves mail that has arrived to the answers.
-    fn take_mail(&mut self) -> bool {
-        let mut any = false;
-        while let Ok(mail) = self.mail.try_recv() {
-            self.open_mail(mail);
-            any = true;
-        }
-        any
-    }
-
-    fn open_mail(&mut self, mail: Mail) {
-        self.answers.push_back(match mail {
-            Mail::Session(value) => Input::Session(value),
-            Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
-            Mail::Cut => Input::PeerClosed,
-        });
-    }
-
-    fn poll_mail(&mut self, context: &mut Context<'_>) -> bool {
+    /// Mail is handed on as it is opened: what the session says is heard in its order.
+    fn poll_mail(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let mut any = false;
         for _ in 0..MAIL_BATCH {
             match self.mail.poll_recv(context) {
-                Poll::Ready(Some(mail)) => self.open_mail(mail),
+                Poll::Ready(Some(mail)) => self.handle(now, input_of(mail), out),
                 Poll::Ready(None) | Poll::Pending => return any,
             }
             any = true;
@@ -331,6 +332,14 @@ impl Connection {
             }
             reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
         }
+    }
+}
+
+fn input_of(mail: Mail) -> Input {
+    match mail {
+        Mail::Session(value) => Input::Session(value),
+        Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
+        Mail::Cut => Input::PeerClosed,
     }
 }
 
@@ -389,7 +398,8 @@ impl Role for Connection {
         let mut any = identified.is_some();
         self.answers.extend(identified.map(Box::new).map(Input::Identified));
         any |= self.poll_joining(context);
-        any |= self.poll_mail(context);
+        self.settle(now, out);
+        any |= self.poll_mail(now, context, out);
         any |= self.poll_finished(context);
         if let Some((session, _)) = &self.session {
             let started = self.tasks.start_deferred(&self.shared, session, out.bytes());

@@ -296,8 +296,10 @@ impl FullFeature {
 
     /// When [`on_deadline`](Self::on_deadline) has something to do.
     pub(super) fn deadline(&self) -> Option<Time> {
-        if self.ending == Ending::Closed {
-            return None;
+        match self.ending {
+            Ending::Open if !self.draining => return Some(self.silence_ends()),
+            Ending::Closed => return None,
+            _ => {}
         }
         let drains = self.draining.then(|| self.tasks.next_drain()).flatten();
         let drain = drains.map(|(until, _)| until);
