@@ -4,6 +4,7 @@ use super::transfer::Transfer;
 use super::{Outcome, Task};
 use crate::framing::TaskId;
 use crate::sorted_map::SortedMap;
+use alloc::vec::Vec;
 use wire::{SerialNumber, Time};
 
 /// Where a task stands.
@@ -47,11 +48,14 @@ pub(super) struct Entry {
     pub(super) fault_told: bool,
 }
 
-/// By id and by Initiator Task Tag.
+/// By id and by Initiator Task Tag. An entry stays in its slot: it is large, and tasks end in any
+/// order.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    by_id: SortedMap<TaskId, Entry>,
-    by_tag: SortedMap<u32, TaskId>,
+    slots: Vec<Option<Entry>>,
+    free: Vec<usize>,
+    by_id: SortedMap<TaskId, usize>,
+    by_tag: SortedMap<u32, usize>,
     last_id: u64,
     immediate: usize,
 }
@@ -65,29 +69,36 @@ impl Tasks {
 
     pub(super) fn insert(&mut self, entry: Entry) {
         self.immediate += usize::from(entry.immediate);
-        self.by_tag.insert(entry.initiator_task_tag, entry.task.id);
-        self.by_id.insert(entry.task.id, entry);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.by_tag.insert(entry.initiator_task_tag, slot);
+        self.by_id.insert(entry.task.id, slot);
+        self.slots[slot] = Some(entry);
     }
 
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
-        let entry = self.by_id.remove(id)?;
+        let slot = self.by_id.remove(id)?;
+        let entry = self.slots[slot].take()?;
+        self.free.push(slot);
         self.immediate -= usize::from(entry.immediate);
-        if self.by_tag.get(entry.initiator_task_tag) == Some(&id) {
+        if self.by_tag.get(entry.initiator_task_tag) == Some(&slot) {
             self.by_tag.remove(entry.initiator_task_tag);
         }
         Some(entry)
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry> {
-        self.by_id.get_mut(id)
+        self.slots[*self.by_id.get(id)?].as_mut()
     }
 
     pub(super) fn with_tag(&self, initiator_task_tag: u32) -> Option<&Entry> {
-        self.by_id.get(*self.by_tag.get(initiator_task_tag)?)
+        self.slots[*self.by_tag.get(initiator_task_tag)?].as_ref()
     }
 
     pub(super) fn with_tag_mut(&mut self, initiator_task_tag: u32) -> Option<&mut Entry> {
-        self.by_id.get_mut(*self.by_tag.get(initiator_task_tag)?)
+        self.slots[*self.by_tag.get(initiator_task_tag)?].as_mut()
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
@@ -109,7 +120,7 @@ impl Tasks {
 
     /// The earliest time at which a task stops waiting for data, and whose.
     pub(super) fn next_drain(&self) -> Option<(Time, TaskId)> {
-        let drains = self.by_id.values().filter_map(|entry| match entry.phase {
+        let drains = self.slots.iter().flatten().filter_map(|entry| match entry.phase {
             Phase::Aborting { drain_until: Some(until), .. } => Some((until, entry.task.id)),
             _ => None,
         });

@@ -98,7 +98,7 @@ impl TargetSession {
         let (id, (cid, task)) = (front.id, front.key);
         match &front.stage {
             Stage::Waiting if !management_is_fenced => {
-                let all: BTreeSet<u16> = self.connections.keys().copied().collect();
+                let all: BTreeSet<u16> = self.connections.keys().collect();
                 front.stage = Stage::Before(all.clone());
                 for cid in all {
                     self.tell(cid, ToConnection::Fence { id });

@@ -7,7 +7,7 @@ use crate::framing::TaskId;
 use crate::pdu::LogoutResult;
 use crate::sorted_map::SortedMap;
 use crate::text::{SessionParameters, TaskReporting};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use wire::{Lun, SerialNumber, Time};
 
@@ -62,7 +62,7 @@ pub struct TargetSession {
     pub(super) parameters: SessionParameters,
     pub(super) window: Window<Waiting>,
     /// CIDs, and whether a logout of the connection is being carried out.
-    pub(super) connections: BTreeMap<u16, Link>,
+    pub(super) connections: SortedMap<u16, Link>,
     pub(super) tasks: SortedMap<Key, Known>,
     /// In order, but behind a task management function that is not through.
     ready: VecDeque<Waiting>,
@@ -117,7 +117,7 @@ impl TargetSession {
             parameters,
             told: (window.expected(), window.max()),
             window,
-            connections: BTreeMap::new(),
+            connections: SortedMap::default(),
             tasks: SortedMap::default(),
             ready: VecDeque::new(),
             managements: Managements::default(),
@@ -163,7 +163,7 @@ impl TargetSession {
     /// wait by it.
     pub fn handle(&mut self, _now: Time, input: Input) {
         match input {
-            Input::Connection(cid, message) if self.connections.contains_key(&cid) => {
+            Input::Connection(cid, message) if self.connections.contains_key(cid) => {
                 self.on_message(cid, message);
             }
             // Of a connection that has gone.
@@ -193,7 +193,7 @@ impl TargetSession {
     }
 
     pub(super) fn tell(&mut self, cid: u16, message: ToConnection) {
-        if self.connections.contains_key(&cid) {
+        if self.connections.contains_key(cid) {
             self.outputs.push_back(Output::ToConnection(cid, message));
         }
     }
@@ -333,7 +333,7 @@ impl TargetSession {
     }
 
     fn join(&mut self, cid: u16) {
-        if self.connections.contains_key(&cid) {
+        if self.connections.contains_key(cid) {
             // The driver did not say that the older one is gone.
             self.connection_closed(cid);
         }
@@ -348,7 +348,7 @@ impl TargetSession {
     }
 
     fn replace(&mut self, cid: u16) {
-        if let Some(link) = self.connections.get_mut(&cid)
+        if let Some(link) = self.connections.get_mut(cid)
             && !link.replaced
         {
             *link = Link { leaving: true, replaced: true };
@@ -358,7 +358,7 @@ impl TargetSession {
 
     /// A connection is gone; its tasks are quiet.
     fn connection_closed(&mut self, cid: u16) {
-        let Some(link) = self.connections.remove(&cid) else { return };
+        let Some(link) = self.connections.remove(cid) else { return };
         let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
         for key in tasks {
             self.task_ended(key);
@@ -403,8 +403,7 @@ impl TargetSession {
         match cid {
             None => {
                 self.state = State::Ending;
-                let others: Vec<_> =
-                    self.connections.keys().copied().filter(|cid| *cid != asker).collect();
+                let others: Vec<_> = self.connections.keys().filter(|cid| *cid != asker).collect();
                 for cid in others {
                     self.leave(cid);
                     self.tell(cid, ToConnection::Close);
@@ -416,7 +415,7 @@ impl TargetSession {
                 self.leave(own);
                 self.abort_all_of(own);
             }
-            Some(other) if self.connections.contains_key(&other) => {
+            Some(other) if self.connections.contains_key(other) => {
                 self.leave(other);
                 self.tell(other, ToConnection::Close);
             }
@@ -445,13 +444,13 @@ impl TargetSession {
     }
 
     fn leave(&mut self, cid: u16) {
-        if let Some(link) = self.connections.get_mut(&cid) {
+        if let Some(link) = self.connections.get_mut(cid) {
             link.leaving = true;
         }
     }
 
     fn leaving(&self, cid: u16) -> bool {
-        self.connections.get(&cid).is_none_or(|link| link.leaving)
+        self.connections.get(cid).is_none_or(|link| link.leaving)
     }
 
     fn abort_all_of(&mut self, cid: u16) {
@@ -467,7 +466,7 @@ impl TargetSession {
             return;
         }
         self.state = State::Ending;
-        let all: Vec<_> = self.connections.keys().copied().collect();
+        let all: Vec<_> = self.connections.keys().collect();
         for cid in all {
             self.leave(cid);
             self.tell(cid, ToConnection::Close);
@@ -483,7 +482,7 @@ impl TargetSession {
         let (exp_cmd_sn, max_cmd_sn) = self.told;
         let told = ToConnection::Window { exp_cmd_sn, max_cmd_sn };
         let all = self.connections.keys();
-        self.outputs.extend(all.map(|cid| Output::ToConnection(*cid, told.clone())));
+        self.outputs.extend(all.map(|cid| Output::ToConnection(cid, told.clone())));
     }
 
     fn check_ended(&mut self) {

@@ -279,7 +279,7 @@ impl TargetSession {
         let waiting = match self.connections.len() {
             // On one connection the order of responses is that of the stream.
             0 | 1 => BTreeSet::new(),
-            _ => self.connections.keys().copied().collect(),
+            _ => self.connections.keys().collect(),
         };
         current.stage = Stage::FencedBefore(BTreeSet::clone(&waiting), response);
         self.tell_terminated(to_tell);
@@ -382,7 +382,7 @@ impl TargetSession {
     fn fence_answer(&mut self, current: &Current) -> bool {
         let cid = current.request.cid;
         let wanted = self.holds_responses() && self.has_fences();
-        if wanted && self.connections.contains_key(&cid) {
+        if wanted && self.connections.contains_key(cid) {
             self.tell(cid, ToConnection::Fence { id: current.id });
             return true;
         }
@@ -419,7 +419,7 @@ impl TargetSession {
         if self.managements.is_fenced() {
             return;
         }
-        let all: Vec<_> = self.connections.keys().copied().collect();
+        let all: Vec<_> = self.connections.keys().collect();
         for cid in all {
             self.tell(cid, ToConnection::Release);
         }
