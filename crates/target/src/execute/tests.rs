@@ -3,6 +3,8 @@
 use super::*;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use block::{Effect, Fault, FaultDevice, MemoryDevice};
+use futures_util::FutureExt;
+use std::sync::atomic::Ordering::SeqCst;
 
 const BLOCKS: u64 = 64;
 
@@ -52,6 +54,33 @@ fn what_is_written_is_read() {
     assert_eq!(content(&unit, BLOCKS - 2, 2), data);
     assert_eq!(content(&unit, 0, 1), [0; 512].as_slice());
     assert!(content(&unit, BLOCKS, 0).is_empty());
+}
+
+/// Goal: at hand the same is read and written, and nothing where somebody has to be waited for or
+/// there is something to be said.
+#[test]
+fn at_hand_is_what_needs_no_waiting() {
+    let unit = unit();
+    let before = unit.generation();
+    let write = |lba, byte| write_at_hand(&unit, before, range(lba, 2), &[byte; 1024], true);
+    let read = |lba| read_at_hand(&unit, before, range(lba, 2));
+    assert_eq!(write(4, 7), Some(()));
+    assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
+    assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice());
+    assert_eq!((read(BLOCKS - 1), write(BLOCKS - 1, 7)), (None, None), "past the end");
+    let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
+    assert_eq!(write(4, 8), None, "somebody has a block of it alone");
+    assert!(read(4).is_some(), "readers do not lock");
+    guard.seclude();
+    assert_eq!(read(4), None, "its blocks are not shown");
+    drop(guard);
+    assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
+    let begun = Generation { operations: before.operations + 1, ..before };
+    assert_eq!(read_at_hand(&unit, begun, range(4, 2)), None);
+    assert_eq!(write_at_hand(&unit, begun, range(4, 2), &[8; 1024], true), None);
+    assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice(), "nothing was written");
+    unit.recoveries.fetch_add(1, SeqCst);
+    assert_eq!(write(4, 9), None, "what was written may have been lost");
 }
 
 /// SBC-3 §5.2: the second half is written only if the first equals what is there; otherwise the
