@@ -31,6 +31,9 @@ pub use open::{FileOptions, file_identity};
 /// Threads of one device: as many transfers the kernel sees at once.
 const THREADS_MAX: usize = 16;
 
+/// A longer read is often cached in part; what was read of it at hand would be read again.
+const AT_HAND_BYTES_MAX: usize = 64 << 10;
+
 /// A file or block device of this machine.
 ///
 /// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by a bounded pool of
@@ -215,8 +218,12 @@ impl BlockDevice for FileDevice {
     fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
         let Some(bytes) = self.disk.geometry().byte_range(range) else { return false };
         let len = (bytes.end - bytes.start) as usize;
-        let Some(into) = into.get_mut(..len) else { return false };
-        self.disk.read_cached(&bytes, into).is_ok_and(|done| done == len)
+        match into.get_mut(..len) {
+            Some(into) if len <= AT_HAND_BYTES_MAX => {
+                self.disk.read_cached(&bytes, into).is_ok_and(|done| done == len)
+            }
+            _ => false,
+        }
     }
 
     fn write(
