@@ -13,7 +13,7 @@ use commands::write;
 use commands::{
     apply, bench, check, completions, copy, ctl, discover, info, man, read, serve, target,
 };
-use output::{Failure, Format};
+use output::{Failure, Format, Stdout};
 use std::process::ExitCode;
 
 /// A storage area network in user space: serve disks over iSCSI, and use them
@@ -51,9 +51,10 @@ fn main() -> ExitCode {
         Err(error) => return wrong_usage(&error),
     };
     let format = if cli.json { Format::Json } else { Format::Human };
+    let stdout = if matches!(cli.command, Command::Read(_)) { Stdout::Data } else { Stdout::Told };
     match run(cli.command, format) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => output::report(format, &failure),
+        Err(failure) => output::report(format, stdout, &failure),
     }
 }
 
@@ -84,7 +85,11 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         let what = said.collect::<Vec<_>>().join(" ");
         let failure = Failure::usage(what.trim_start_matches("error: "))
             .hint("lunar help lists the commands and their options");
-        return output::report(Format::Json, &failure);
+        // The command's name is the first word that is no option.
+        let command = std::env::args_os().skip(1).find(|arg| arg != "--json");
+        let reads = command.is_some_and(|command| command == "read");
+        let stdout = if reads { Stdout::Data } else { Stdout::Told };
+        return output::report(Format::Json, stdout, &failure);
     }
     // Nobody is left to tell when the output is closed.
     let _ = error.print();

@@ -20,8 +20,17 @@ pub enum Format {
     Json,
 }
 
+/// What stdout is for while a command runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stdout {
+    /// What the command tells: text, or a document.
+    Told,
+    /// The bytes of a disk: a document that says what failed would be taken for some of them.
+    Data,
+}
+
 /// Says that the command failed, where the reader of this format looks for it.
-pub fn report(format: Format, failure: &Failure) -> ExitCode {
+pub fn report(format: Format, stdout: Stdout, failure: &Failure) -> ExitCode {
     match format {
         Format::Human => {
             let mut stderr = std::io::stderr().lock();
@@ -39,7 +48,11 @@ pub fn report(format: Format, failure: &Failure) -> ExitCode {
                 let (key, value) = &parts.list;
                 map.insert((*key).to_owned(), value.clone());
             }
-            let _ = print_json(&document);
+            // Nobody is left to tell when stderr is closed.
+            let _ = match stdout {
+                Stdout::Told => print_json(&document).is_ok(),
+                Stdout::Data => writeln!(std::io::stderr(), "{document}").is_ok(),
+            };
         }
     }
     ExitCode::from(match failure.kind {

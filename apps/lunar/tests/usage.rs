@@ -4,6 +4,10 @@
 mod common;
 
 use common::{Scratch, Server, assert_exit, json, lunar, run, said};
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use std::process::Output;
 
 const COMMANDS: [&str; 10] = [
     "serve",
@@ -46,6 +50,38 @@ fn later_options_do_not_exist() {
     }
 }
 
+/// The document about a failure: `read` has it on stderr, and nothing on stdout.
+fn told(arguments: &[&str], output: &Output) -> Value {
+    if arguments[0] != "read" {
+        return json(output);
+    }
+    assert!(output.stdout.is_empty(), "{}", said(output));
+    serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{}", said(output)))
+}
+
+/// Goal: a `read` that fails midway has nothing but data on stdout, and a document on stderr.
+/// Method: a file that is shorter than it was when it was opened.
+#[test]
+fn a_read_that_fails_leaves_its_data_alone() {
+    let scratch = Scratch::new("midway");
+    let size = 64 << 20;
+    let file = scratch.file("disk.img", &common::pattern(1, size));
+    let mut command = lunar(&["read", "--json", &file]);
+    let mut child = command.spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut data = vec![0; 4096];
+    stdout.read_exact(&mut data).unwrap();
+    // Pieces that wait in pipes are a few MiB.
+    File::options().write(true).open(&file).unwrap().set_len(32 << 20).unwrap();
+    stdout.read_to_end(&mut data).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(data == common::pattern(1, size)[..data.len()], "something else among the data");
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    let last: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+    assert!(last["error"].is_string(), "{stderr}");
+}
+
 /// Goal: wrong usage exits 2, says why on stderr, and as a document where that was asked for.
 #[test]
 fn wrong_usage_exits_2() {
@@ -85,7 +121,7 @@ fn wrong_usage_exits_2() {
         assert!(human.stdout.is_empty() && !human.stderr.is_empty(), "{arguments:?}");
         let machine = run(&[arguments, &["--json"]].concat());
         assert_exit(&machine, 2);
-        let document = json(&machine);
+        let document = told(arguments, &machine);
         assert!(document["error"].as_str().is_some_and(|text| !text.is_empty()), "{arguments:?}");
         assert!(document.get("hint").is_some(), "{arguments:?}");
     }
@@ -175,7 +211,7 @@ fn failures_exit_1_with_one_line() {
         assert!(!stderr.contains("eleven") && !stderr.contains("twelve bytes and"), "{stderr}");
         let machine = run(&[arguments, &["--json"]].concat());
         assert_exit(&machine, 1);
-        assert!(json(&machine)["error"].is_string(), "{arguments:?}");
+        assert!(told(arguments, &machine)["error"].is_string(), "{arguments:?}");
     }
     assert!(!std::path::Path::new(missing).exists(), "nothing was created");
 }

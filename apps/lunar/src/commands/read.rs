@@ -14,7 +14,7 @@ use control::units::parse_size;
 #[command(after_help = "Example:\n  \
     lunar read iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M --length 4K \
     > block\n\n\
-    Stdout carries the data; --json concerns errors only.")]
+    Stdout carries the data; --json concerns errors only, which are on stderr.")]
 pub struct Read {
     /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]
