@@ -90,6 +90,7 @@ fn people_get_a_table() {
     assert!(lines[1].ends_with("  1.00  mem:1M") && lines[2].ends_with("  mem:2M"), "{text}");
     for (wrong, status, why) in [
         (["mem:1M", "--depth", "0"], 2, "a depth of 0"),
+        (["mem:64M", "--io-size=16M", "--depth=65"], 2, "1073741824 bytes at most"),
         (["mem:1M", "--io-size", "1000"], 2, "requests of 1000 bytes"),
         (["mem:1M", "--size", "2M"], 2, "in a range of 2097152"),
         (["mem:1M", "--seconds", "0"], 2, "too short"),

@@ -26,4 +26,4 @@ pub use latency::Latency;
 pub use run::{Failed, Outcome, run};
 pub use spread::Spread;
 pub use turns::{Lane, Measured, Turns};
-pub use work::{DEPTH_MAX, Pace, Pattern, Work, WorkError};
+pub use work::{DEPTH_MAX, Pace, Pattern, UNDER_WAY_BYTES_MAX, Work, WorkError};

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Requests under way at once, at most.
 pub const DEPTH_MAX: usize = 4096;
+/// Bytes of all requests that are under way at once, at most: each has a buffer of its own.
+pub const UNDER_WAY_BYTES_MAX: u64 = 1 << 30;
 /// The shortest time that is measured.
 const TIME_MIN: Duration = Duration::from_millis(10);
 
@@ -81,6 +83,13 @@ impl Work {
         }
         if self.depth == 0 || self.depth > DEPTH_MAX {
             return refuse(format!("a depth of {}: 1 to {DEPTH_MAX} are possible", self.depth));
+        }
+        if self.depth as u64 * io > UNDER_WAY_BYTES_MAX {
+            let (depth, most) = (self.depth, UNDER_WAY_BYTES_MAX);
+            return refuse(format!(
+                "{depth} requests of {io} bytes under way at once: together they may have {most} \
+                 bytes at most, so choose a smaller depth or smaller requests"
+            ));
         }
         if self.time < TIME_MIN {
             return refuse(format!("{:?} is too short to measure anything", self.time));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{DEPTH_MAX, Pattern};
+use crate::{DEPTH_MAX, Pattern, UNDER_WAY_BYTES_MAX};
 use block::{BoxFuture, Geometry, MemoryDevice};
 use std::sync::Mutex;
 
@@ -172,5 +172,12 @@ fn nonsense_is_refused() {
         assert!(wrong.places(&shape).is_err(), "{wrong:?}");
     }
     assert_eq!(work().places(&shape), Ok(256));
+    // Buffers for all that is under way would not fit into memory.
+    let large = MemoryDevice::new(1 << 30, 4096, 4096).unwrap().geometry();
+    let fits = Work { io_bytes: 16 << 20, depth: 64, ..work() };
+    assert_eq!(u64::from(fits.io_bytes) * fits.depth as u64, UNDER_WAY_BYTES_MAX);
+    assert_eq!(fits.places(&large), Ok(64));
+    let wrong = Work { depth: 65, ..fits }.places(&large).unwrap_err();
+    assert!(wrong.0.contains("choose a smaller depth"), "{wrong}");
     assert_eq!(Work { range_bytes: Some(10_000), ..work() }.places(&shape), Ok(2));
 }
