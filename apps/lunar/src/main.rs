@@ -14,6 +14,7 @@ use commands::{
     apply, bench, check, completions, copy, ctl, discover, info, man, read, serve, target,
 };
 use output::{Failure, Format, Stdout};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::process::ExitCode;
 
 /// A storage area network in user space: serve disks over iSCSI, and use them
@@ -23,6 +24,9 @@ struct Cli {
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
     json: bool,
+    /// End when the process that started this one does: for processes that `bench` starts
+    #[arg(long, global = true, hide = true)]
+    end_with_parent: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -51,6 +55,11 @@ fn main() -> ExitCode {
         Err(error) => return wrong_usage(&error),
     };
     let format = if cli.json { Format::Json } else { Format::Human };
+    if cli.end_with_parent
+        && let Err(error) = set_parent_process_death_signal(Some(Signal::KILL))
+    {
+        tracing::warn!(%error, "this process may outlive the one that started it");
+    }
     let stdout = if matches!(cli.command, Command::Read(_)) { Stdout::Data } else { Stdout::Told };
     match run(cli.command, format) {
         Ok(()) => ExitCode::SUCCESS,

@@ -115,6 +115,40 @@ fn an_interrupted_suite_leaves_nothing() {
     }
 }
 
+/// Goal: a suite that is killed takes its processes with it; its namespaces go with the next run,
+/// which says so.
+#[test]
+fn a_killed_suite_leaves_nothing_for_long() {
+    let quick = ["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--size", "4M"];
+    let suite = [&["bench", "--suite", "multi-connection"][..], &quick].concat();
+    let mut child = lunar(&suite).spawn().unwrap();
+    let pid = child.id();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("Lab against")));
+    // Frames come next; without root there are none.
+    let until = Instant::now() + Duration::from_secs(5);
+    while namespaces(pid).len() < 2 && child.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    signal(pid, "KILL");
+    child.wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while !children(pid).is_empty() {
+        assert!(Instant::now() < until, "{:?} live on", children(pid));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let left = namespaces(pid);
+    let output = run_within(&suite, SUITE_MAX);
+    assert_exit(&output, 0);
+    assert_eq!(namespaces(pid), Vec::<String>::new());
+    let text = said(&output);
+    assert_eq!(text.contains("suite that was killed"), !left.is_empty(), "{left:?}: {text}");
+    assert!(left.iter().all(|name| text.contains(name.as_str())), "{left:?}: {text}");
+}
+
 /// Goal: a target that is named is only read, and what is no target is refused.
 #[test]
 fn a_named_target_is_only_read() {

@@ -38,7 +38,9 @@ impl Child {
                 command
             }
         };
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        // Also where this process is killed, and drops nothing.
+        command.arg("--end-with-parent").args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
         let (tell, lines) = channel();
         if let Some(stdout) = process.stdout.take() {

@@ -11,6 +11,7 @@ use crate::output::Failure;
 use load::Spread;
 use load::report::{Axis, Cell, Column, Plot, Scale, Section, Series, Table, Unit};
 use serde_json::Value;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// MTUs in bytes: of Ethernet, and with jumbo frames.
@@ -21,6 +22,10 @@ const CONNECTIONS: [u16; 2] = [1, 4];
 const FRAME_HEADER: f64 = 14.0;
 /// What our networks have. RFC 2544: for benches.
 const NETWORK: &str = "198.18.0.0/15";
+/// Where `ip netns` keeps its namespaces.
+const NAMESPACES: &str = "/run/netns";
+/// What the names of ours begin with; the number of the process that made them comes next.
+const NAME: &str = "lunar-bench-";
 
 /// Two namespaces with their cables; they are gone when this is dropped.
 #[derive(Debug)]
@@ -42,6 +47,7 @@ struct Figure {
 /// could not be measured.
 pub(super) async fn measure(args: &Bench) -> Result<(Section, Option<f64>), Failure> {
     let mut section = Section::new("frame_size", "Frame size");
+    section.warnings.extend(clear_up());
     let cables = match Cables::lay() {
         Ok(cables) => cables,
         Err(why) => {
@@ -126,7 +132,7 @@ impl Cables {
     /// # Errors
     /// What `ip` says.
     fn lay() -> Result<Self, String> {
-        let name = |side: &str| format!("lunar-bench-{}-{side}", std::process::id());
+        let name = |side: &str| format!("{NAME}{}-{side}", std::process::id());
         let cables = Self { target: name("target"), client: name("client") };
         let (target, client) = (cables.target.as_str(), cables.client.as_str());
         ip(&["netns", "add", target])?;
@@ -204,13 +210,43 @@ impl Drop for Cables {
     fn drop(&mut self) {
         for name in [&self.client, &self.target] {
             // One that was not made cannot be removed.
-            if std::path::Path::new("/run/netns").join(name).exists()
+            if Path::new(NAMESPACES).join(name).exists()
                 && let Err(why) = ip(&["netns", "delete", name])
             {
                 tracing::warn!("a network namespace is left: {why}");
             }
         }
     }
+}
+
+/// Removes the namespaces of suites that were killed; says which.
+fn clear_up() -> Option<String> {
+    let all = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let names = all.filter_map(|entry| entry.file_name().into_string().ok());
+    let left = names.filter(|name| maker(name).is_some_and(|pid| !is_process(pid)));
+    let (mut removed, mut kept) = (Vec::new(), Vec::new());
+    for name in left {
+        match ip(&["netns", "delete", &name]) {
+            Ok(_) => removed.push(name),
+            Err(why) => kept.push(why),
+        }
+    }
+    let removed = (!removed.is_empty())
+        .then(|| format!("removed what a suite that was killed had left: {}", removed.join(", ")));
+    let kept = (!kept.is_empty())
+        .then(|| format!("a suite that was killed has left namespaces: {}", kept.join(", ")));
+    let told: Vec<String> = [removed, kept].into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// The number of the process that made a namespace of this name; `None`: it is none of ours.
+fn maker(name: &str) -> Option<u32> {
+    let (pid, side) = name.strip_prefix(NAME)?.split_once('-')?;
+    matches!(side, "target" | "client").then(|| pid.parse().ok())?
+}
+
+fn is_process(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 fn cable(number: usize) -> String {
@@ -235,5 +271,21 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
             let said = said.lines().next().unwrap_or_default().to_owned();
             Err(format!("`ip {}`: {said}", arguments.join(" ")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: namespaces of others, and of suites that are running, are not touched.
+    #[test]
+    fn whose_a_namespace_is() {
+        assert_eq!(maker("lunar-bench-17-target"), Some(17));
+        assert_eq!(maker("lunar-bench-17-client"), Some(17));
+        for name in ["lunar-bench-17", "lunar-bench-x-target", "lunar-bench-17-other", "other"] {
+            assert_eq!(maker(name), None, "{name}");
+        }
+        assert!(is_process(std::process::id()) && !is_process(u32::MAX));
     }
 }
