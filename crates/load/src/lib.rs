@@ -12,6 +12,7 @@
 
 mod cpu;
 mod latency;
+mod pace;
 mod places;
 pub mod probe;
 pub mod relay;

@@ -1,11 +1,11 @@
 //! Asking a disk.
 
+use crate::pace::Pacer;
 use crate::places::Places;
 use crate::{Latency, Pace, Work, WorkError};
 use block::{BlockDevice, BlockRange, Buffer, BufferPool, Error};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -51,14 +51,15 @@ struct Asker {
     device: Arc<dyn BlockDevice>,
     work: Work,
     places: Arc<Places>,
-    /// At a fixed rate: the number of the next request.
-    due: Arc<AtomicU64>,
+    /// At a fixed rate: who says when.
+    pacer: Option<Arc<Pacer>>,
     data: Bytes,
     begin: Instant,
 }
 
 /// Asks `device` for `work`, in tasks of the current runtime: as many as the depth, so that a
-/// runtime with several threads may use them all. They end when the future is dropped.
+/// runtime with several threads may use them all. They end when the future is dropped. A fixed rate
+/// wants a runtime with I/O: its timer is a file of the kernel's.
 ///
 /// # Errors
 /// `Work` before anything is asked · the first request that fails, as the disk says.
@@ -67,19 +68,22 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Work) -> Result<Outcome, F
     let places = places.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
     let places = Arc::new(Places::new(places, work.pattern.is_random(), work.seed));
     let pool = BufferPool::default();
-    let due = Arc::<AtomicU64>::default();
     let data = match work.pattern.writes() {
         true => noise(work.io_bytes as usize, work.seed),
         false => Bytes::new(),
     };
     let begin = Instant::now();
+    let pacer = match work.pace {
+        Pace::Closed => None,
+        Pace::PerSecond(rate) => Some(Arc::new(Pacer::new(begin, rate))),
+    };
     let mut askers = JoinSet::new();
     for _ in 0..work.depth {
         let asker = Asker {
             device: Arc::clone(device),
             work,
             places: Arc::clone(&places),
-            due: Arc::clone(&due),
+            pacer: pacer.clone(),
             data: data.clone(),
             begin,
         };
@@ -122,20 +126,10 @@ impl Asker {
 
     /// Waits until the next request is due; `None`: there is none any more.
     async fn turn(&self, now: Instant) -> Option<Instant> {
-        let due = match self.work.pace {
-            Pace::Closed => now,
-            Pace::PerSecond(rate) => {
-                let number = self.due.fetch_add(1, Relaxed);
-                self.begin + Duration::from_secs_f64(number as f64 / rate)
-            }
-        };
-        if due >= self.end() || now >= self.end() {
-            return None;
+        match &self.pacer {
+            Some(pacer) => pacer.turn(self.end()).await,
+            None => Some(now).filter(|now| *now < self.end()),
         }
-        if due > now {
-            tokio::time::sleep_until(due).await;
-        }
-        Some(due)
     }
 
     async fn request(&self, buffer: Buffer) -> Result<Buffer, Error> {

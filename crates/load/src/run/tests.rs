@@ -88,7 +88,7 @@ fn work() -> Work {
 /// Runs it by a clock that jumps to whatever is waited for.
 fn outcome(device: Slow, work: Work) -> (Outcome, Arc<Slow>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .start_paused(true)
         .build()
         .unwrap();
@@ -130,6 +130,28 @@ fn a_stall_is_seen_by_all_who_come() {
     let closed = Work { depth: 1, ..work() };
     let (closed, _) = outcome(stalled(), closed);
     assert!(closed.latency.percentile(99.0) < Duration::from_millis(3), "the stall is one of many");
+}
+
+/// Goal: at a fixed rate the latency of a disk that answers at once is not that of a timer; tokio's,
+/// with its steps of 1 ms, made most of it 0.9 ms. Method: the best of several tries, as others use
+/// the machine too; at 190 a second dues fall everywhere between the steps.
+#[test]
+fn a_rate_does_not_add_the_steps_of_a_timer() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let disk: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
+    let paced = Work {
+        pace: Pace::PerSecond(190.0),
+        warm_up: Duration::ZERO,
+        time: Duration::from_millis(400),
+        ..work()
+    };
+    let median = |_| {
+        let outcome = runtime.block_on(run(&disk, paced)).unwrap();
+        assert!((1..=76).contains(&outcome.requests), "{}", outcome.requests);
+        outcome.latency.percentile(50.0)
+    };
+    let best = (0..10).map(median).find(|median| *median < Duration::from_micros(500));
+    assert!(best.is_some(), "half of all waited longer each time");
 }
 
 /// Goal: writes are writes, one behind the other within the range, and bytes that are no zeroes.

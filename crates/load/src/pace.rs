@@ -1,0 +1,89 @@
+//! When requests begin that are due at a fixed rate.
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Deals out requests one by one, each when it is due. Whoever takes the next one waits for it, and
+/// all others wait for him: one timer is enough, and nobody spins.
+///
+/// Tokio's own timer has steps of 1 ms, most of which would be told as latency of the disk.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    begin: Instant,
+    per_second: f64,
+    /// The number of the next request; `None`: the system gives no timer, and tokio's has to do.
+    next: Mutex<(u64, Option<Timer>)>,
+}
+
+impl Pacer {
+    /// From `begin` on, evenly. In a runtime with I/O.
+    pub(crate) fn new(begin: Instant, per_second: f64) -> Self {
+        let timer = Timer::new();
+        if let Err(error) = &timer {
+            tracing::warn!(%error, "requests begin in steps of 1 ms: there is no better timer");
+        }
+        Self { begin, per_second, next: Mutex::new((0, timer.ok())) }
+    }
+
+    /// When the next request is due, once it is; `None`: not before `end`.
+    pub(crate) async fn turn(&self, end: Instant) -> Option<Instant> {
+        let mut next = self.next.lock().await;
+        let due = self.begin + Duration::from_secs_f64(next.0 as f64 / self.per_second);
+        let now = Instant::now();
+        if due >= end || now >= end {
+            return None;
+        }
+        next.0 += 1;
+        if let (Some(timer), true) = (&next.1, due > now)
+            && let Err(error) = timer.wait(due - now).await
+        {
+            tracing::warn!(%error, "requests begin in steps of 1 ms: the timer failed");
+            next.1 = None;
+        }
+        // Without a timer; and a test's clock stands still until somebody waits for it.
+        if Instant::now() < due {
+            tokio::time::sleep_until(due).await;
+        }
+        Some(due)
+    }
+}
+
+/// A timer of the kernel's, exact to what it takes to wake a thread.
+#[derive(Debug)]
+struct Timer(AsyncFd<OwnedFd>);
+
+impl Timer {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        AsyncFd::with_interest(timer, Interest::READABLE).map(Self)
+    }
+
+    async fn wait(&self, time: Duration) -> io::Result<()> {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let time = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let once = Itimerspec { it_interval: none, it_value: time };
+        timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once)?;
+        loop {
+            let mut ready = self.0.readable().await?;
+            let read = |timer: &AsyncFd<OwnedFd>| {
+                Ok(rustix::io::read(timer.get_ref(), &mut [0_u8; 8]).map(drop)?)
+            };
+            if let Ok(done) = ready.try_io(read) {
+                return done;
+            }
+        }
+    }
+}
