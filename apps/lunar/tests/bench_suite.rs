@@ -7,11 +7,19 @@ mod common;
 use common::{Scratch, Server, assert_exit, json, lunar, run, run_within, said, signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longer than a whole suite takes in its short form, even on a busy machine.
 const SUITE_MAX: Duration = Duration::from_secs(240);
 const SHORT: &[&str] = &["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--size", "4M"];
+
+/// One suite at a time: each removes the namespaces of those that were killed.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Namespaces that a suite of this process number has left.
 fn namespaces(pid: u32) -> Vec<String> {
@@ -46,6 +54,7 @@ fn section<'a>(told: &'a Value, key: &str) -> &'a Value {
 /// the page has a plot for each part that has a curve.
 #[test]
 fn every_part_is_told() {
+    let _alone = alone();
     let scratch = Scratch::new("suite");
     let page = scratch.path().join("suite.html").to_str().unwrap().to_owned();
     let suite = ["bench", "--json", "--suite", "multi-connection", "--html", &page];
@@ -91,6 +100,7 @@ fn every_part_is_told() {
 /// Goal: a suite that is interrupted takes its target and its namespaces with it.
 #[test]
 fn an_interrupted_suite_leaves_nothing() {
+    let _alone = alone();
     // From the part before the frames to their end; then at once.
     for (until, wait) in [("Queue length", true), ("Lab against", true), ("", false)] {
         let arguments = ["bench", "--suite", "multi-connection", "--seconds", "0.3"];
@@ -119,6 +129,7 @@ fn an_interrupted_suite_leaves_nothing() {
 /// which says so.
 #[test]
 fn a_killed_suite_leaves_nothing_for_long() {
+    let _alone = alone();
     let quick = ["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--size", "4M"];
     let suite = [&["bench", "--suite", "multi-connection"][..], &quick].concat();
     let mut child = lunar(&suite).spawn().unwrap();
@@ -152,6 +163,7 @@ fn a_killed_suite_leaves_nothing_for_long() {
 /// Goal: a target that is named is only read, and what is no target is refused.
 #[test]
 fn a_named_target_is_only_read() {
+    let _alone = alone();
     let server = Server::start(&["mem:4M", "--read-only"]);
     let suite = ["bench", "--json", "--suite", "multi-connection"];
     let url = server.lun(0);
@@ -196,9 +208,54 @@ fn a_network_stands_between() {
         assert_exit(&run(&[&["bench", &url], &wrong[..]].concat()), 2);
     }
     assert_exit(&run(&["bench", "mem:1M", "--delay", "1ms"]), 2);
+    let past = run(&["bench", &url, "--delay", "1ms", "--portal", "127.0.0.1:1"]);
+    assert_exit(&past, 2);
+    assert!(said(&past).contains("past the relay"), "{}", said(&past));
     assert_exit(&server.stop().0, 0);
     let refused = run(&["bench", &url, "--delay", "1ms"]);
+    let direct = run(&["bench", &url]);
     assert_exit(&refused, 1);
-    let portal = url.trim_start_matches("iscsi://").split('/').next().unwrap();
-    assert!(said(&refused).contains(&format!("a relay to {portal}")), "{}", said(&refused));
+    assert_eq!(refused.stderr, direct.stderr, "the reason and the hint are the same");
+}
+
+/// Goal: a target that is lost behind a relay is told by the portal that the user knows.
+#[test]
+fn a_lost_target_has_its_own_name() {
+    let server = Server::start(&["mem:4M"]);
+    let (url, portal) = (server.lun(0), server.portal());
+    let portal = portal.trim_start_matches("iscsi://").to_owned();
+    let arguments = ["bench", &url, "--delay", "1ms", "--depth", "1", "--seconds", "20"];
+    let mut child = lunar(&[&arguments[..], &["--recovery-seconds", "0"]].concat());
+    let mut child = child.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("pattern")));
+    std::thread::sleep(Duration::from_secs(2));
+    server.stop_by("KILL");
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{stderr}");
+    let failed = stderr.lines().find(|line| line.starts_with("lunar: ")).unwrap_or_default();
+    assert!(failed.contains(&portal), "{portal}: {stderr}");
+}
+
+/// Goal: a target that redirects is not measured without the network that was asked for.
+#[test]
+fn a_redirect_past_the_network_is_refused() {
+    let (there, scratch) = (Server::start(&["mem:4M"]), Scratch::new("redirect"));
+    let socket = scratch.path().join("api").to_str().unwrap().to_owned();
+    let socket = format!("unix:{socket}");
+    let here = Server::start(&["mem:4M", "--api", &socket, "--name", &name(&there)]);
+    let portal = there.portal().trim_start_matches("iscsi://").to_owned();
+    assert_exit(&run(&["ctl", "--api", &socket, "redirect", &portal]), 0);
+    let url = here.lun(0);
+    let quick = ["--seconds", "0.1", "--warm-up", "0", "--rounds", "1", "--depth", "1"];
+    let through = run(&[&["bench", &url, "--delay", "1ms"], &quick[..]].concat());
+    assert_exit(&through, 1);
+    assert!(said(&through).contains(&format!("redirects to {portal}")), "{}", said(&through));
+    assert_exit(&run(&[&["bench", &url], &quick[..]].concat()), 0);
+}
+
+/// The name of its first target.
+fn name(server: &Server) -> String {
+    server.report["targets"][0]["name"].as_str().unwrap().to_owned()
 }

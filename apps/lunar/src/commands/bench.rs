@@ -31,7 +31,7 @@ use std::time::Duration;
     the rounds, with the least and the most; percentiles are those of all rounds together.\n\
     Patterns that write overwrite what the disks hold.\n\n\
     --delay, --rate and --window put a network between here and the targets: a relay in this\n\
-    process. A target that redirects its initiators is reached past it.\n  \
+    process. A target that redirects its initiators, past it, is refused.\n  \
     lunar bench iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --delay 2ms --rate 1Gbit\n    \
     --window 256K --connections 1,4 --io-size 64K")]
 pub struct Bench {
@@ -164,6 +164,9 @@ async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
         return Err(Failure::usage("--delay, --rate and --window without an iscsi:// URL")
             .hint("they are of a network, and none of these disks is behind one"));
     }
+    if args.network.model().is_some() {
+        refuse_portals(&args.session)?;
+    }
     let probe = is_remote.then(|| probe(args.network.model())).transpose()?;
     if format == Format::Human {
         output::print_text(&table::head(args))?;
@@ -180,6 +183,15 @@ async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
     match format {
         Format::Json => output::print_json(&table::document(args, &all)),
         Format::Human => Ok(()),
+    }
+}
+
+/// A relay stands before the portal of the URL; what goes to others goes past it.
+fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
+    match session.names_portals() {
+        true => Err(Failure::usage("--portal goes past the relay that is the network")
+            .hint("leave --portal out, or --delay, --rate and --window (this suite's are its own)")),
+        false => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Bench, PatternName};
 use crate::device_url::{self, Opened};
 use crate::output::Failure;
 use control::device_url::{DeviceUrl, LocalOptions};
-use initiator::Url;
+use initiator::{RemoteDisk, SessionOptions, Url};
 use load::probe::{Probe, Probed, Shape};
 use load::relay::{Model, Relay};
 use load::{Failed, Lane, Measured, Owner, Turns, Work};
@@ -83,6 +83,8 @@ impl Disk {
 pub(super) struct Disks {
     open: HashMap<(String, u16, Option<Model>), Disk>,
     networks: HashMap<Option<Model>, Network>,
+    /// Relays' addresses, and the portals that users know behind them.
+    relayed: Vec<(String, String)>,
 }
 
 impl Disks {
@@ -99,31 +101,63 @@ impl Disks {
             let mut options = session.options(parsed.portal())?;
             options.connections = connections;
             let (mut relay, mut target) = (None, None);
-            let portal = parsed.portal().map(Url::portal).unwrap_or_default();
             if let DeviceUrl::Iscsi(url) = &mut parsed {
+                if want.model.is_some() {
+                    check_reachable(url, &options).await?;
+                }
                 let network = self.networks.entry(want.model).or_default();
                 let path = network.path(url, want.model).await?;
+                if let Some(relay) = &path.relay {
+                    self.relayed.push((relay.address().to_string(), url.portal()));
+                }
                 Path { url: *url, relay, target } = path;
             }
             let read_only = parsed.path().is_some() && !want.writes;
             let local = LocalOptions { read_only, ..LocalOptions::default() };
-            let mut opened = device_url::open(&parsed, &local, &options).await;
-            if let (Err(failure), Some(_)) = (&mut opened, &relay) {
-                failure.what = format!("{}, where a relay to {portal} is", failure.what);
+            let opened = device_url::open(&parsed, &local, &options).await;
+            let opened = opened.map_err(|failure| self.as_named(failure))?;
+            if let (Opened::Remote(disk), Some(_)) = (&opened, &relay) {
+                check_not_redirected(want.url, disk, parsed.portal())?;
             }
-            let opened = opened?;
             self.open.insert(key.clone(), Disk { opened, relay, target });
         }
         self.open.get(&key).ok_or_else(|| Failure::new(format!("{} is not open", want.url)))
     }
 
+    /// A failure with the portals that users have named, instead of the relays before them.
+    pub(super) fn as_named(&self, mut failure: Failure) -> Failure {
+        for (relay, portal) in &self.relayed {
+            failure.what = failure.what.replace(relay, portal);
+            failure.hint = failure.hint.map(|hint| hint.replace(relay, portal));
+        }
+        failure
+    }
+
     /// Logs out everywhere.
-    pub(super) async fn close(self) -> Result<(), Failure> {
-        for (_, disk) in self.open {
-            disk.opened.close().await?;
+    pub(super) async fn close(mut self) -> Result<(), Failure> {
+        for (_, disk) in std::mem::take(&mut self.open) {
+            disk.opened.close().await.map_err(|failure| self.as_named(failure))?;
         }
         Ok(())
     }
+}
+
+/// Logs in without a relay first: one takes all connections, and why a target takes none would be
+/// lost behind it.
+async fn check_reachable(url: &Url, session: &SessionOptions) -> Result<(), Failure> {
+    let (url, local) = (DeviceUrl::Iscsi(url.clone()), LocalOptions::default());
+    let session = SessionOptions { connections: 1, ..session.clone() };
+    device_url::open(&url, &local, &session).await?.close().await
+}
+
+/// Refuses figures of a network that is not there.
+fn check_not_redirected(name: &str, disk: &RemoteDisk, relay: Option<&Url>) -> Result<(), Failure> {
+    let there = disk.unit().initiator().portal();
+    if relay.is_some_and(|relay| relay.portal() == there) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{name} redirects to {there}, past the relay that is the network"))
+        .hint(format!("measure {there} itself, or leave --delay, --rate and --window out")))
 }
 
 /// Measures a combination on every disk, which take turns.
@@ -136,13 +170,7 @@ pub(super) async fn measure(
     let work = args.work(cell)?;
     let (mut lanes, mut names) = (Vec::new(), Vec::new());
     for url in &args.urls {
-        let want = Want {
-            url,
-            connections: cell.connections,
-            writes: args.pattern.iter().any(|name| name.pattern().writes()),
-            model: args.network.model(),
-        };
-        let disk = disks.get(&args.session, want).await?;
+        let disk = disks.get(&args.session, args.want(url, cell)).await?;
         lanes.push(disk.lane(work));
         names.push((url.clone(), disk.connections()));
     }
@@ -152,7 +180,8 @@ pub(super) async fn measure(
         depth: cell.depth,
         connections: cell.connections,
     };
-    let (measured, probed) = in_rounds(lanes, args.rounds, probe, shape).await?;
+    let told = in_rounds(lanes, args.rounds, probe, shape).await;
+    let (measured, probed) = told.map_err(|failure| disks.as_named(failure))?;
     let rows = names.into_iter().zip(measured);
     let rows = rows.map(|((url, connections), measured)| Row { url, connections, measured });
     Ok(Measurement { cell: *cell, rows: rows.collect(), probed })
@@ -199,6 +228,16 @@ pub(super) fn failure(failed: Failed) -> Failure {
 }
 
 impl Bench {
+    /// What a combination asks of a disk when it is opened.
+    fn want<'a>(&self, url: &'a str, cell: &Cell) -> Want<'a> {
+        Want {
+            url,
+            connections: cell.connections,
+            writes: self.pattern.iter().any(|name| name.pattern().writes()),
+            model: self.network.model(),
+        }
+    }
+
     /// What a combination asks of each disk.
     fn work(&self, cell: &Cell) -> Result<Work, Failure> {
         let io_bytes = u32::try_from(cell.io_bytes)

@@ -10,7 +10,7 @@ use self::paper::Findings;
 use super::super::cells::{self, Disks, Want};
 use super::super::network::model_text;
 use super::super::page::{probe_row, probe_table};
-use super::super::{Bench, PatternName, probe};
+use super::super::{Bench, PatternName, probe, refuse_portals};
 use super::Suite;
 use crate::output::Failure;
 use control::device_url::DeviceUrl;
@@ -93,6 +93,7 @@ struct Runner<'a> {
 
 async fn parts(suite: &mut Suite<'_>) -> Result<(), Failure> {
     let args = suite.args;
+    refuse_portals(&args.session)?;
     suite.report.title = "Several connections in a session".to_owned();
     let own = match args.urls.as_slice() {
         [] => Some(OwnTarget::start(disk_bytes(args)).await?),
@@ -168,8 +169,8 @@ impl Runner<'_> {
         let (depth, connections) = (last.depth, last.connections);
         let io_bytes = last.io_bytes as u32;
         let shape = Shape { writes: false, io_bytes, depth, connections };
-        let told = cells::in_rounds(lanes, self.args.rounds, Some(&probe), shape).await?;
-        let (measured, probed) = told;
+        let told = cells::in_rounds(lanes, self.args.rounds, Some(&probe), shape).await;
+        let (measured, probed) = told.map_err(|failure| self.disks.as_named(failure))?;
         if let Some(probed) = probed {
             let beside =
                 format!("{}, depth {depth}, connections {connections}", size_text(last.io_bytes));
