@@ -95,11 +95,15 @@ fn people_get_a_table() {
         (["mem:1M", "--size", "2M"], 2, "in a range of 2097152"),
         (["mem:1M", "--seconds", "0"], 2, "too short"),
         (["mem:1M", "--seconds", "long"], 2, "a number of seconds"),
+        // What comes after something that can be measured is found before that is.
+        (["mem:1M", "--io-size", "4K,1000"], 2, "mem:1M: requests of 1000 bytes"),
+        (["mem:1M", "--depth", "4,5000"], 2, "a depth of 5000"),
         (["nowhere.img", "--depth", "1"], 1, "nowhere.img"),
     ] {
         let output = run(&[&["bench"], &wrong[..]].concat());
         assert_exit(&output, status);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(stderr.contains(why), "{wrong:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{wrong:?}: {}", said(&output));
     }
 }

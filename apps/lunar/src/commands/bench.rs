@@ -167,6 +167,10 @@ async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
     if args.network.model().is_some() {
         refuse_portals(&args.session)?;
     }
+    // All of them before the first, which may take minutes.
+    for cell in args.cells() {
+        cells::check(args, &cell, &mut disks).await?;
+    }
     let probe = is_remote.then(|| probe(args.network.model())).transpose()?;
     if format == Format::Human {
         output::print_text(&table::head(args))?;

@@ -160,6 +160,17 @@ fn check_not_redirected(name: &str, disk: &RemoteDisk, relay: Option<&Url>) -> R
         .hint(format!("measure {there} itself, or leave --delay, --rate and --window out")))
 }
 
+/// Opens what a combination needs, and refuses it where it makes no sense.
+pub(super) async fn check(args: &Bench, cell: &Cell, disks: &mut Disks) -> Result<(), Failure> {
+    let work = args.work(cell)?;
+    for url in &args.urls {
+        let disk = disks.get(&args.session, args.want(url, cell)).await?;
+        let places = work.places(&disk.opened.device().geometry());
+        places.map_err(|wrong| Failure::usage(format!("{url}: {wrong}")))?;
+    }
+    Ok(())
+}
+
 /// Measures a combination on every disk, which take turns.
 pub(super) async fn measure(
     args: &Bench,
