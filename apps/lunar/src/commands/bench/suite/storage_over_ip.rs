@@ -14,7 +14,7 @@ use self::lane::{Client, Lane, Way};
 use self::nfs::NfsServer;
 use self::qemu::Qemu;
 use self::served::Served;
-use self::tables::{Figures, Group};
+use self::tables::{Group, Told};
 use super::Suite;
 use crate::device_url::{self, Opened};
 use crate::output::{self, Failure, Format};
@@ -22,7 +22,7 @@ use control::device_url::{DeviceUrl, LocalOptions};
 use control::units::parse_size;
 use load::probe::{Probe, Probed, Shape};
 use load::report::{Cell, Column, Section, Table};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -98,7 +98,7 @@ async fn measure(suite: &mut Suite<'_>) -> Result<(), Failure> {
 }
 
 /// Measures what a group has, and tells it.
-async fn add(suite: &mut Suite<'_>, group: Group, tcp: f64) -> Result<Vec<Figures>, Failure> {
+async fn add(suite: &mut Suite<'_>, group: Group, tcp: f64) -> Result<Told, Failure> {
     let args = suite.args;
     if suite.format == Format::Human && !group.lanes.is_empty() {
         let passes =
@@ -113,7 +113,7 @@ async fn add(suite: &mut Suite<'_>, group: Group, tcp: f64) -> Result<Vec<Figure
     if let Some(nfs) = group.nfs {
         nfs.stop().await;
     }
-    Ok(figures)
+    Ok((group.title, figures))
 }
 
 fn refuse_what_is_not_for_it(suite: &Suite<'_>) -> Result<(), Failure> {
@@ -125,7 +125,23 @@ fn refuse_what_is_not_for_it(suite: &Suite<'_>) -> Result<(), Failure> {
         return Err(Failure::usage("this suite puts no network between")
             .hint("leave --delay, --rate and --window out"));
     }
-    Ok(())
+    match &suite.args.storage.nfs_directory {
+        Some(directory) => check_nfs(directory),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a directory that is none of an NFS: its figures would be called those of one.
+fn check_nfs(directory: &Path) -> Result<(), Failure> {
+    let hint = "--nfs-directory names a directory of an NFS that is mounted here; without it the \
+                suite has a server of its own";
+    let name = directory.display();
+    let kind = rustix::fs::statfs(directory)
+        .map_err(|error| Failure::usage(format!("cannot look at {name}: {error}")).hint(hint))?;
+    match kind.f_type == rustix::fs::NFS_SUPER_MAGIC {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("{name} is no directory of an NFS")).hint(hint)),
+    }
 }
 
 /// The paper's netperf: what TCP alone carries here, in bytes a second.

@@ -38,6 +38,9 @@ pub(super) struct Figures {
     pub(super) latency: Latency,
 }
 
+/// A group's title and what it came to.
+pub(super) type Told = (String, Vec<Figures>);
+
 impl Group {
     pub(super) fn new(key: &'static str, title: &str) -> Self {
         Self {
@@ -194,13 +197,17 @@ fn some(series: impl IntoIterator<Item = Series>) -> Vec<Series> {
     series.into_iter().filter(|series| !series.points.is_empty()).collect()
 }
 
-/// The table of the paper, and ours in its form: of the first group that has both ways.
-pub(super) fn beside_the_paper(groups: &[Vec<Figures>]) -> Section {
-    let has = |group: &&Vec<Figures>, way| group.iter().any(|one: &Figures| one.way == way);
-    let both = |group: &&Vec<Figures>| has(group, Way::Iscsi) && has(group, Way::Local);
+/// The table of the paper, and ours in its form: of the first group that has all three ways, or of
+/// the first that has both of ours.
+pub(super) fn beside_the_paper(groups: &[Told]) -> Section {
+    let has = |group: &&Told, way| group.1.iter().any(|one: &Figures| one.way == way);
+    let both = |group: &&Told| has(group, Way::Iscsi) && has(group, Way::Local);
+    let all = |group: &&Told| both(group) && has(group, Way::Nfs);
     let none = Vec::new();
-    let figures = groups.iter().find(both).unwrap_or(&none);
+    let told = groups.iter().find(all).or_else(|| groups.iter().find(both));
+    let figures = told.map_or(&none, |(_, figures)| figures);
     let mut section = Section::new("paper", "Beside the paper");
+    section.prose.extend(told.map(|(title, _)| format!("Figures of: {title}.")));
     section.prose.push(
         "kB/s, 1 kB = 1024 bytes; columns are record sizes in kB, the words in brackets say where. \
          In the paper (CESNET technical report 5/2002): two machines with a Pentium III 500, \
@@ -271,5 +278,37 @@ fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
         x: Axis::new("record", Unit::Bytes, Scale::Log2),
         y: Axis::new("of local", Unit::Percent, Scale::Linear),
         series: some(series),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(title: &str, ways: &[Way]) -> Told {
+        let figures = ways.iter().map(|way| Figures {
+            way: *way,
+            writes: false,
+            record_bytes: RECORDS[0].bytes(),
+            bytes_per_second: Spread::of([1e6]),
+            percent_of_local: (*way != Way::Local).then(|| Spread::of([50.0])),
+            latency: Latency::default(),
+        });
+        (title.to_owned(), figures.collect())
+    }
+
+    /// Goal: where our own client alone has an NFS (`--nfs-directory`), its figures stand beside the
+    /// paper's, those of NFS too; else those of the first group.
+    #[test]
+    fn the_paper_stands_beside_all_three_ways() {
+        let tools = group("tools", &[Way::Local, Way::Iscsi]);
+        let own = group("own", &[Way::Local, Way::Iscsi, Way::Nfs]);
+        let told = beside_the_paper(&[tools.clone(), own]).json();
+        let rows = told["rows"].as_array().unwrap();
+        let nfs = rows.iter().find(|row| row["row"] == "NFS read (here)").unwrap();
+        assert!(nfs[RECORDS[0].key].is_number(), "{nfs}");
+        assert!(told["prose"][0].as_str().unwrap().contains("own"), "{told}");
+        let told = beside_the_paper(&[tools.clone(), tools]).json();
+        assert!(told["prose"][0].as_str().unwrap().contains("tools"), "{told}");
     }
 }
