@@ -29,17 +29,27 @@ pub struct Measured {
     pub bytes_per_second: Spread,
     /// Of all rounds together.
     pub latency: Latency,
-    /// Of this process, for each request, in microseconds.
-    pub client_cpu_micros: Spread,
+    /// Of this process, for each request, in microseconds; `None`: no request ended.
+    pub client_cpu_micros: Option<Spread>,
     /// Of the target, likewise; `None`: not known.
     pub target_cpu_micros: Option<Spread>,
+}
+
+impl Measured {
+    /// No request ended in the time, so that nothing is known: what says so, and what helps.
+    pub fn nothing(&self) -> Option<&'static str> {
+        (self.latency.count() == 0).then_some(
+            "no request ended within the time that is measured: give it more (--seconds)",
+        )
+    }
 }
 
 /// One turn.
 #[derive(Debug)]
 struct Turn {
     outcome: Outcome,
-    client_micros: f64,
+    /// `None`: of no request.
+    client_micros: Option<f64>,
     target_micros: Option<f64>,
 }
 
@@ -84,22 +94,28 @@ async fn turn(lane: &Lane, work: Work) -> Result<Turn, Failed> {
     let target = target_before.zip(target_time()).map(|(from, to)| to.saturating_sub(from));
     // Of the warm-up too, so that requests are counted for all of it.
     let whole = (work.warm_up + work.time).as_secs_f64() / work.time.as_secs_f64();
-    let requests = (outcome.requests as f64 * whole).max(1.0);
-    let micros = |spent: Duration| spent.as_secs_f64() * 1e6 / requests;
-    Ok(Turn { client_micros: micros(client), target_micros: target.map(micros), outcome })
+    let requests = outcome.requests as f64 * whole;
+    let micros = |spent: Duration| (requests > 0.0).then(|| spent.as_secs_f64() * 1e6 / requests);
+    let target_micros = target.and_then(micros);
+    Ok(Turn { client_micros: micros(client), target_micros, outcome })
 }
 
 fn together(turns: &[Turn]) -> Measured {
     let of = |figure: fn(&Turn) -> f64| Spread::of(turns.iter().map(figure));
-    let targets: Option<Vec<f64>> = turns.iter().map(|turn| turn.target_micros).collect();
+    // Rounds in which no request ended have none; a figure of some of the others is not told.
+    let cpu = |figure: fn(&Turn) -> Option<f64>| {
+        let some = turns.iter().filter(|turn| turn.outcome.requests > 0);
+        let figures: Option<Vec<f64>> = some.map(figure).collect();
+        figures.filter(|all| !all.is_empty()).map(Spread::of)
+    };
     let mut latency = Latency::default();
     turns.iter().for_each(|turn| latency.add(&turn.outcome.latency));
     Measured {
         requests_per_second: of(|turn| turn.outcome.requests_per_second()),
         bytes_per_second: of(|turn| turn.outcome.bytes_per_second()),
         latency,
-        client_cpu_micros: of(|turn| turn.client_micros),
-        target_cpu_micros: targets.filter(|all| !all.is_empty()).map(Spread::of),
+        client_cpu_micros: cpu(|turn| turn.client_micros),
+        target_cpu_micros: cpu(|turn| turn.target_micros),
     }
 }
 
@@ -199,6 +215,20 @@ mod tests {
             assert_eq!(measured.latency.count(), 2 * 9, "what ends with the time is not counted");
             assert_eq!(measured.requests_per_second.median, 90.0);
             assert_eq!(measured.target_cpu_micros, None);
+            assert!(measured.client_cpu_micros.is_some() && measured.nothing().is_none());
         }
+    }
+
+    /// Goal: where no request ends in the time, no figure is made of it.
+    #[test]
+    fn of_nothing_nothing_is_told() {
+        let outcome = Outcome { time: Duration::from_secs(1), ..Outcome::default() };
+        let turn = Turn { outcome, client_micros: None, target_micros: None };
+        let measured = together(&[turn]);
+        assert_eq!((measured.client_cpu_micros, measured.target_cpu_micros), (None, None));
+        assert!(measured.nothing().unwrap().contains("--seconds"));
+        let told = crate::report::latency_json(&measured.latency);
+        assert_eq!((&told["p50"], &told["max"]), (&serde_json::Value::Null, &told["mean"]));
+        assert_eq!(told["requests"], 0);
     }
 }

@@ -170,9 +170,10 @@ pub fn spread_json(of: Spread) -> Value {
     json!({ "median": of.median, "least": of.least, "most": of.most })
 }
 
-/// A distribution for programs, in microseconds.
+/// A distribution for programs, in microseconds; null where there were no requests.
 pub fn latency_json(of: &Latency) -> Value {
-    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let some = of.count() > 0;
+    let micros = |time: Duration| some.then(|| time.as_nanos() as f64 / 1e3);
     json!({
         "mean": micros(of.mean()),
         "p50": micros(of.percentile(50.0)),

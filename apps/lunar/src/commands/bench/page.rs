@@ -4,6 +4,7 @@ use super::cells::{Cell, Measurement, Row};
 use super::network::model_text;
 use super::table::RAW_TCP;
 use super::{Bench, facts};
+use load::Spread;
 use load::probe::Probed;
 use load::report::{
     Axis, Cell as Figure, Column, Plot, Report, Scale, Section, Series, Table, Unit,
@@ -19,6 +20,8 @@ pub(super) fn report(args: &Bench, all: &[Measurement]) -> Report {
             .to_owned(),
     );
     section.tables.push(figures(all));
+    let nothing = all.iter().flat_map(|one| &one.rows).find_map(|row| row.measured.nothing());
+    section.warnings.extend(nothing.map(str::to_owned));
     section.plots = plots(all);
     let mut sections = vec![section];
     sections.extend(raw_tcp(all));
@@ -49,7 +52,7 @@ fn figures(all: &[Measurement]) -> Table {
         for row in rows {
             let one = &row.measured;
             let time = |percent| Figure::time(one.latency.percentile(percent));
-            table.row([
+            let mut figures = vec![
                 Figure::text(row.url.clone()),
                 Figure::text(cell.pattern.text()),
                 Figure::size(cell.io_bytes),
@@ -61,13 +64,22 @@ fn figures(all: &[Measurement]) -> Table {
                 time(99.0),
                 time(99.9),
                 Figure::time(one.latency.max()),
-                Figure::median(one.client_cpu_micros, 1.0, 1),
-                one.target_cpu_micros
-                    .map_or_else(Figure::none, |spent| Figure::median(spent, 1.0, 1)),
-            ]);
+                cpu(one.client_cpu_micros),
+                cpu(one.target_cpu_micros),
+            ];
+            if one.nothing().is_some() {
+                // The rest is not known.
+                figures.truncate(5);
+            }
+            table.row(figures);
         }
     }
     table
+}
+
+/// Processor time for each request.
+pub(super) fn cpu(spent: Option<Spread>) -> Figure {
+    spent.map_or_else(Figure::none, |spent| Figure::median(spent, 1.0, 1))
 }
 
 /// The probes, if there were any.

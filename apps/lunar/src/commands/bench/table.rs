@@ -36,6 +36,13 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
     for row in rows {
         let one = &row.measured;
         let connections = row.connections.map_or("-".to_owned(), |count| count.to_string());
+        if let Some(why) = one.nothing() {
+            let what = [cell.pattern.text(), &size, &depth, &connections];
+            // Writing to a text does not fail.
+            let _ = writeln!(text, "{}  {}", line(what, ["-"; 3], ["-"; 5]), row.url);
+            let _ = writeln!(text, "warning: {why}");
+            continue;
+        }
         let time = |percent| time_text(one.latency.percentile(percent));
         let line = line(
             [cell.pattern.text(), &size, &depth, &connections],
@@ -44,7 +51,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
                 &time(50.0),
                 &time(99.0),
                 &time(99.9),
-                &micros(Some(one.client_cpu_micros)),
+                &micros(one.client_cpu_micros),
                 &micros(one.target_cpu_micros),
             ],
         );
@@ -53,7 +60,6 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
             true => format!("  {:.2}", median / first),
             false => String::new(),
         };
-        // Writing to a text does not fail.
         let _ = writeln!(text, "{line}{ratio}  {}", row.url);
     }
     if let Some(probed) = probed {
@@ -134,17 +140,20 @@ pub(super) fn document(args: &Bench, all: &[Measurement]) -> Value {
 
 fn result(measurement: &Measurement, row: &Row) -> Value {
     let (cell, one) = (&measurement.cell, &row.measured);
+    let warning = one.nothing();
+    let rate = |of| warning.is_none().then(|| spread_json(of));
     json!({
         "url": row.url,
         "pattern": cell.pattern.text(),
         "io_bytes": cell.io_bytes,
         "depth": cell.depth,
         "connections": row.connections,
-        "iops": spread_json(one.requests_per_second),
-        "bytes_per_second": spread_json(one.bytes_per_second),
+        "iops": rate(one.requests_per_second),
+        "bytes_per_second": rate(one.bytes_per_second),
         "latency_us": latency_json(&one.latency),
-        "client_cpu_us_per_request": spread_json(one.client_cpu_micros),
+        "client_cpu_us_per_request": one.client_cpu_micros.map(spread_json),
         "target_cpu_us_per_request": one.target_cpu_micros.map(spread_json),
+        "warning": warning,
     })
 }
 

@@ -9,7 +9,7 @@ use self::child::OwnTarget;
 use self::paper::Findings;
 use super::super::cells::{self, Disks, Want};
 use super::super::network::model_text;
-use super::super::page::{probe_row, probe_table};
+use super::super::page::{cpu, probe_row, probe_table};
 use super::super::{Bench, PatternName, probe, refuse_portals};
 use super::Suite;
 use crate::output::Failure;
@@ -179,6 +179,8 @@ impl Runner<'_> {
             section.warnings.extend(probed.unrest());
             section.tables.push(table);
         }
+        let nothing = measured.iter().find_map(Measured::nothing);
+        section.warnings.extend(nothing.map(str::to_owned));
         let rows = rows.into_iter().zip(measured);
         let row = |((ask, connections), measured)| Row { ask, connections, measured };
         Ok(rows.map(row).collect())
@@ -357,7 +359,7 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
     for row in rows {
         let (ask, one) = (&row.ask, &row.measured);
         let delay = ask.model.map_or(0.0, |model| model.delay.as_secs_f64());
-        table.row([
+        let mut figures = vec![
             Cell::text(ask.pattern.text()),
             Cell::new(format!("{}", delay * 1e3), delay * 1e6),
             Cell::count(row.connections),
@@ -368,9 +370,14 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
                 .map_or_else(Cell::none, |part| Cell::number(part, 2)),
             Cell::time(one.latency.percentile(50.0)),
             Cell::time(one.latency.percentile(99.0)),
-            Cell::median(one.client_cpu_micros, 1.0, 1),
-            one.target_cpu_micros.map_or_else(Cell::none, |spent| Cell::median(spent, 1.0, 1)),
-        ]);
+            cpu(one.client_cpu_micros),
+            cpu(one.target_cpu_micros),
+        ];
+        if one.nothing().is_some() {
+            // The rest is not known.
+            figures.truncate(4);
+        }
+        table.row(figures);
     }
     table
 }
