@@ -48,11 +48,11 @@ pub fn report(format: Format, stdout: Stdout, failure: &Failure) -> ExitCode {
                 let (key, value) = &parts.list;
                 map.insert((*key).to_owned(), value.clone());
             }
-            // Nobody is left to tell when stderr is closed.
-            let _ = match stdout {
-                Stdout::Told => print_json(&document).is_ok(),
-                Stdout::Data => writeln!(std::io::stderr(), "{document}").is_ok(),
-            };
+            // What stdout does not take must not be lost: that it does not may be the failure.
+            if stdout == Stdout::Data || print_json(&document).is_err() {
+                // Nobody is left to tell when stderr is closed.
+                let _ = writeln!(std::io::stderr(), "{document}");
+            }
         }
     }
     ExitCode::from(match failure.kind {

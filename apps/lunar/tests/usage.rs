@@ -82,6 +82,29 @@ fn a_read_that_fails_leaves_its_data_alone() {
     assert!(last["error"].is_string(), "{stderr}");
 }
 
+/// Goal: where stdout takes nothing, programs are told on stderr, also that.
+#[test]
+fn a_full_stdout_is_told_on_stderr() {
+    let server = Server::start(&["mem:1M"]);
+    let (portal, url) = (server.portal(), server.lun(0));
+    let quick = ["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--depth", "1"];
+    for arguments in [
+        &["discover", &portal][..],
+        &["info", &url],
+        &["read", &url],
+        &[&["bench", "mem:1M"], &quick[..]].concat(),
+    ] {
+        let mut command = lunar(&[arguments, &["--json"]].concat());
+        command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        let output = common::finish(command, b"");
+        assert_exit(&output, 1);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).unwrap();
+        assert!(told["error"].as_str().unwrap().contains("stdout"), "{arguments:?}: {told}");
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
 /// Goal: wrong usage exits 2, says why on stderr, and as a document where that was asked for.
 #[test]
 fn wrong_usage_exits_2() {
