@@ -239,6 +239,37 @@ fn failures_exit_1_with_one_line() {
     assert!(!std::path::Path::new(missing).exists(), "nothing was created");
 }
 
+/// Goal: what is wrong is said in the words of the command: who uses a disk serves none and makes
+/// none, and the option has its own name.
+#[test]
+fn failures_speak_of_the_command() {
+    let scratch = Scratch::new("words");
+    let served = scratch.file("disk.img", &[0; 4096]);
+    let other = scratch.file("other.img", &[0; 4096]);
+    let short = scratch.file("short", b"eleven byte\n");
+    let missing = scratch.path().join("missing.img").to_str().unwrap().to_owned();
+    let server = Server::start(&[&served]);
+    for arguments in [["bench", &missing].as_slice(), &["info", &missing], &["read", &missing]]
+        .into_iter()
+        .chain([["write", &missing].as_slice(), &["copy", &missing, &other]])
+    {
+        let text = said(&run(arguments));
+        assert!(text.contains("it does not exist"), "{arguments:?}: {text}");
+        assert!(!text.contains("with a size"), "{arguments:?}: {text}");
+    }
+    for arguments in [["bench", &served].as_slice(), &["read", &served]] {
+        let text = said(&run(arguments));
+        assert!(text.contains("nobody else may use it meanwhile"), "{arguments:?}: {text}");
+        assert!(!text.contains("served"), "{arguments:?}: {}", text.replace(&served, ""));
+    }
+    let secret = ["--chap-user", "u", "--chap-secret-file", &short];
+    for arguments in [&["serve", "mem:1M"], &["info", "iscsi://127.0.0.1:1/t/0"]] {
+        let text = said(&run(&[&arguments[..], &secret].concat()));
+        assert!(text.contains("--allow-short-secrets takes it"), "{arguments:?}: {text}");
+    }
+    assert_exit(&server.stop().0, 0);
+}
+
 /// Goal: `read` and `write` of a local file take any bytes, also across blocks.
 #[test]
 fn local_files_are_read_and_written() {

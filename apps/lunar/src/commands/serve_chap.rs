@@ -1,5 +1,6 @@
 //! `lunar serve`: what initiators have to prove, and what the target proves in return.
 
+use super::session;
 use crate::output::Failure;
 use control::config;
 use control::config::model::ChapConfig;
@@ -99,7 +100,7 @@ impl ChapArgs {
 
     fn credential(&self, user: &str, secret: iscsi::login::Secret) -> Result<Credential, Failure> {
         config::check_user(user).map_err(|why| Failure::usage("a CHAP user's name").hint(why))?;
-        secrets::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
+        session::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
         Ok(Credential { user: user.to_owned(), secret })
     }
 }
