@@ -33,8 +33,8 @@ const SMALL: u64 = 4 << 10;
 const DEPTH: u16 = 64;
 /// The disk of a target of our own.
 const DISK_BYTES: u64 = 256 << 20;
-/// A doubled depth that brings less than this is behind the knee.
-const KNEE: f64 = 1.10;
+/// The part of the most that is reached at the knee.
+const KNEE: f64 = 0.95;
 
 /// Runs it.
 pub(super) async fn run(suite: &mut Suite<'_>) -> Result<(), Failure> {
@@ -241,10 +241,10 @@ impl Runner<'_> {
     async fn queue(&mut self) -> Result<(Section, (f64, u16)), Failure> {
         let mut section = Section::new("queue_depth", "Queue length with small requests");
         section.prose.push(format!(
-            "Random reads of {}, one connection, no delay. The knee is the first depth from which \
-             doubling brings less than {:.0} %.",
+            "Random reads of {}, one connection, no delay. The knee is the smallest depth that \
+             reaches {:.0} % of the most that any depth brings.",
             size_text(SMALL),
-            (KNEE - 1.0) * 100.0
+            KNEE * 100.0
         ));
         let asks: Vec<Ask> = (0..7)
             .map(|power| Ask {
@@ -322,10 +322,10 @@ fn part(figure: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| figure / of)
 }
 
-/// The first depth from which doubling brings less than a tenth; the last one, if all bring more.
+/// The smallest depth that reaches nearly the most that any does, whatever dips there are before.
 fn knee(by_depth: &[(u16, f64)]) -> u16 {
-    let flat = by_depth.windows(2).find(|pair| pair[1].1 < pair[0].1 * KNEE);
-    flat.map_or_else(|| by_depth.last().map_or(0, |(depth, _)| *depth), |pair| pair[0].0)
+    let most = by_depth.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
+    by_depth.iter().find(|(_, iops)| *iops >= most * KNEE).map_or(0, |(depth, _)| *depth)
 }
 
 /// One line for each pattern.
@@ -386,12 +386,15 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
 mod tests {
     use super::knee;
 
-    /// Goal: the knee is where doubling begins to bring less than a tenth, not where figures end.
+    /// Goal: the knee is where nearly the most is reached, not where figures end, nor at the first
+    /// dip.
     #[test]
     fn the_knee() {
         let curve = [(1, 10.0), (2, 18.0), (4, 30.0), (8, 40.0), (16, 43.0), (32, 50.0)];
-        assert_eq!(knee(&curve), 8);
-        assert_eq!(knee(&curve[..4]), 8, "all bring more");
+        assert_eq!(knee(&curve), 32, "the last still brings more");
+        assert_eq!(knee(&curve[..5]), 16, "8 brings 93 %");
+        let dip = [(1, 10.0), (2, 18.0), (4, 17.0), (8, 40.0), (16, 39.0), (32, 41.0)];
+        assert_eq!(knee(&dip), 8, "the dip at 4 is none");
         assert_eq!(knee(&[(1, 10.0), (2, 9.0)]), 1);
         assert_eq!(knee(&[]), 0);
     }
