@@ -22,7 +22,7 @@ pub(super) fn head(args: &Bench) -> String {
         + &line(
             [pattern, size, depth, conns],
             ["IOPS", "(least to most)", "MB/s"],
-            ["p50", "p99", "p99.9", "CPU/req", "target"],
+            ["p50", "p99", "p99.9", "max", "CPU/req", "target"],
         )
         + "\n"
 }
@@ -39,7 +39,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
         if let Some(why) = one.nothing() {
             let what = [cell.pattern.text(), &size, &depth, &connections];
             // Writing to a text does not fail.
-            let _ = writeln!(text, "{}  {}", line(what, ["-"; 3], ["-"; 5]), row.url);
+            let _ = writeln!(text, "{}  {}", line(what, ["-"; 3], ["-"; 6]), row.url);
             let _ = writeln!(text, "warning: {why}");
             continue;
         }
@@ -51,6 +51,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
                 &time(50.0),
                 &time(99.0),
                 &time(99.9),
+                &time_text(one.latency.max()),
                 &micros(one.client_cpu_micros),
                 &micros(one.target_cpu_micros),
             ],
@@ -68,7 +69,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
         let line = line(
             [RAW_TCP, &size, &depth, &cell.connections.to_string()],
             rates.each_ref().map(|rate| &**rate),
-            ["-"; 5],
+            ["-"; 6],
         );
         let _ = writeln!(
             text,
@@ -83,13 +84,13 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
     text
 }
 
-fn line(what: [&str; 4], rates: [&str; 3], times: [&str; 5]) -> String {
+fn line(what: [&str; 4], rates: [&str; 3], times: [&str; 6]) -> String {
     let [pattern, size, depth, connections] = what;
     let [iops, ends, bytes] = rates;
-    let [p50, p99, p999, client, target] = times;
+    let [p50, p99, p999, max, client, target] = times;
     format!(
         "{pattern:<10} {size:>8} {depth:>5} {connections:>5}  {iops:>9} {ends:<19} {bytes:>9} \
-         {p50:>9} {p99:>9} {p999:>9} {client:>8} {target:>8}"
+         {p50:>9} {p99:>9} {p999:>9} {max:>9} {client:>8} {target:>8}"
     )
 }
 
