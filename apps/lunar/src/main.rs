@@ -9,6 +9,7 @@ mod serving;
 mod shutdown;
 
 use clap::{Parser, Subcommand};
+use commands::progress::LogWriter;
 use commands::write;
 use commands::{
     apply, bench, check, completions, copy, ctl, discover, info, man, read, serve, target,
@@ -114,7 +115,7 @@ fn start_logging() {
         .parse_lossy(filter);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogWriter)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
 }

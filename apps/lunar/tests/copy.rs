@@ -4,6 +4,10 @@
 mod common;
 
 use common::{Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said};
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -120,6 +124,42 @@ fn a_copy_outlives_its_server() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("copying again what may be lost"), "{stderr}");
     assert_eq!(json(&output)["copied_bytes"], SIZE);
+    // The rate is that of the copy: the comparison's time is told for itself.
+    assert!(json(&output)["verify_seconds"].as_f64().unwrap() > 0.0);
     assert_exit(&server.stop().0, 0);
     assert!(std::fs::read(image).unwrap() == all);
+}
+
+/// Goal: on a terminal a line of the log stands for itself, not behind the bar, and a copy that is
+/// interrupted takes its bar away. Method: a server that is killed while it is copied to.
+#[test]
+fn a_terminal_stays_readable() {
+    let scratch = Scratch::new("copy-terminal");
+    let path = scratch.file("noise.img", &pattern(1, SIZE));
+    let server = Server::start(&["mem:24M", "--limit-bandwidth", "10Mbit"]);
+    let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    rustix::pty::grantpt(&ours).unwrap();
+    rustix::pty::unlockpt(&ours).unwrap();
+    let name = rustix::pty::ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&ours, size).unwrap();
+    let theirs = File::options().read(true).write(true).open(name).unwrap();
+    let mut command = lunar(&["copy", &path, &server.lun(0)]);
+    let mut child = command.env("TERM", "xterm").stderr(theirs).spawn().unwrap();
+    drop(command);
+    std::thread::sleep(Duration::from_millis(1500));
+    server.stop_by("KILL");
+    std::thread::sleep(Duration::from_secs(1));
+    common::signal(child.id(), "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let (mut text, mut ours) = (Vec::new(), File::from(ours));
+    // A terminal whose last user has gone tells an error instead of an end.
+    let _ = ours.read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("copying "), "a bar: {text:?}");
+    let at = text.find("WARN").unwrap_or_else(|| panic!("nothing is logged: {text:?}"));
+    let line = text[..at].rsplit(['\r', '\n']).next().unwrap_or_default();
+    assert!(!line.contains("copying "), "behind the bar: {text:?}");
+    let last = text.rsplit("\u{1b}[2K").next().unwrap_or_default();
+    assert!(last.trim_start().starts_with("lunar: interrupted"), "{text:?}");
 }

@@ -193,8 +193,9 @@ async fn measure(args: &Bench, format: Format) -> Result<(), Failure> {
 /// A relay stands before the portal of the URL; what goes to others goes past it.
 fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
     match session.names_portals() {
-        true => Err(Failure::usage("--portal goes past the relay that is the network")
-            .hint("leave --portal out, or --delay, --rate and --window (this suite's are its own)")),
+        true => Err(Failure::usage("--portal goes past the relay that is the network").hint(
+            "leave --portal out, or --delay, --rate and --window (this suite's are its own)",
+        )),
         false => Ok(()),
     }
 }

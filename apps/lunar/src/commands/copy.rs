@@ -10,7 +10,7 @@ use crate::output::{self, Failure, Format};
 use block::BlockDevice as _;
 use control::device_url::{DeviceUrl, LocalOptions};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Copy a disk onto another, and make it durable
 #[derive(Debug, clap::Args)]
@@ -52,26 +52,39 @@ pub struct Copy {
 pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
     args.check_portals()?;
     runtime()?.block_on(async {
-        let source = args.open_source().await?;
-        let size_bytes = source.device().geometry().size_bytes();
-        let (destination, fresh) = args.open_destination(size_bytes).await?;
-        check_pair(&source, &destination).await?;
-        let begun = Instant::now();
-        let engine = Engine {
-            source: source.device(),
-            destination: destination.device(),
-            fresh,
-            depth: args.depth.into(),
-        };
-        let counts = engine.copy().await?;
-        if args.verify {
-            engine.verify().await?;
+        // What was begun is dropped, also the bar: the terminal is left as it was.
+        tokio::select! {
+            done = copy(args, format) => done,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted
+                    .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
+                Err(Failure::new("interrupted").hint("the destination holds a part of the source"))
+            }
         }
-        let seconds = begun.elapsed().as_secs_f64();
-        source.close().await?;
-        destination.close().await?;
-        tell(format, &counts, args.verify, seconds)
     })
+}
+
+async fn copy(args: &Copy, format: Format) -> Result<(), Failure> {
+    let source = args.open_source().await?;
+    let size_bytes = source.device().geometry().size_bytes();
+    let (destination, fresh) = args.open_destination(size_bytes).await?;
+    check_pair(&source, &destination).await?;
+    let begun = Instant::now();
+    let engine = Engine {
+        source: source.device(),
+        destination: destination.device(),
+        fresh,
+        depth: args.depth.into(),
+    };
+    let counts = engine.copy().await?;
+    let copied = begun.elapsed();
+    if args.verify {
+        engine.verify().await?;
+    }
+    let verified = args.verify.then(|| begun.elapsed().saturating_sub(copied));
+    source.close().await?;
+    destination.close().await?;
+    tell(format, &counts, copied, verified)
 }
 
 impl Copy {
@@ -168,7 +181,14 @@ async fn same_unit(source: &Opened, destination: &Opened) -> Result<bool, Failur
     Ok(!ours.is_empty() && ours == theirs)
 }
 
-fn tell(format: Format, counts: &Counts, verified: bool, seconds: f64) -> Result<(), Failure> {
+/// `copied`: how long the copy took; `verified`: how long the comparison did, if there was one.
+fn tell(
+    format: Format,
+    counts: &Counts,
+    copied: Duration,
+    verified: Option<Duration>,
+) -> Result<(), Failure> {
+    let seconds = copied.as_secs_f64();
     let Counts { data_bytes, zero_bytes } = *counts;
     let rate = (data_bytes + zero_bytes) as f64 / seconds.max(1e-9);
     if format == Format::Json {
@@ -177,10 +197,13 @@ fn tell(format: Format, counts: &Counts, verified: bool, seconds: f64) -> Result
             "data_bytes": data_bytes,
             "zero_bytes": zero_bytes,
             "seconds": seconds,
-            "verified": verified,
+            "verified": verified.is_some(),
+            "verify_seconds": verified.map(|time| time.as_secs_f64()),
         }));
     }
-    let same = if verified { ", compared and the same" } else { "" };
+    let same = verified.map_or(String::new(), |time| {
+        format!(", compared in {:.1} s and the same", time.as_secs_f64())
+    });
     output::print_text(&format!(
         "copied {}: {} of data, {} of zeroes, in {seconds:.1} s ({:.0} MB/s){same}\n",
         output::size(data_bytes + zero_bytes),

@@ -11,7 +11,7 @@ pub mod discover;
 pub mod info;
 pub mod man;
 mod pipes;
-mod progress;
+pub mod progress;
 pub mod read;
 pub mod serve;
 mod serve_api;

@@ -2,9 +2,8 @@
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two lines where there is no terminal.
@@ -12,6 +11,32 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// A rate and the time left need two numbers and their units.
 const TEMPLATE: &str =
     "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+
+/// The bar that is on the terminal now.
+static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+fn show(bar: Option<ProgressBar>) {
+    *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+}
+
+/// Stderr for the log: its lines go above the bar, if there is one, and not into it.
+#[derive(Debug)]
+pub struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let write = || io::stderr().write_all(bytes).map(|()| bytes.len());
+        match shown {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
 
 /// Work on so many bytes.
 #[derive(Debug)]
@@ -33,6 +58,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style);
         }
+        show(terminal.then(|| bar.clone()));
         Self { what, bar, told: (!terminal).then(|| Mutex::new(Instant::now())) }
     }
 
@@ -56,6 +82,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        show(None);
         self.bar.finish_and_clear();
     }
 }
