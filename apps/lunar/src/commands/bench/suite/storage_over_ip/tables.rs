@@ -297,8 +297,8 @@ mod tests {
         (title.to_owned(), figures.collect())
     }
 
-    /// Goal: where our own client alone has an NFS (`--nfs-directory`), its figures stand beside the
-    /// paper's, those of NFS too; else those of the first group.
+    /// Goal: where our own client alone has an NFS (`--nfs-directory`), its figures stand beside
+    /// the paper's, those of NFS too; else those of the first group.
     #[test]
     fn the_paper_stands_beside_all_three_ways() {
         let tools = group("tools", &[Way::Local, Way::Iscsi]);
