@@ -238,6 +238,31 @@ fn a_lost_target_has_its_own_name() {
     assert!(failed.contains(&portal), "{portal}: {stderr}");
 }
 
+/// Goal: a connection that is lost while it is measured stands in the result, not on stderr alone.
+#[test]
+fn a_lost_connection_is_told() {
+    let scratch = Scratch::new("lost");
+    let disk = scratch.path().join("disk.img").to_str().unwrap().to_owned();
+    let serve = |listen: &str| {
+        let name = ["--name", "iqn.2026-11.org.lunarsan.test:lost", "--listen", listen];
+        Server::start_command(lunar(&[&["serve", &disk, "--size", "4M"], &name[..]].concat()))
+    };
+    let server = serve("127.0.0.1:0");
+    let (url, portal) = (server.lun(0), server.portal());
+    let portal = portal.trim_start_matches("iscsi://");
+    let measured = ["bench", &url, "--depth", "1", "--seconds", "5", "--warm-up", "0"];
+    let mut command = lunar(&[&measured[..], &["--rounds", "1", "--json"]].concat());
+    let child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    server.stop_by("KILL");
+    let server = serve(portal);
+    let output = child.wait_with_output().unwrap();
+    assert_exit(&output, 0);
+    let result = &json(&output)["results"][0];
+    assert!(result["warning"].as_str().unwrap().contains("a connection was lost"), "{result}");
+    assert_exit(&server.stop().0, 0);
+}
+
 /// Goal: a target that redirects is not measured without the network that was asked for.
 #[test]
 fn a_redirect_past_the_network_is_refused() {
@@ -258,4 +283,40 @@ fn a_redirect_past_the_network_is_refused() {
 /// The name of its first target.
 fn name(server: &Server) -> String {
     server.report["targets"][0]["name"].as_str().unwrap().to_owned()
+}
+
+/// Goal: what is no NFS is not measured under its name.
+#[test]
+fn a_directory_that_is_no_nfs_is_refused() {
+    let scratch = Scratch::new("no-nfs");
+    let directory = scratch.path().to_str().unwrap();
+    let suite = ["bench", "--suite", "storage-over-ip", "--size", "16M"];
+    for wrong in [directory, "/nowhere"] {
+        let output = run(&[&suite[..], &["--nfs-directory", wrong]].concat());
+        assert_exit(&output, 2);
+        let text = said(&output);
+        assert!(text.contains(wrong) && text.contains("an NFS that is mounted"), "{text}");
+    }
+}
+
+/// Goal: where no request ended in the time, none is told of, and a warning says what helps.
+/// Method: a network that is slower than the time.
+#[test]
+fn of_no_requests_no_figures_are_told() {
+    let server = Server::start(&["mem:4M"]);
+    let url = server.lun(0);
+    let short = ["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--depth", "1"];
+    let asked = [&["bench", &url, "--delay", "300ms"], &short[..]].concat();
+    let output = run(&[&asked[..], &["--json"]].concat());
+    assert_exit(&output, 0);
+    let result = &json(&output)["results"][0];
+    for key in ["iops", "bytes_per_second", "client_cpu_us_per_request"] {
+        assert_eq!(result[key], Value::Null, "{result}");
+    }
+    assert_eq!(result["latency_us"]["p50"], Value::Null, "{result}");
+    assert_eq!(result["latency_us"]["requests"], 0, "{result}");
+    assert!(result["warning"].as_str().unwrap().contains("--seconds"), "{result}");
+    let text = said(&run(&asked));
+    assert!(text.contains("warning: no request ended") && !text.contains("0.00 us"), "{text}");
+    assert_exit(&server.stop().0, 0);
 }

@@ -7,6 +7,7 @@ use crate::device_url::{self, Opened};
 use crate::output::Failure;
 use control::device_url::{DeviceUrl, LocalOptions};
 use initiator::{RemoteDisk, SessionOptions, Url};
+use iscsi::login::initiator::Established;
 use load::probe::{Probe, Probed, Shape};
 use load::relay::{Model, Relay};
 use load::{Failed, Lane, Measured, Owner, Turns, Work};
@@ -30,6 +31,17 @@ pub(super) struct Row {
     /// Connections that there were; `None`: the disk is of this machine.
     pub(super) connections: Option<usize>,
     pub(super) measured: Measured,
+    /// Its session was lost, and another one made, while it was measured.
+    pub(super) lost: bool,
+}
+
+impl Row {
+    /// What spoils its figures, if anything does.
+    pub(super) fn warning(&self) -> Option<&'static str> {
+        self.measured.nothing().or(self.lost.then_some(
+            "a connection was lost while this was measured: the longest latency says for how long",
+        ))
+    }
 }
 
 /// What one combination came to.
@@ -67,6 +79,14 @@ impl Disk {
     pub(super) fn lane(&self, work: Work) -> Lane {
         let (target, relay) = (self.target, self.relay.clone());
         Lane { device: self.opened.shared(), work, target, relay }
+    }
+
+    /// Its session, as long as it is the same; `None`: it is of this machine.
+    fn session(&self) -> Option<Arc<Established>> {
+        match &self.opened {
+            Opened::Remote(disk) => Some(disk.unit().initiator().established()),
+            Opened::Local(_) => None,
+        }
     }
 
     /// How many connections there are; `None`: it is of this machine.
@@ -179,11 +199,12 @@ pub(super) async fn measure(
     probe: Option<&Arc<Probe>>,
 ) -> Result<Measurement, Failure> {
     let work = args.work(cell)?;
-    let (mut lanes, mut names) = (Vec::new(), Vec::new());
+    let (mut lanes, mut names, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
     for url in &args.urls {
         let disk = disks.get(&args.session, args.want(url, cell)).await?;
         lanes.push(disk.lane(work));
         names.push((url.clone(), disk.connections()));
+        sessions.push(disk.session());
     }
     let shape = Shape {
         writes: work.pattern.writes(),
@@ -193,9 +214,13 @@ pub(super) async fn measure(
     };
     let told = in_rounds(lanes, args.rounds, probe, shape).await;
     let (measured, probed) = told.map_err(|failure| disks.as_named(failure))?;
-    let rows = names.into_iter().zip(measured);
-    let rows = rows.map(|((url, connections), measured)| Row { url, connections, measured });
-    Ok(Measurement { cell: *cell, rows: rows.collect(), probed })
+    let mut rows = Vec::new();
+    for (((url, connections), measured), before) in names.into_iter().zip(measured).zip(sessions) {
+        let now = disks.get(&args.session, args.want(&url, cell)).await?.session();
+        let lost = before.zip(now).is_some_and(|(before, now)| !Arc::ptr_eq(&before, &now));
+        rows.push(Row { url, connections, measured, lost });
+    }
+    Ok(Measurement { cell: *cell, rows, probed })
 }
 
 /// So many rounds of all lanes, with one of the probe in each.

@@ -20,8 +20,10 @@ pub(super) fn report(args: &Bench, all: &[Measurement]) -> Report {
             .to_owned(),
     );
     section.tables.push(figures(all));
-    let nothing = all.iter().flat_map(|one| &one.rows).find_map(|row| row.measured.nothing());
-    section.warnings.extend(nothing.map(str::to_owned));
+    for row in all.iter().flat_map(|one| &one.rows) {
+        section.warnings.extend(row.warning().map(|why| format!("{}: {why}", row.url)));
+    }
+    section.warnings.dedup();
     section.plots = plots(all);
     let mut sections = vec![section];
     sections.extend(raw_tcp(all));

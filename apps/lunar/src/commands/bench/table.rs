@@ -36,11 +36,11 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
     for row in rows {
         let one = &row.measured;
         let connections = row.connections.map_or("-".to_owned(), |count| count.to_string());
-        if let Some(why) = one.nothing() {
+        let warning = row.warning().map(|why| format!("warning: {why}\n")).unwrap_or_default();
+        if one.nothing().is_some() {
             let what = [cell.pattern.text(), &size, &depth, &connections];
             // Writing to a text does not fail.
-            let _ = writeln!(text, "{}  {}", line(what, ["-"; 3], ["-"; 6]), row.url);
-            let _ = writeln!(text, "warning: {why}");
+            let _ = write!(text, "{}  {}\n{warning}", line(what, ["-"; 3], ["-"; 6]), row.url);
             continue;
         }
         let time = |percent| time_text(one.latency.percentile(percent));
@@ -61,7 +61,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
             true => format!("  {:.2}", median / first),
             false => String::new(),
         };
-        let _ = writeln!(text, "{line}{ratio}  {}", row.url);
+        let _ = write!(text, "{line}{ratio}  {}\n{warning}", row.url);
     }
     if let Some(probed) = probed {
         let exchanges = probed.exchanges_per_second();
@@ -141,8 +141,7 @@ pub(super) fn document(args: &Bench, all: &[Measurement]) -> Value {
 
 fn result(measurement: &Measurement, row: &Row) -> Value {
     let (cell, one) = (&measurement.cell, &row.measured);
-    let warning = one.nothing();
-    let rate = |of| warning.is_none().then(|| spread_json(of));
+    let rate = |of| one.nothing().is_none().then(|| spread_json(of));
     json!({
         "url": row.url,
         "pattern": cell.pattern.text(),
@@ -154,7 +153,7 @@ fn result(measurement: &Measurement, row: &Row) -> Value {
         "latency_us": latency_json(&one.latency),
         "client_cpu_us_per_request": one.client_cpu_micros.map(spread_json),
         "target_cpu_us_per_request": one.target_cpu_micros.map(spread_json),
-        "warning": warning,
+        "warning": row.warning(),
     })
 }
 
