@@ -133,8 +133,8 @@ fn a_stall_is_seen_by_all_who_come() {
 }
 
 /// Goal: at a fixed rate the latency of a disk that answers at once is not that of a timer; with
-/// tokio's, whose steps are 1 ms, half of all took 0.9 ms and more. Method: the best of several tries, as others use
-/// the machine too; at 190 a second dues fall everywhere between the steps.
+/// tokio's, whose steps are 1 ms, half of all took 0.9 ms and more. Method: the best of several
+/// tries, as others use the machine too; at 190 a second dues fall everywhere between the steps.
 #[test]
 fn a_rate_does_not_add_the_steps_of_a_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
