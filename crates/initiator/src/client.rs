@@ -683,9 +683,6 @@ fn login_error(failure: &LoginFailure, portal: &str) -> Error {
 }
 
 impl net::Role for Client {
-    /// What answers bring on is asked for in later turns, so there is nothing to send early.
-    const TURN_PDUS: usize = 64;
-
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.segment_bytes = header.data_segment_bytes() as usize;
         self.filling = Filling::Nowhere;

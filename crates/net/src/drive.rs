@@ -24,9 +24,6 @@ const FAR: Duration = Duration::from_secs(24 * 3600);
 /// Every call may queue PDUs in the [`Outbox`]. A header with a data segment is followed by
 /// `payload_room`/`payload_filled` until the segment is complete, then `payload_end`.
 pub trait Role {
-    /// How many PDUs are handled in one turn.
-    const TURN_PDUS: usize = crate::TURN_PDUS;
-
     /// A PDU's header.
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox);
     /// A header whose digest was wrong.
@@ -139,7 +136,7 @@ impl Connection {
 
     fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
         if self.inbound.is_stalled() {
-            self.inbound.resume(role, now, &mut self.outbox);
+            self.inbound.resume(tcp, role, now, &mut self.outbox);
             return;
         }
         match self.inbound.read(tcp, role, now, &mut self.outbox) {

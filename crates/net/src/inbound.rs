@@ -95,9 +95,15 @@ impl Inbound {
     }
 
     /// Handles bytes that came while the role could not take them.
-    pub(crate) fn resume<R: Role>(&mut self, role: &mut R, now: Time, out: &mut Outbox) {
+    pub(crate) fn resume<R: Role>(
+        &mut self,
+        tcp: &TcpStream,
+        role: &mut R,
+        now: Time,
+        out: &mut Outbox,
+    ) {
         let mut bytes = std::mem::take(&mut self.leftover);
-        self.used += self.handle(&bytes[self.used..], role, now, out);
+        self.used += self.handle(&bytes[self.used..], tcp, role, now, out);
         if !self.stalled {
             bytes.drain(..self.used);
             self.used = 0;
@@ -137,7 +143,7 @@ impl Inbound {
             }
             self.leftover.clear();
             let filled = start + bytes;
-            let used = self.handle(&chunk[..filled], role, now, out);
+            let used = self.handle(&chunk[..filled], tcp, role, now, out);
             self.keep(&chunk[used..filled]);
             Ok(Arrived::Bytes)
         })
@@ -173,19 +179,24 @@ impl Inbound {
         Ok((received - placed, received == 0))
     }
 
-    /// Handles PDUs until the bytes end, the turn does, or the role wants to think. Returns how
-    /// many bytes were used.
+    /// Handles PDUs until the bytes end, the turn does, or the role wants to think; what each
+    /// burst of them came to is sent meanwhile. Returns how many bytes were used.
     fn handle<R: Role>(
         &mut self,
         bytes: &[u8],
+        tcp: &TcpStream,
         role: &mut R,
         now: Time,
         out: &mut Outbox,
     ) -> usize {
         let mut used = 0;
-        let mut turn = Turn::new(R::TURN_PDUS, out);
+        let mut turn = Turn::new(out);
         self.stalled = false;
         loop {
+            if turn.burst_is_over() && !self.deframer.is_in_payload() {
+                // What fails, or does not fit the socket, is left to the end of the turn.
+                let _ = turn.end_burst(out, |out| out.write_to(tcp));
+            }
             // One chunk may hold thousands of requests whose answers are longer than they are.
             // A payload goes on: that its end has come may need no further byte.
             let wait = !role.can_receive() || out.is_full() || turn.is_over(out);
