@@ -41,8 +41,9 @@ const EXTENTS_MAX: usize = 1024;
 /// When the session is lost, what was not answered is sent again in the next one, up to
 /// [`SessionOptions::recovery_seconds`](crate::SessionOptions::recovery_seconds): the caller sees
 /// latency. That is safe, for the tasks of the lost session have ended when the target answers the
-/// new login, and all that a disk is asked for can be done twice. Before anything is sent, the unit is asked whether it is the one that was
-/// opened, by its designators, block length and capacity; another one is never used.
+/// new login, and all that a disk is asked for can be done twice. Before anything is sent, the unit
+/// is asked whether it is the one that was opened, by its designators, block length and capacity;
+/// another one is never used.
 ///
 /// Where the target has a volatile write cache, a restart may lose what was acknowledged but not
 /// flushed. The next flush then fails once, as do all that ran meanwhile: who gets `CacheLost`
