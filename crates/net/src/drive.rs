@@ -74,6 +74,7 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     while !role.is_over() {
         set_timer(timer.as_mut(), role.deadline(), &clock);
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
+        connection.outbox.begin_turn();
         let now = clock.now();
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
@@ -183,6 +184,7 @@ fn set_timer(mut timer: Pin<&mut Sleep>, deadline: Option<Time>, clock: &Clock) 
 
 async fn close(tcp: &TcpStream, outbox: &mut Outbox) {
     while !outbox.is_empty() {
+        outbox.begin_turn();
         if tcp.writable().await.is_err() || outbox.write_to(tcp).is_err() {
             return;
         }

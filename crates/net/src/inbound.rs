@@ -194,8 +194,10 @@ impl Inbound {
         self.stalled = false;
         loop {
             if turn.burst_is_over() && !self.deframer.is_in_payload() {
+                turn.end_burst(out);
                 // What fails, or does not fit the socket, is left to the end of the turn.
-                let _ = turn.end_burst(out, |out| out.write_to(tcp));
+                let _ = out.write_to(tcp);
+                turn.begin_burst(out);
             }
             // One chunk may hold thousands of requests whose answers are longer than they are.
             // A payload goes on: that its end has come may need no further byte.

@@ -24,6 +24,8 @@ pub struct Outbox {
     digests: Digests,
     receive_digests: Option<Digests>,
     scratch: Vec<u8>,
+    /// Sent since the turn began.
+    turn_bytes: usize,
     tap: Option<Arc<TappedConnection>>,
 }
 
@@ -94,11 +96,15 @@ impl Outbox {
         }
     }
 
-    /// Sends what the socket takes now, as much as belongs into one turn.
+    /// Another turn begins, in which so much may be sent anew.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn_bytes = 0;
+    }
+
+    /// Sends what the socket takes now, as much as is left of the turn.
     pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
         self.seal();
-        let before = self.bytes;
-        while !self.pieces.is_empty() && before - self.bytes < TURN_BYTES {
+        while !self.pieces.is_empty() && self.turn_bytes < TURN_BYTES {
             let mut slices = [IoSlice::new(&[]); PIECES_MAX];
             let count = self.pieces.len().min(PIECES_MAX);
             for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
@@ -117,6 +123,7 @@ impl Outbox {
 
     fn advance(&mut self, mut sent: usize) {
         self.bytes -= sent;
+        self.turn_bytes += sent;
         while let Some(front) = self.pieces.front_mut() {
             if sent < front.len() {
                 front.advance(sent);

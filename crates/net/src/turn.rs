@@ -10,7 +10,7 @@ pub const TURN_PDUS: usize = 64;
 
 /// So many PDUs are handled before what they came to is sent. The peer cannot begin before: with
 /// few, both work at the same time, and what is touched stays in the cache.
-pub const BURST_PDUS: usize = 8;
+const BURST_PDUS: usize = 8;
 
 /// What a connection has done in its turn, which has several bursts.
 #[derive(Debug)]
@@ -40,12 +40,14 @@ impl Turn {
         self.burst_pdus >= BURST_PDUS
     }
 
-    /// It is about to be sent by `send`; another burst begins.
-    pub(crate) fn end_burst<T>(&mut self, out: &mut Outbox, send: impl Fn(&mut Outbox) -> T) -> T {
+    /// The burst is about to be sent.
+    pub(crate) fn end_burst(&mut self, out: &Outbox) {
         self.answered_bytes += out.bytes().saturating_sub(self.outbox_bytes);
-        let sent = send(out);
+    }
+
+    /// It was sent, as far as the socket took it, and the next begins.
+    pub(crate) fn begin_burst(&mut self, out: &Outbox) {
         (self.burst_pdus, self.outbox_bytes) = (0, out.bytes());
-        sent
     }
 
     /// No further PDU is to be begun.

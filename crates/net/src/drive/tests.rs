@@ -22,6 +22,9 @@ struct Echo {
     /// Refuses PDUs for some turns after each one.
     pauses: bool,
     paused: bool,
+    pdus: usize,
+    /// Hands over the peer's socket: answers are to be there before the ninth PDU is handled.
+    peer: Option<std::sync::mpsc::Receiver<std::net::TcpStream>>,
     /// Set before the first PDU.
     digests: Option<Digests>,
     tap: Option<std::sync::Arc<TappedConnection>>,
@@ -31,6 +34,13 @@ impl Role for Echo {
     fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
         self.data = vec![0; header.data_segment_bytes() as usize];
         self.filled = 0;
+        self.pdus += 1;
+        if self.pdus == 9
+            && let Some(peer) = &self.peer
+        {
+            let peeked = peer.recv().unwrap().peek(&mut [0]);
+            assert_eq!(peeked.expect("they wait for the turn's end"), 1);
+        }
         if self.data.is_empty() {
             out.push(&Pdu::new(header.bhs));
         }
@@ -212,6 +222,21 @@ fn discarded_segments_do_not_disturb_what_follows() {
         tcp.read_exact(&mut got).unwrap();
         assert!(got[48..48 + 300_000].iter().all(|byte| *byte == 0));
     });
+}
+
+/// Goal: the peer gets answers while later requests of the same turn are still to be handled.
+#[test]
+fn answers_are_sent_in_bursts() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let (to_role, peer) = std::sync::mpsc::channel();
+    let echo = with_echo(Echo { peer: Some(peer), ..Echo::default() }, move |mut tcp| {
+        tcp.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        to_role.send(tcp.try_clone().unwrap()).unwrap();
+        let requests = wire_bytes(&ping(0)).repeat(16);
+        tcp.write_all(&requests).unwrap();
+        tcp.read_exact(&mut vec![0; requests.len()]).unwrap();
+    });
+    assert_eq!(echo.pdus, 16);
 }
 
 /// Goal: a peer that sends but never reads is not served without end: memory stays bounded.
