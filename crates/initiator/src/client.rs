@@ -12,13 +12,13 @@ use iscsi::connection::initiator::{
     Input, Management, Output, SendTargets,
 };
 use iscsi::connection::target::TargetRecord;
-use iscsi::framing::{Header, Place, TaskId};
+use iscsi::framing::{Header, Place, TaskHasher, TaskId};
 use iscsi::login::initiator::{Established, LoginFailure};
 use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason, ManagementFunction, RejectReason};
 use iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use net::Outbox;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,6 +27,8 @@ use wire::{Lun, Time};
 
 /// Requests taken from the handles and not yet answered.
 const PENDING_MAX: usize = 512;
+/// Requests taken from the handles at once; room for so many stays with the connection.
+const TAKEN_MAX: usize = 64;
 /// A target that does not say within this what became of an ABORT TASK is left.
 const ABORT_TIME: Duration = Duration::from_secs(30);
 
@@ -93,28 +95,6 @@ enum Pending {
     },
 }
 
-/// Task numbers are ours and count up, so nobody can choose them to collide: they are spread by one
-/// multiplication, which costs less than keyed hashing at each look into the table.
-#[derive(Default)]
-struct ById(u64);
-
-impl Hasher for ById {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64((*byte).into());
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // 2^64 divided by the golden ratio: neighbours land far from each other.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// Where the payload in hand goes.
 enum Filling {
     Nowhere,
@@ -171,7 +151,7 @@ pub(crate) struct Client {
     /// Room for those that are being taken from there; empty otherwise.
     taken: Vec<Request>,
     leaving: Leaving,
-    pending: HashMap<TaskId, Pending, BuildHasherDefault<ById>>,
+    pending: HashMap<TaskId, Pending, BuildHasherDefault<TaskHasher>>,
     /// Of these, what the machine did not take, and why.
     refused: Vec<(TaskId, &'static str)>,
     /// ABORT TASKs that were not answered, oldest first.
@@ -531,7 +511,7 @@ impl Client {
     fn poll_requests(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let mut any = false;
         while self.takes_requests() {
-            let room = PENDING_MAX - self.pending.len();
+            let room = TAKEN_MAX.min(PENDING_MAX - self.pending.len());
             let mut taken = std::mem::take(&mut self.taken);
             let polled = self.requests.poll_recv_many(context, &mut taken, room);
             taken.drain(..).for_each(|request| self.ask(now, request, out));
@@ -594,8 +574,12 @@ impl Client {
     /// becomes of commands that it had sent before a new session has taken the place of this one
     /// (RFC 7143 §7.1.4.4): where there are any, the session ends with it.
     fn part(&mut self) {
-        self.said.extend(self.window.take());
-        self.numbering.hear_last(self.link.cid, &mut self.said);
+        // It may show that the target has got all there is. What else was not told is over: nobody
+        // would send what is granted now, and tags go with the connection.
+        self.said.clear();
+        if let Some(window) = self.window.take() {
+            self.numbering.hear_last(self.link.cid, window);
+        }
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
         self.numbering.part(self.link.cid, ending, &cause);

@@ -153,11 +153,8 @@ impl Numbering {
     }
 
     /// The last words of a connection, which reads no mail any more.
-    pub(crate) fn hear_last(&self, cid: u16, said: &mut Vec<ToSession>) {
-        let mut state = self.state();
-        for said in said.drain(..) {
-            self.step(&mut state, Input::Connection(cid, said), None, None);
-        }
+    pub(crate) fn hear_last(&self, cid: u16, said: ToSession) {
+        self.step(&mut self.state(), Input::Connection(cid, said), None, None);
     }
 
     /// A connection is gone, for this reason. The session may end with it.

@@ -2,8 +2,10 @@
 
 pub mod ahs;
 mod deframer;
+mod task_hasher;
 
 pub use deframer::{Deframer, Event, HEADER_SEGMENTS_BYTES_MAX, encode_head, encode_tail};
+pub use task_hasher::TaskHasher;
 
 use crate::pdu::{BasicHeader, FirstByte, HEADER_BYTES, Opcode};
 use alloc::boxed::Box;

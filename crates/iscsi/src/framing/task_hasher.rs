@@ -1,0 +1,25 @@
+//! A hash for tables that are looked into with every PDU.
+
+use core::hash::Hasher;
+
+/// Spreads the numbers of tasks ([`TaskId`](super::TaskId)). They are ours, counted up from 1: no
+/// peer can choose ones that fall together, so none of the cost of a hash that withstands that is
+/// needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TaskHasher(u64);
+
+impl Hasher for TaskHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        /// 2^64 divided by the golden ratio: neighbours come to lie far from each other.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        self.0 = (self.0 ^ number).wrapping_mul(SPREAD);
+    }
+}
