@@ -83,23 +83,8 @@ pub async fn open(
             let disk = RemoteDisk::connect(url, session).await?;
             Ok(Opened::Remote(Arc::new(disk)))
         }
-        _ => {
-            let opened = LocalOpener.open(url, local);
-            opened.map(Opened::Local).map_err(|failure| of_a_user(failure, local))
-        }
+        _ => LocalOpener.open(url, local).map(Opened::Local),
     }
-}
-
-/// What kept a disk of this machine from being opened, for those who use it and serve nothing:
-/// devices say it for those who serve them.
-fn of_a_user(mut failure: Failure, local: &LocalOptions) -> Failure {
-    let mut replace = |served: &str, used: &str| failure.what = failure.what.replace(served, used);
-    replace("it can be served only once", "nobody else may use it meanwhile, not even to read");
-    if local.size_bytes.is_none() {
-        // There is no option for one.
-        replace("; with a size it would be made", "");
-    }
-    failure
 }
 
 fn open_file(path: &Path, options: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {

@@ -1,6 +1,5 @@
 //! `lunar serve`: what initiators have to prove, and what the target proves in return.
 
-use super::session;
 use crate::output::Failure;
 use control::config;
 use control::config::model::ChapConfig;
@@ -100,7 +99,7 @@ impl ChapArgs {
 
     fn credential(&self, user: &str, secret: iscsi::login::Secret) -> Result<Credential, Failure> {
         config::check_user(user).map_err(|why| Failure::usage("a CHAP user's name").hint(why))?;
-        session::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
+        secrets::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
         Ok(Credential { user: user.to_owned(), secret })
     }
 }

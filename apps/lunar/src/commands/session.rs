@@ -6,7 +6,7 @@ use control::secrets::{self, Lengths};
 use initiator::{
     COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, Url, parse_portal,
 };
-use iscsi::login::{ChapAlgorithm, Credential, Secret};
+use iscsi::login::{ChapAlgorithm, Credential};
 use iscsi::text::Digest;
 use std::path::{Path, PathBuf};
 
@@ -145,11 +145,11 @@ impl SessionArgs {
         };
         let secret = secrets::from_file_or_environment(secret_file)?;
         let lengths = Lengths::of(self.allow_short_secrets);
-        check_length(&secret, lengths)?;
+        secrets::check_length(&secret, lengths)?;
         let target = match (&self.mutual_chap_user, &self.mutual_chap_secret_file) {
             (Some(user), Some(file)) => {
                 let mutual = secrets::read_file(file)?;
-                check_length(&mutual, lengths)?;
+                secrets::check_length(&mutual, lengths)?;
                 secrets::check_mutual(&secret, &mutual)?;
                 Some(Credential { user: user.clone(), secret: mutual })
             }
@@ -161,18 +161,6 @@ impl SessionArgs {
         }
         Ok(Some(chap))
     }
-}
-
-/// Refuses short secrets as configurations do, with the name that the option has here.
-///
-/// # Errors
-/// As [`secrets::check_length`].
-pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
-    secrets::check_length(secret, lengths).map_err(|mut failure| {
-        let rename = |hint: String| hint.replace("allow_short_secrets", "--allow-short-secrets");
-        failure.hint = failure.hint.map(rename);
-        failure
-    })
 }
 
 fn digests(names: &[DigestName]) -> Vec<Digest> {

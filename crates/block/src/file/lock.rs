@@ -49,7 +49,7 @@ impl FileIdentity {
 /// Why a file cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LockError {
-    #[error("it is in use by {0}; it can be served only once")]
+    #[error("it is in use by {0}; nobody else may use it meanwhile")]
     InUse(String),
     #[error("it cannot be locked")]
     System(#[source] io::Error),

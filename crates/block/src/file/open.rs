@@ -147,7 +147,7 @@ impl Opening<'_> {
 
     fn new_file(&self) -> Result<File, Error> {
         let Some(size) = self.options.create_size_bytes else {
-            return Err(self.refused("it does not exist; with a size it would be made"));
+            return Err(self.refused("it does not exist"));
         };
         if self.options.read_only {
             return Err(self.refused("it does not exist, and a read-only one is not made"));
