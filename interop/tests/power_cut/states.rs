@@ -128,14 +128,14 @@ fn a_change_of_reservations_is_made_whole_or_not() -> Result<()> {
     anyhow::bail!("a change of the state makes more than {CHANGES_MAX} changes of the disk")
 }
 
-/// Goal: where somebody has removed the state of a disk that is served, a reservation that is
-/// acknowledged is kept all the same.
-#[test]
-fn a_state_directory_that_was_removed_is_made_anew() -> Result<()> {
-    let disk = PowerCutDisk::mount("power-removed")?;
+/// Registers with a disk whose state directory was removed, and `then` has happened; the
+/// registration is kept.
+fn registers_after_removal(name: &str, then: impl Fn(&PowerCutDisk) -> Result<()>) -> Result<()> {
+    let disk = PowerCutDisk::mount(name)?;
     let lunar = serve(&disk, &[])?;
     let mut one = log_in(&lunar, 1)?;
     std::fs::remove_dir_all(disk.path("disk.img.lunar"))?;
+    then(&disk)?;
     must_out(&mut one, REGISTER, 0, [0, 0xa1])?;
     for seed in seeds(3) {
         after_the_cut(disk.after_cut(seed, "disk.img.lunar/scsi-state"), seed)?;
@@ -143,24 +143,25 @@ fn a_state_directory_that_was_removed_is_made_anew() -> Result<()> {
     Ok(())
 }
 
+/// Goal: where somebody has removed the state of a disk that is served, a reservation that is
+/// acknowledged is kept all the same.
+#[test]
+fn a_state_directory_that_was_removed_is_made_anew() -> Result<()> {
+    registers_after_removal("power-removed", |_| Ok(()))
+}
+
 /// Goal: the same where the directory is there again already, but nobody has made it durable: the
 /// API's socket brings it back.
 #[test]
 fn a_state_directory_that_came_back_is_made_durable() -> Result<()> {
-    let disk = PowerCutDisk::mount("power-came-back")?;
-    let lunar = serve(&disk, &[])?;
-    let mut one = log_in(&lunar, 1)?;
-    std::fs::remove_dir_all(disk.path("disk.img.lunar"))?;
-    let began = Instant::now();
-    while !Path::new(&disk.path("disk.img.lunar/api.sock")).exists() {
-        ensure!(began.elapsed() < READY_MAX, "the socket is not made anew");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    must_out(&mut one, REGISTER, 0, [0, 0xa1])?;
-    for seed in seeds(3) {
-        after_the_cut(disk.after_cut(seed, "disk.img.lunar/scsi-state"), seed)?;
-    }
-    Ok(())
+    registers_after_removal("power-came-back", |disk| {
+        let began = Instant::now();
+        while !Path::new(&disk.path("disk.img.lunar/api.sock")).exists() {
+            ensure!(began.elapsed() < READY_MAX, "the socket is not made anew");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    })
 }
 
 /// Goal: the identity of a disk is kept also in a directory that somebody else has made, with
