@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The first byte of every buffer lies at a multiple of this.
 pub const PAGE_BYTES: usize = 4096;
@@ -35,7 +35,6 @@ struct Shared {
     idle: [Mutex<Vec<Memory>>; CLASSES],
     /// Memory of pooled buffers, in use and idle.
     pooled_bytes: AtomicUsize,
-    idle_bytes: AtomicUsize,
     in_use_bytes: AtomicUsize,
     over_limit: AtomicUsize,
 }
@@ -56,7 +55,6 @@ impl BufferPool {
             limit_bytes,
             idle: [const { Mutex::new(Vec::new()) }; CLASSES],
             pooled_bytes: AtomicUsize::new(0),
-            idle_bytes: AtomicUsize::new(0),
             in_use_bytes: AtomicUsize::new(0),
             over_limit: AtomicUsize::new(0),
         };
@@ -98,7 +96,11 @@ impl BufferPool {
 
     /// Memory of idle buffers, ready for the next user.
     pub fn pooled_bytes(&self) -> usize {
-        self.shared.idle_bytes.load(Relaxed)
+        let of_class = |class| {
+            let idle = self.shared.idle(class);
+            idle.iter().map(Memory::allocated_bytes).sum::<usize>()
+        };
+        (0..CLASSES).map(of_class).sum()
     }
 
     /// How many buffers were allocated for one use, because the pool was at its limit or the
@@ -146,9 +148,11 @@ impl Shared {
     }
 
     fn pop_idle(&self, class: usize) -> Option<Memory> {
-        let memory = self.idle[class].lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        self.idle_bytes.fetch_sub(memory.allocated_bytes(), Relaxed);
-        Some(memory)
+        self.idle(class).pop()
+    }
+
+    fn idle(&self, class: usize) -> MutexGuard<'_, Vec<Memory>> {
+        self.idle[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts `bytes` more, unless that would pass the limit.
@@ -164,9 +168,7 @@ impl Drop for Buffer {
         let memory = std::mem::take(&mut self.memory);
         let bytes = memory.allocated_bytes();
         if let Some(class) = self.class {
-            self.shared.idle_bytes.fetch_add(bytes, Relaxed);
-            let mut idle = self.shared.idle[class].lock().unwrap_or_else(PoisonError::into_inner);
-            idle.push(memory);
+            self.shared.idle(class).push(memory);
         }
         self.shared.in_use_bytes.fetch_sub(bytes, Relaxed);
     }
