@@ -330,7 +330,7 @@ impl Client {
     fn obey(&mut self, output: Output, out: &mut Outbox) {
         match output {
             Output::Receive(place) => self.receive(place),
-            Output::Send(pdu) => out.push(&pdu),
+            Output::Send(pdu) => out.push(pdu),
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::LoggedIn(established) => {
                 self.logged_in = true;

@@ -2,8 +2,9 @@
 
 use crate::tap::TappedConnection;
 use crate::turn::TURN_BYTES;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use iscsi::pdu::HEADER_BYTES;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -16,6 +17,9 @@ const PIECES_MAX: usize = 128;
 /// served further.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
+/// Room for the headers of many PDUs, made at once.
+const HEADS_BYTES: usize = 4096;
+
 /// PDUs on their way out of one connection. Data segments are shared, never copied.
 #[derive(Debug, Default)]
 pub struct Outbox {
@@ -23,7 +27,8 @@ pub struct Outbox {
     bytes: usize,
     digests: Digests,
     receive_digests: Option<Digests>,
-    scratch: Vec<u8>,
+    /// Headers and tails that are not among the pieces yet.
+    heads: BytesMut,
     /// Sent since the turn began.
     turn_bytes: usize,
     tap: Option<Arc<TappedConnection>>,
@@ -31,29 +36,29 @@ pub struct Outbox {
 
 impl Outbox {
     /// Appends a PDU with padding and the digests in force.
-    pub fn push(&mut self, pdu: &Pdu) {
-        let start = self.scratch.len();
-        encode_head(pdu, self.digests, &mut self.scratch);
+    pub fn push(&mut self, pdu: Pdu) {
+        if self.heads.capacity() - self.heads.len() < HEADER_BYTES {
+            self.heads.reserve(HEADS_BYTES);
+        }
+        let start = self.heads.len();
+        encode_head(&pdu, self.digests, &mut self.heads);
         let tap = self.tap.as_deref();
-        let copying = tap.map(|tap| tap.begin_sent(&self.scratch[start..], pdu, self.digests));
-        self.push_data(pdu);
+        let copying = tap.map(|tap| tap.begin_sent(&self.heads[start..], &pdu, self.digests));
+        if !pdu.data.is_empty() {
+            self.seal();
+            encode_tail(&pdu, self.digests, &mut self.heads);
+        }
         if let (Some(tap), Some(mut copying)) = (&self.tap, copying) {
             if !pdu.data.is_empty() {
                 copying.add(&pdu.data);
-                copying.add(&self.scratch); // what follows the data: nothing was sealed since
+                copying.add(&self.heads); // what follows the data
             }
             tap.end(copying);
         }
-    }
-
-    fn push_data(&mut self, pdu: &Pdu) {
-        if pdu.data.is_empty() {
-            return;
+        if !pdu.data.is_empty() {
+            self.bytes += pdu.data.len();
+            self.pieces.push_back(pdu.data);
         }
-        self.seal();
-        self.bytes += pdu.data.len();
-        self.pieces.push_back(pdu.data.clone());
-        encode_tail(pdu, self.digests, &mut self.scratch);
     }
 
     /// Digests for what is pushed, and for what is received, from now on.
@@ -74,7 +79,7 @@ impl Outbox {
 
     /// How many bytes wait.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.scratch.len()
+        self.bytes + self.heads.len()
     }
 
     /// So much waits that nothing more should be done for this peer.
@@ -89,10 +94,9 @@ impl Outbox {
 
     /// Headers and tails collected so far become one piece: PDUs without data share it.
     fn seal(&mut self) {
-        if !self.scratch.is_empty() {
-            self.bytes += self.scratch.len();
-            self.pieces.push_back(Bytes::copy_from_slice(&self.scratch));
-            self.scratch.clear();
+        if !self.heads.is_empty() {
+            self.bytes += self.heads.len();
+            self.pieces.push_back(self.heads.split().freeze());
         }
     }
 

@@ -176,7 +176,7 @@ impl Connection {
     fn follow(&mut self, now: Time, output: Output, out: &mut Outbox) {
         match output {
             Output::Receive(place) => self.receive(place),
-            Output::Send(pdu) => out.push(&pdu),
+            Output::Send(pdu) => out.push(pdu),
             Output::Identify(claim) => {
                 let answer = self.login.identify(&self.shared, *claim, self.path);
                 self.answers.extend(answer.map(Box::new).map(Input::Identified));

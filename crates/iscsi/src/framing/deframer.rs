@@ -7,6 +7,7 @@ use super::{Digests, Header, Pdu};
 use crate::pdu::HEADER_BYTES;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use bytes::BufMut;
 use wire::{Crc32c, crc32c};
 
 /// The Basic Header Segment and the longest Additional Header Segments. RFC 7143 §11.2.1.5.
@@ -231,26 +232,27 @@ impl Segment {
 
 /// What stands on the wire before the data of `pdu`: header segments and header digest. Appended
 /// to `out`.
-pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.extend_from_slice(&pdu.bhs);
-    out.extend_from_slice(&pdu.ahs);
+pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
+    out.put_slice(&pdu.bhs);
+    out.put_slice(&pdu.ahs);
     if digests.header {
-        let crc = crc32c(&out[start..]);
-        out.extend_from_slice(&Crc32c::digest_bytes(crc));
+        let mut crc = Crc32c::new();
+        crc.update(&pdu.bhs);
+        crc.update(&pdu.ahs);
+        out.put_slice(&Crc32c::digest_bytes(crc.value()));
     }
 }
 
 /// What stands on the wire behind the data of `pdu`: padding and data digest, nothing if there is
 /// no data. Appended to `out`.
-pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut Vec<u8>) {
+pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     let padding = &[0; 3][..padding_bytes(pdu.data.len())];
-    out.extend_from_slice(padding);
+    out.put_slice(padding);
     if digests.data && !pdu.data.is_empty() {
         let mut crc = Crc32c::new();
         crc.update(&pdu.data);
         crc.update(padding);
-        out.extend_from_slice(&Crc32c::digest_bytes(crc.value()));
+        out.put_slice(&Crc32c::digest_bytes(crc.value()));
     }
 }
 

@@ -42,7 +42,7 @@ impl Role for Echo {
             assert_eq!(peeked.expect("they wait for the turn's end"), 1);
         }
         if self.data.is_empty() {
-            out.push(&Pdu::new(header.bhs));
+            out.push(Pdu::new(header.bhs));
         }
     }
     fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {
@@ -58,7 +58,7 @@ impl Role for Echo {
     fn payload_end(&mut self, _now: Time, digest_ok: bool, out: &mut Outbox) {
         self.digests_ok += usize::from(digest_ok);
         let data = Bytes::from(std::mem::take(&mut self.data));
-        out.push(&Pdu::with_data(ping(0).bhs, data));
+        out.push(Pdu::with_data(ping(0).bhs, data));
         self.paused = self.pauses;
     }
     fn tap(&mut self) -> TapChange {
@@ -265,7 +265,7 @@ struct Answering {
 
 impl Role for Answering {
     fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
-        out.push(&Pdu::with_data(header.bhs, self.answer.clone()));
+        out.push(Pdu::with_data(header.bhs, self.answer.clone()));
         self.log.borrow_mut().push(self.who);
     }
     fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
