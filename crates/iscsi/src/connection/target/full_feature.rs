@@ -45,6 +45,8 @@ pub(super) struct Request {
     pub(super) immediate: bool,
     pub(super) cmd_sn: SerialNumber,
     pub(super) body: Body,
+    /// The session has accepted it.
+    pub(super) judged: bool,
 }
 
 impl Request {
@@ -339,7 +341,9 @@ impl FullFeature {
         if place == Place::Control && self.control_bytes() + bytes > self.limits.control_bytes_max {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
         }
-        Ok(Receiving::Request(Request { header: header.clone(), immediate, cmd_sn, body }, place))
+        let header = header.clone();
+        let request = Request { header, immediate, cmd_sn, body, judged: false };
+        Ok(Receiving::Request(request, place))
     }
 
     /// No room for one more immediate request of this kind. Task management has room of its own:
@@ -437,8 +441,11 @@ impl FullFeature {
         match message {
             ToConnection::Verdict { ticket, accepted } => {
                 self.unjudged = self.unjudged.saturating_sub(1);
-                if !accepted
-                    && let Some(request) = self.requests.remove(ticket)
+                if accepted {
+                    if let Some(request) = self.requests.get_mut(ticket) {
+                        request.judged = true;
+                    }
+                } else if let Some(request) = self.requests.remove(ticket)
                     && let Body::Command(task) = request.body
                 {
                     self.forget_task(task, out);
@@ -446,6 +453,7 @@ impl FullFeature {
             }
             ToConnection::Deliver { ticket } => {
                 if let Some(request) = self.requests.remove(ticket) {
+                    self.unjudged = self.unjudged.saturating_sub(usize::from(!request.judged));
                     self.deliver(request, out);
                 }
             }

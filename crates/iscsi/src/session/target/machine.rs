@@ -71,17 +71,28 @@ pub struct TargetSession {
     units: Option<Vec<Lun>>,
     logouts: Vec<Logout>,
     state: State,
-    /// ExpCmdSN and MaxCmdSN as the connections know them.
-    told: (SerialNumber, SerialNumber),
+    /// The connection whose message is being handled.
+    speaker: Option<u16>,
+    /// A request of the speaker that was accepted, which it does not know yet.
+    accepted: Option<u64>,
     outputs: VecDeque<Output>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Link {
     /// It is being logged out or was told to close: its end is no failure.
     leaving: bool,
     /// Another one takes its place.
     replaced: bool,
+    /// ExpCmdSN and MaxCmdSN as it knows them.
+    told: (SerialNumber, SerialNumber),
+}
+
+impl Link {
+    /// Who has heard of this connection alone takes the window for closed.
+    fn shows_closed_window(&self, exp_cmd_sn: SerialNumber) -> bool {
+        !exp_cmd_sn.before(self.told.1.next())
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -115,7 +126,6 @@ impl TargetSession {
         Self {
             tsih,
             parameters,
-            told: (window.expected(), window.max()),
             window,
             connections: SortedMap::default(),
             tasks: SortedMap::default(),
@@ -124,6 +134,8 @@ impl TargetSession {
             units: None,
             logouts: Vec::new(),
             state: State::New,
+            speaker: None,
+            accepted: None,
             outputs: VecDeque::new(),
         }
     }
@@ -162,8 +174,10 @@ impl TargetSession {
     /// Tells the session what happened. `now` is not looked at yet: recovery of connections will
     /// wait by it.
     pub fn handle(&mut self, _now: Time, input: Input) {
+        self.speaker = None;
         match input {
             Input::Connection(cid, message) if self.connections.contains_key(cid) => {
+                self.speaker = (message != ToSession::ConnectionClosed).then_some(cid);
                 self.on_message(cid, message);
             }
             // Of a connection that has gone.
@@ -179,6 +193,7 @@ impl TargetSession {
         self.step_managements();
         self.deliver_ready();
         self.step_logouts();
+        self.tell_accepted();
         self.tell_window();
         self.check_ended();
     }
@@ -231,10 +246,10 @@ impl TargetSession {
         let (cid, ticket) = (waiting.cid, waiting.ticket);
         let open = self.state == State::Open && !self.leaving(cid);
         let accepted = open && (waiting.immediate || self.window.may_come(waiting.cmd_sn));
-        self.tell(cid, ToConnection::Verdict { ticket, accepted });
         if !accepted {
-            return;
+            return self.tell(cid, ToConnection::Verdict { ticket, accepted });
         }
+        self.accepted = Some(ticket);
         if let Arrival::Command { task, initiator_task_tag, lun } = &waiting.request {
             let known = Known {
                 initiator_task_tag: *initiator_task_tag,
@@ -295,18 +310,35 @@ impl TargetSession {
                 let Some(known) = self.tasks.get_mut((cid, *task)) else { return };
                 if !known.aborting {
                     known.delivered = true;
-                    self.tell_window();
-                    self.tell(cid, ToConnection::Deliver { ticket });
+                    self.tell_delivered(cid, ticket);
                 }
             }
-            Arrival::Management { .. } => self.manage(waiting),
+            Arrival::Management { .. } => {
+                self.tell_accepted();
+                self.manage(waiting);
+            }
             Arrival::Other => {
                 if !immediate {
                     self.window.end();
                 }
-                self.tell_window();
-                self.tell(cid, ToConnection::Deliver { ticket });
+                self.tell_delivered(cid, ticket);
             }
+        }
+    }
+
+    /// Its answer will carry the window.
+    fn tell_delivered(&mut self, cid: u16, ticket: u64) {
+        if self.speaker == Some(cid) && self.accepted == Some(ticket) {
+            self.accepted = None; // that goes without saying
+        }
+        self.tell_window_to(cid);
+        self.tell(cid, ToConnection::Deliver { ticket });
+    }
+
+    /// The speaker's request waits for its turn.
+    fn tell_accepted(&mut self) {
+        if let (Some(cid), Some(ticket)) = (self.speaker, self.accepted.take()) {
+            self.tell(cid, ToConnection::Verdict { ticket, accepted: true });
         }
     }
 
@@ -342,8 +374,8 @@ impl TargetSession {
             return;
         }
         self.state = State::Open;
-        self.connections.insert(cid, Link::default());
-        let (exp_cmd_sn, max_cmd_sn) = self.window();
+        let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        self.connections.insert(cid, Link { leaving: false, replaced: false, told });
         self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
     }
 
@@ -351,7 +383,7 @@ impl TargetSession {
         if let Some(link) = self.connections.get_mut(cid)
             && !link.replaced
         {
-            *link = Link { leaving: true, replaced: true };
+            (link.leaving, link.replaced) = (true, true);
             self.tell(cid, ToConnection::Close);
         }
     }
@@ -473,16 +505,31 @@ impl TargetSession {
         }
     }
 
-    /// Before anything whose answer will carry the window.
-    pub(super) fn tell_window(&mut self) {
-        if self.window() == self.told {
-            return;
+    /// Tells the window as it is now to those who need to know: who speaks will answer something,
+    /// and where one connection alone shows a closed window, the initiator has to hear that it is
+    /// open (RFC 7143 §11.4.11). What others send meanwhile tells an older one, which takes nothing
+    /// back.
+    fn tell_window(&mut self) {
+        if let Some(cid) = self.speaker {
+            self.tell_window_to(cid);
         }
-        self.told = self.window();
-        let (exp_cmd_sn, max_cmd_sn) = self.told;
-        let told = ToConnection::Window { exp_cmd_sn, max_cmd_sn };
-        let all = self.connections.keys();
-        self.outputs.extend(all.map(|cid| Output::ToConnection(cid, told.clone())));
+        let somebody_speaks = self.speaker.is_some();
+        if self.connections.len() > usize::from(somebody_speaks) {
+            let exp_cmd_sn = self.window.expected();
+            let needs = |link: &Link| !somebody_speaks || link.shows_closed_window(exp_cmd_sn);
+            let all = self.connections.iter().filter(|(_, link)| needs(link));
+            let all: Vec<_> = all.map(|(cid, _)| cid).collect();
+            all.into_iter().for_each(|cid| self.tell_window_to(cid));
+        }
+    }
+
+    pub(super) fn tell_window_to(&mut self, cid: u16) {
+        let window @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        if let Some(link) = self.connections.get_mut(cid)
+            && core::mem::replace(&mut link.told, window) != window
+        {
+            self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+        }
     }
 
     fn check_ended(&mut self) {

@@ -260,7 +260,7 @@ impl TargetSession {
         if !request.immediate {
             self.window.end();
         }
-        self.tell_window();
+        self.tell_window_to(request.cid);
         let initiator_task_tag = request.initiator_task_tag;
         let done = ToConnection::ManagementDone { initiator_task_tag, response, information };
         self.tell(request.cid, done);

@@ -78,8 +78,8 @@ pub enum Arrival {
 /// The session speaks to one of its connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ToConnection {
-    /// The answer to `Arrived`, at once: accepted (perhaps to be delivered later) or to be dropped
-    /// without a word (outside the window, or a duplicate). RFC 7143 §4.2.2.1.
+    /// The answer to `Arrived`, at once, unless `Deliver` is: accepted, to be delivered later, or
+    /// to be dropped without a word (outside the window, or a duplicate). RFC 7143 §4.2.2.1.
     Verdict {
         /// Which request.
         ticket: u64,
@@ -91,7 +91,8 @@ pub enum ToConnection {
         /// Which request.
         ticket: u64,
     },
-    /// ExpCmdSN and MaxCmdSN to be stamped from now on. Never moves back.
+    /// ExpCmdSN and MaxCmdSN to be stamped from now on. Never moves back. Comes before whatever
+    /// this connection's next answer follows from, not with each step of the others.
     Window {
         /// ExpCmdSN.
         exp_cmd_sn: SerialNumber,
@@ -211,3 +212,6 @@ pub enum Output {
     /// No connection and no task is left.
     Ended,
 }
+
+#[cfg(test)]
+mod tests;

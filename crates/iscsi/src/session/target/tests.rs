@@ -1,0 +1,81 @@
+//! What a session tells, and whom.
+
+use super::{Arrival, Input, Output, SessionLimits, TargetSession, ToConnection, ToSession};
+use crate::framing::TaskId;
+use crate::text::SessionParameters;
+use alloc::vec::Vec;
+use wire::{Lun, SerialNumber, Time};
+
+const WINDOW: u32 = 4;
+
+fn session(connections: u16) -> TargetSession {
+    let limits = SessionLimits { window_commands: WINDOW };
+    let parameters = SessionParameters::default();
+    let mut session = TargetSession::new(1, parameters, SerialNumber(0), limits);
+    for cid in 1..=connections {
+        tell(&mut session, Input::Join(cid));
+    }
+    session
+}
+
+fn tell(session: &mut TargetSession, input: Input) -> Vec<(u16, ToConnection)> {
+    session.handle(Time::default(), input);
+    let outputs = core::iter::from_fn(|| session.poll());
+    let told = outputs.map(|output| match output {
+        Output::ToConnection(cid, message) => (cid, message),
+        other => panic!("{other:?}"),
+    });
+    told.collect()
+}
+
+fn arrives(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
+    let request = Arrival::Command {
+        task: TaskId(number.into()),
+        initiator_task_tag: number,
+        lun: Lun::ZERO,
+    };
+    let (ticket, cmd_sn) = (number.into(), SerialNumber(number));
+    let arrived = ToSession::Arrived { ticket, immediate: false, cmd_sn, request };
+    tell(session, Input::Connection(cid, arrived))
+}
+
+fn ends(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
+    tell(session, Input::Connection(cid, ToSession::TaskEnded(TaskId(number.into()))))
+}
+
+fn window(exp_cmd_sn: u32, max_cmd_sn: u32) -> ToConnection {
+    let [exp_cmd_sn, max_cmd_sn] = [exp_cmd_sn, max_cmd_sn].map(SerialNumber);
+    ToConnection::Window { exp_cmd_sn, max_cmd_sn }
+}
+
+/// Goal: a command that may start is accepted without a word of its own; one that waits is told.
+#[test]
+fn what_is_delivered_is_accepted() {
+    let mut session = session(1);
+    let deliver = |ticket| (1, ToConnection::Deliver { ticket });
+    assert_eq!(arrives(&mut session, 1, 0), [(1, window(1, 3)), deliver(0)]);
+    let waits = (1, ToConnection::Verdict { ticket: 2, accepted: true });
+    assert_eq!(arrives(&mut session, 1, 2), [waits]);
+    assert_eq!(arrives(&mut session, 1, 1), [(1, window(3, 3)), deliver(1), deliver(2)]);
+    let refused = (1, ToConnection::Verdict { ticket: 9, accepted: false });
+    assert_eq!(arrives(&mut session, 1, 9), [refused]);
+}
+
+/// Goal: a connection that says nothing is not woken with each command of another one; but it is
+/// before what it told last would mean a closed window, and when another one is gone.
+#[test]
+fn windows_are_told_where_they_matter() {
+    let mut session = session(2);
+    let mut told = Vec::new();
+    for number in 0..3 * WINDOW {
+        told.extend(arrives(&mut session, 1, number));
+        told.extend(ends(&mut session, 1, number));
+    }
+    let to_other: Vec<_> = told.iter().filter(|(cid, _)| *cid == 2).map(|(_, what)| what).collect();
+    assert_eq!(to_other, [&window(4, 6), &window(7, 9), &window(10, 12)]);
+    let closed = tell(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
+    assert_eq!(closed, [(2, window(12, 15))]);
+    // What it does itself is always told to it.
+    assert_eq!(arrives(&mut session, 2, 12)[0], (2, window(13, 15)));
+    assert_eq!(ends(&mut session, 2, 12), [(2, window(13, 16))]);
+}
