@@ -84,7 +84,8 @@ pub struct Bench {
     /// Show each disk's figures as parts of the first one's too
     #[arg(long)]
     compare: bool,
-    /// Threads that ask [default: as many as there are cores]
+    /// Threads that ask [default: one for each connection, one for each core where disks of this
+    /// machine or several paths are measured; never more than cores]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Random places follow from it
@@ -135,8 +136,7 @@ impl PatternName {
 /// When a disk cannot be opened, what is asked makes no sense there, or a request fails.
 pub fn run(args: &Bench, format: Format) -> Result<(), Failure> {
     check_page(args)?;
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
-    let threads = threads.map_or(1, NonZeroUsize::get);
+    let threads = args.threads.map_or_else(|| args.threads_by_default(), NonZeroUsize::get);
     // One thread has nobody to share its work with.
     let mut runtime = match threads {
         1 => tokio::runtime::Builder::new_current_thread(),
@@ -229,6 +229,19 @@ impl Bench {
         cells
     }
 
+    /// More threads than connections only wake each other: with two for one connection a request
+    /// costs the processor half as much again.
+    fn threads_by_default(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let remote = self.suite.is_none() && self.urls.iter().all(|url| Url::is_one(url));
+        match self.connections.iter().max() {
+            Some(most) if remote && !self.session.names_portals() => {
+                cores.min(usize::from(*most).max(1))
+            }
+            _ => cores,
+        }
+    }
+
     fn pace(&self) -> Pace {
         self.iops.map_or(Pace::Closed, |rate| Pace::PerSecond(rate.into()))
     }
@@ -277,5 +290,36 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
         _ => Err("it is a number of seconds, from 0 to 86400".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    /// Goal: one connection is asked by one thread; whatever may use more cores gets them all.
+    #[test]
+    fn threads_are_as_many_as_can_be_used() {
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let url = "iscsi://127.0.0.1/iqn.2026-11.org.example:a/0";
+        for (line, threads) in [
+            (vec![url], 1),
+            (vec!["--connections", "1,2", url], 2.min(cores)),
+            (vec!["--connections", "64", url], 64.min(cores)),
+            (vec![url, "/disk.img"], cores),
+            (vec!["--portal", "127.0.0.2", url], cores),
+            (vec!["--suite", "multi-connection"], cores),
+        ] {
+            let line: Vec<_> = [vec!["bench"], line].concat();
+            let bench = Line::try_parse_from(&line).unwrap_or_else(|e| panic!("{e}")).bench;
+            assert_eq!(bench.threads_by_default(), threads, "{line:?}");
+        }
     }
 }
