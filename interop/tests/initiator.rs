@@ -103,9 +103,16 @@ fn tgt_with_chap() -> Result<()> {
     let options = [&md5[..], &[&right]].concat();
     write(&tgt.url(), 4096, &data, &options)?;
     ensure!(read(&tgt.url(), 4096, data.len(), &options)? == data, "it came back changed");
-    let options = [&md5[..], &[&wrong]].concat();
-    let refused = run(&binary()?, &[&["info", &tgt.url()], &options[..]].concat(), COMMAND_MAX)?;
-    ensure!(refused.end != End::TimedOut && !refused.succeeded(), "{}", refused.outputs());
+    let any = ["--chap-user", "user", "--chap-secret-file"];
+    for (options, hint) in [
+        ([&md5[..], &[&wrong]].concat(), ""),
+        ([&any[..], &[&right]].concat(), "--chap-algorithm md5 proves"),
+    ] {
+        let refused =
+            run(&binary()?, &[&["info", &tgt.url()], &options[..]].concat(), COMMAND_MAX)?;
+        ensure!(refused.end != End::TimedOut && !refused.succeeded(), "{}", refused.outputs());
+        ensure!(refused.outputs().contains(hint), "{}", refused.outputs());
+    }
     Ok(())
 }
 

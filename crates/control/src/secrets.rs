@@ -106,7 +106,7 @@ pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
     }
     Err(Failure::new(format!("the CHAP secret is shorter than {SECRET_BYTES_MIN} bytes (96 bits)"))
         .hint(
-            "--allow-short-secrets takes it (in a configuration: allow_short_secrets), although \
+            "--allow-short-secrets takes it (in a configuration allow_short_secrets), although \
              it can be found by trying; or make one with: head -c 18 /dev/urandom | base64 > FILE",
         ))
 }

@@ -13,6 +13,7 @@ use iscsi::connection::initiator::{
 };
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskHasher, TaskId};
+use iscsi::login::ChapAlgorithm;
 use iscsi::login::initiator::{Established, LoginFailure};
 use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason, ManagementFunction, RejectReason};
 use iscsi::session::initiator::{Ending, ToConnection, ToSession};
@@ -574,15 +575,11 @@ impl Client {
     /// becomes of commands that it had sent before a new session has taken the place of this one
     /// (RFC 7143 §7.1.4.4): where there are any, the session ends with it.
     fn part(&mut self) {
-        // It may show that the target has got all there is. What else was not told is over: nobody
-        // would send what is granted now, and tags go with the connection.
+        // Requests and tags go with the connection.
         self.said.clear();
-        if let Some(window) = self.window.take() {
-            self.numbering.hear_last(self.link.cid, window);
-        }
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
-        self.numbering.part(self.link.cid, ending, &cause);
+        self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
         let left_behind =
             |pending: &Pending| matches!(pending, Pending::Command { unsent: false, .. });
         if ending == Ending::Lost && self.pending.values().any(left_behind) {
@@ -656,6 +653,15 @@ fn ended(reason: &CloseReason, portal: &str) -> Ended {
 fn login_error(failure: &LoginFailure, portal: &str) -> Error {
     let what = format!("login to {portal} failed: {}", failure.what);
     match failure.status {
+        // tgt 1.0.85 computes SHA-1 under the number that IANA gave to SHA-256.
+        Some(LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::INITIATOR_ERROR)
+            if failure.proven_by == Some(ChapAlgorithm::Sha256) =>
+        {
+            Error::new(ErrorKind::Authentication, what).hint(
+                "check --chap-user and the secret; to a target that computes another hash than \
+                 SHA-256 (tgt does), --chap-algorithm md5 proves them",
+            )
+        }
         Some(LoginStatus::AUTHENTICATION_FAILURE) => Error::new(ErrorKind::Authentication, what)
             .hint("check --chap-user and the secret, also those of the target"),
         Some(LoginStatus::AUTHORIZATION_FAILURE) => Error::new(ErrorKind::Authentication, what)

@@ -168,11 +168,8 @@ impl Life {
         };
         let options = self.way.connection_options(self.state.cid, numbers, session);
         let options = options.inspect_err(|error| {
-            self.numbering.part(
-                self.state.cid,
-                iscsi::session::initiator::Ending::NotJoined,
-                error,
-            );
+            let ending = iscsi::session::initiator::Ending::NotJoined;
+            self.numbering.part(self.state.cid, ending, None, error);
         })?;
         Ok(Client::new(options, self, inbox, login, clock.now()))
     }

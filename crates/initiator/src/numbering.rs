@@ -152,17 +152,17 @@ impl Numbering {
         }
     }
 
-    /// The last words of a connection, which reads no mail any more.
-    pub(crate) fn hear_last(&self, cid: u16, said: ToSession) {
-        self.step(&mut self.state(), Input::Connection(cid, said), None, None);
-    }
-
-    /// A connection is gone, for this reason. The session may end with it.
-    pub(crate) fn part(&self, cid: u16, ending: Ending, cause: &Error) {
+    /// A connection is gone, for this reason; `window` is what it had heard last. The session may
+    /// end with it.
+    pub(crate) fn part(&self, cid: u16, ending: Ending, window: Option<ToSession>, cause: &Error) {
         let mut state = self.state();
         state.mailboxes.remove(&cid);
-        let closed = Input::Connection(cid, ToSession::Closed { ending });
-        self.step(&mut state, closed, None, Some(cause));
+        // The window may show that the target has got all there is, and it lets others go on. What
+        // is granted to this one now would be sent by nobody.
+        let last = [Some(ToSession::WithdrawAll), window, Some(ToSession::Closed { ending })];
+        for said in last.into_iter().flatten() {
+            self.step(&mut state, Input::Connection(cid, said), None, Some(cause));
+        }
     }
 
     /// Ends the session, for this reason.

@@ -56,7 +56,7 @@ struct Connection {
     /// Answers that the machine gets when it has nothing more to say.
     answers: VecDeque<Input>,
     /// What the session has just said, in memory that is kept.
-    heard: Vec<ToConnection>,
+    heard: Vec<Mail>,
     mailbox: Mailbox,
     mail: UnboundedReceiver<Mail>,
     login: Login,
@@ -153,14 +153,8 @@ impl Connection {
     }
 
     fn feed(&mut self, now: Time, input: Input) {
-        match &input {
-            Input::Session(ToConnection::AbortTask { task, .. }) => {
-                self.managed.insert(*task);
-            }
-            Input::Done { task, .. } | Input::Failed { task, .. } => {
-                self.managed.remove(task);
-            }
-            _ => {}
+        if let Input::Session(ToConnection::AbortTask { task, .. }) = &input {
+            self.managed.insert(*task);
         }
         self.commands.input(&input);
         self.machine.handle(now, input);
@@ -242,8 +236,13 @@ impl Connection {
     fn tell_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
         let closed = message == ToSession::ConnectionClosed;
+        if let ToSession::TaskEnded(task) = &message
+            && !self.managed.is_empty()
+        {
+            self.managed.remove(task);
+        }
         let mut heard = std::mem::take(&mut self.heard);
-        session.hear(&self.shared, now, *cid, message, &mut heard);
+        session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut heard);
         if closed {
             // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
             // nobody is told.
@@ -251,11 +250,8 @@ impl Connection {
                 unit.scsi().raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
             }
         }
-        while let Ok(mail) = self.mail.try_recv() {
-            self.feed(now, input_of(mail)); // sent before: delivered before
-        }
-        for answer in heard.drain(..) {
-            self.feed(now, Input::Session(answer));
+        for mail in heard.drain(..) {
+            self.feed(now, input_of(mail));
         }
         self.heard = heard;
     }

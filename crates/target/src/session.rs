@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
 use wire::{Lun, Time};
 
@@ -42,6 +42,14 @@ pub(crate) enum Mail {
 /// Sends to a connection. Unbounded in type only: a session sends at most a few values for each
 /// command in its window.
 pub(crate) type Mailbox = UnboundedSender<Mail>;
+
+/// The connection that a step is taken for.
+struct Speaker<'a> {
+    cid: u16,
+    mail: &'a mut UnboundedReceiver<Mail>,
+    /// What it hears, in this order.
+    heard: &'a mut Vec<Mail>,
+}
 
 /// Why a connection cannot join.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -233,17 +241,19 @@ impl Session {
         Ok(())
     }
 
-    /// A connection speaks; what is for itself is added to `own`.
+    /// A connection speaks, and hears what was said to it before, then what it is answered.
     pub(crate) fn hear(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         now: Time,
         cid: u16,
         message: ToSession,
-        own: &mut Vec<ToConnection>,
+        mail: &mut UnboundedReceiver<Mail>,
+        heard: &mut Vec<Mail>,
     ) {
         let closed = message == ToSession::ConnectionClosed;
-        self.step(shared, now, Input::Connection(cid, message), Some((cid, own)));
+        let speaker = Speaker { cid, mail, heard };
+        self.step(shared, now, Input::Connection(cid, message), Some(speaker));
         if closed {
             self.members().remove(&cid);
         }
@@ -251,8 +261,9 @@ impl Session {
 
     /// A connection is gone, and did not say so.
     pub(crate) fn lose(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
-        let now = shared.clock.now();
-        self.hear(shared, now, cid, ToSession::ConnectionClosed, &mut Vec::new());
+        let closed = Input::Connection(cid, ToSession::ConnectionClosed);
+        self.step(shared, shared.clock.now(), closed, None);
+        self.members().remove(&cid);
     }
 
     /// Ends the session: its connections close, its tasks are aborted.
@@ -317,17 +328,20 @@ impl Session {
     }
 
     /// One step of the machine. Values for other connections are put into their mailboxes under the
-    /// lock, so that they arrive in the order of the steps; those for the connection that speaks
-    /// are added to its list.
+    /// lock, so that they arrive in the order of the steps; the connection that speaks empties its
+    /// mailbox under it and hears the answers behind that.
     fn step(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         now: Time,
         input: Input,
-        mut speaker: Option<(u16, &mut Vec<ToConnection>)>,
+        mut speaker: Option<Speaker<'_>>,
     ) {
         let mut ended = false;
         let mut machine = self.machine();
+        if let Some(Speaker { mail, heard, .. }) = &mut speaker {
+            heard.extend(std::iter::from_fn(|| mail.try_recv().ok()));
+        }
         machine.handle(now, input);
         while let Some(output) = machine.poll() {
             if let Output::ToConnection(_, ToConnection::LogoutDone(LogoutResult::CLOSED)) = &output
@@ -336,7 +350,7 @@ impl Session {
             }
             match output {
                 Output::ToConnection(cid, value) => match &mut speaker {
-                    Some((own_cid, own)) if cid == *own_cid => own.push(value),
+                    Some(speaker) if cid == speaker.cid => speaker.heard.push(Mail::Session(value)),
                     _ => self.send(cid, value),
                 },
                 Output::Manage { id, function, lun } => {

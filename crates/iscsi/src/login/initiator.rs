@@ -94,6 +94,8 @@ pub struct LoginFailure {
     pub status: Option<LoginStatus>,
     /// TargetAddress and whether for good, if it moved. RFC 7143 §11.13.5 class 1.
     pub redirect: Option<(String, bool)>,
+    /// It is the answer to our proof: the hash that this was made with.
+    pub proven_by: Option<ChapAlgorithm>,
     /// In words.
     pub what: String,
 }
@@ -353,7 +355,8 @@ impl InitiatorLogin {
 
     fn fail(&mut self, failure: Failure, steps: &mut Vec<Step>) {
         let Failure { status, redirect, what } = failure;
-        steps.push(Step::Failed(LoginFailure { status, redirect, what }));
+        let proven_by = self.state.proven_by();
+        steps.push(Step::Failed(LoginFailure { status, redirect, proven_by, what }));
         self.state = State::Over;
         self.incoming.reset();
         self.outgoing = Emitter::default();

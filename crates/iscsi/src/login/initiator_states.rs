@@ -1,8 +1,8 @@
 //! What the initiator expects next in a login, and what it makes of it. Mirrors `target_states`.
 
-use super::SessionType;
 use super::chap::{self, Challenge};
 use super::initiator::{ChapAnswer, InitiatorLoginOptions};
+use super::{ChapAlgorithm, SessionType};
 use crate::pdu::{LoginStatus, Stage};
 use crate::text::{
     ConnectionParameters, Key, KeyStage, Negotiation, Pair, Role, Senders, SessionParameters,
@@ -141,6 +141,14 @@ impl State {
         }
     }
 
+    /// The hash of the proof that was sent, which the target has not answered yet.
+    pub(super) const fn proven_by(&self) -> Option<ChapAlgorithm> {
+        match self {
+            Self::Proof(proof) => proof.proven_by,
+            _ => None,
+        }
+    }
+
     /// The stage that the next request asks for.
     pub(super) const fn asks(&self) -> Option<Stage> {
         match self {
@@ -184,7 +192,9 @@ impl ExpectMethod {
                 answers.key(Key::ChapA, chap::list(&chap.algorithms));
                 Ok(State::Challenge(ExpectChallenge))
             }
-            "None" if chap.expect_target.is_none() => Ok(State::Proof(ExpectProof { ours: None })),
+            "None" if chap.expect_target.is_none() => {
+                Ok(State::Proof(ExpectProof { ours: None, proven_by: None }))
+            }
             _ => Err(Violation::BadAnswer(Key::AuthMethod.name()).into()),
         }
     }
@@ -204,7 +214,7 @@ impl ExpectChallenge {
         let chap = chap_of(options)?;
         only(pairs, &[Key::ChapA, Key::ChapI, Key::ChapC])?;
         let algorithm = value::number(required(pairs, Key::ChapA)?)
-            .and_then(super::ChapAlgorithm::numbered)
+            .and_then(ChapAlgorithm::numbered)
             .filter(|algorithm| chap.algorithms.contains(algorithm))
             .ok_or(Violation::BadAnswer(Key::ChapA.name()))?;
         let (chap_i, chap_c) = (required(pairs, Key::ChapI)?, required(pairs, Key::ChapC)?);
@@ -222,7 +232,7 @@ impl ExpectChallenge {
             answers.key(Key::ChapI, ours.identifier);
             answers.key(Key::ChapC, value::hex_text(&ours.bytes));
         }
-        Ok(State::Proof(ExpectProof { ours }))
+        Ok(State::Proof(ExpectProof { ours, proven_by: Some(algorithm) }))
     }
 }
 
@@ -231,6 +241,8 @@ impl ExpectChallenge {
 pub(super) struct ExpectProof {
     /// Our challenge, until it is answered.
     ours: Option<Challenge>,
+    /// The hash of our proof; `None`: none was wanted.
+    proven_by: Option<ChapAlgorithm>,
 }
 
 impl ExpectProof {
@@ -257,7 +269,7 @@ impl ExpectProof {
         if !(named & proven) {
             return Err(Failure::violation("the target does not prove itself"));
         }
-        Ok(State::Proof(Self { ours: None }))
+        Ok(State::Proof(Self { ours: None, proven_by: None }))
     }
 }
 

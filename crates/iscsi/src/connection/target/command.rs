@@ -337,7 +337,9 @@ impl FullFeature {
         entry.phase = Phase::Aborting { executing, drain_until };
         if was_waiting {
             // Its turn will not come.
-            self.requests.retain(|_, request| !request.is_command(task));
+            let mut requests = self.requests.iter();
+            let ticket = requests.find_map(|(at, request)| request.is_command(task).then_some(at));
+            let _gone = ticket.and_then(|ticket| self.take_request(ticket));
             self.free_buffer(task, out);
         }
         self.advance(task, out);

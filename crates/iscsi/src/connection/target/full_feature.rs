@@ -119,8 +119,8 @@ pub(super) struct FullFeature {
     pub(super) retired: Retired,
     pub(super) requests: SortedMap<u64, Request>,
     next_ticket: u64,
-    /// Requests the session has given no verdict for.
-    unjudged: usize,
+    /// Of these, those the session has given no verdict for.
+    pub(super) unjudged: usize,
     receiving: Receiving,
     pub(super) text: TargetExchange,
     /// The Text Request that is being answered: where the answer goes, what a Reject quotes.
@@ -437,23 +437,34 @@ impl FullFeature {
         self.requests.insert(ticket, request);
     }
 
+    fn accepted(&mut self, ticket: u64) {
+        if let Some(request) = self.requests.get_mut(ticket)
+            && !core::mem::replace(&mut request.judged, true)
+        {
+            self.unjudged -= 1;
+        }
+    }
+
+    /// It waits no more, whatever the session has said of it or will say.
+    pub(super) fn take_request(&mut self, ticket: u64) -> Option<Request> {
+        let request = self.requests.remove(ticket)?;
+        self.unjudged -= usize::from(!request.judged);
+        Some(request)
+    }
+
     fn on_session(&mut self, now: Time, message: ToConnection, out: &mut Outputs) {
         match message {
             ToConnection::Verdict { ticket, accepted } => {
-                self.unjudged = self.unjudged.saturating_sub(1);
                 if accepted {
-                    if let Some(request) = self.requests.get_mut(ticket) {
-                        request.judged = true;
-                    }
-                } else if let Some(request) = self.requests.remove(ticket)
+                    self.accepted(ticket);
+                } else if let Some(request) = self.take_request(ticket)
                     && let Body::Command(task) = request.body
                 {
                     self.forget_task(task, out);
                 }
             }
             ToConnection::Deliver { ticket } => {
-                if let Some(request) = self.requests.remove(ticket) {
-                    self.unjudged = self.unjudged.saturating_sub(usize::from(!request.judged));
+                if let Some(request) = self.take_request(ticket) {
                     self.deliver(request, out);
                 }
             }

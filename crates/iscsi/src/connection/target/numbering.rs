@@ -67,10 +67,11 @@ impl Numbering {
         }
     }
 
-    /// The initiator was told of a closed window, it has opened, and nothing says so yet:
-    /// RFC 7143 §11.4.11 asks for a NOP-In.
+    /// Who heard of this connection alone takes the window for closed, it is open, and nothing says
+    /// so yet: RFC 7143 §11.4.11 asks for a NOP-In.
     pub(super) fn must_tell_window(&self) -> bool {
-        self.told_max_cmd_sn != self.max_cmd_sn && self.told_max_cmd_sn.next() == self.exp_cmd_sn
+        let used_up = !self.exp_cmd_sn.before(self.told_max_cmd_sn.next());
+        used_up && self.exp_cmd_sn.before(self.max_cmd_sn.next())
     }
 
     /// The request cannot be new: its CmdSN was acknowledged before. Cheap, and true for good;
@@ -146,5 +147,13 @@ mod tests {
         assert!(numbering.must_tell_window());
         numbering.window(&mut bhs);
         assert!(!numbering.must_tell_window());
+        // Other connections went on, and one heard of it at a time of its own.
+        numbering.set_window(SerialNumber(10), SerialNumber(9));
+        assert!(!numbering.must_tell_window(), "it is closed");
+        numbering.set_window(SerialNumber(12), SerialNumber(15));
+        assert!(numbering.must_tell_window(), "far beyond what was told");
+        numbering.window(&mut bhs);
+        numbering.set_window(SerialNumber(13), SerialNumber(16));
+        assert!(!numbering.must_tell_window(), "it was told of more than that");
     }
 }

@@ -130,7 +130,7 @@ impl FullFeature {
             _ => None,
         });
         let Some(ticket) = ticket else { return };
-        self.requests.remove(ticket);
+        let _gone = self.take_request(ticket);
         if !self.is_open() {
             return;
         }
@@ -356,6 +356,7 @@ impl FullFeature {
         }
         self.ending = Ending::Closing(reason);
         self.requests.clear();
+        self.unjudged = 0;
         self.text_request = None;
         self.held = None;
         // No one acknowledges any more: what waits for it must not wait for ever.

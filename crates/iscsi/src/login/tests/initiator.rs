@@ -260,6 +260,24 @@ fn an_unproven_target() {
     play.fails((0, 1, true), "CHAP_N=target;CHAP_R=0x00;");
 }
 
+/// Goal: a refusal tells with which hash we had just proved ourselves, if it was that it refused.
+#[test]
+fn a_refused_proof_names_its_hash() {
+    let refused = |turns: &[&str]| {
+        let mut play = Play::new(Some(chap(false)));
+        turns.iter().for_each(|text| drop(play.say((0, 0, false), text).unwrap()));
+        play.response.status = LoginStatus::INITIATOR_ERROR;
+        assert_eq!(play.say((0, 0, false), ""), None);
+        play.ended.unwrap().unwrap_err().proven_by
+    };
+    assert_eq!(refused(&[]), None);
+    assert_eq!(refused(&["AuthMethod=CHAP;"]), None);
+    for (number, hash) in [(7, ChapAlgorithm::Sha256), (5, ChapAlgorithm::Md5)] {
+        let challenge = alloc::format!("CHAP_A={number};CHAP_I=1;CHAP_C=0x0102;");
+        assert_eq!(refused(&["AuthMethod=CHAP;", &challenge]), Some(hash));
+    }
+}
+
 /// Goal: a target that guessed our challenge, and one secret for both directions, are refused
 /// before anything is proven.
 #[test]

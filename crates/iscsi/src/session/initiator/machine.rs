@@ -141,6 +141,7 @@ impl InitiatorSession {
                     self.tell(cid, ToConnection::Refused { ticket });
                 }
             }
+            ToSession::WithdrawAll => self.waiting.retain(|request| request.cid != cid),
             ToSession::TagFree(tag) => {
                 self.tags.remove(&tag);
             }

@@ -85,6 +85,8 @@ pub enum ToSession {
     },
     /// A Logout Request for the whole session was sent: no connection may send requests now.
     LoggingOut,
+    /// The connection sends nothing any more: none of its requests waits, and none is answered.
+    WithdrawAll,
     /// The connection is gone.
     Closed {
         /// How.

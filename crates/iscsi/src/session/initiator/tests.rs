@@ -119,6 +119,23 @@ fn tags_are_unique() {
     assert!(!tags.contains(&crate::pdu::TAG_RESERVED));
 }
 
+/// Goal: what a connection heard last opens the window for others, not for its own requests: those
+/// would be sent by nobody, and their numbers be missing.
+#[test]
+fn the_last_window_of_a_connection_is_for_others() {
+    let mut session = session(1);
+    for (cid, ticket) in [(2, 0), (2, 1), (1, 2)] {
+        ask(&mut session, cid, ticket);
+    }
+    assert_eq!(grants(&mut session), [(2, 0, 0)]);
+    say(&mut session, 2, ToSession::WithdrawAll);
+    let (exp_cmd_sn, max_cmd_sn) = (CMD_SN.next(), CMD_SN.plus(9));
+    say(&mut session, 2, ToSession::Window { exp_cmd_sn, max_cmd_sn });
+    assert_eq!(grants(&mut session), [(1, 2, 1)]);
+    say(&mut session, 2, ToSession::Closed { ending: Ending::Lost });
+    assert_eq!(outputs(&mut session), [], "nothing is missing: the session goes on");
+}
+
 /// Goal: a lost connection takes the session with it exactly if a CmdSN may be lost with it.
 #[test]
 fn a_lost_connection_may_leave_a_gap() {

@@ -2,14 +2,15 @@
 
 use super::requests::*;
 use super::rig::Rig;
-use crate::framing::Place;
+use crate::connection::target::{ConnectionLimits, Input, Output};
+use crate::framing::{Header, Place};
 use crate::pdu::{
     FirstByte, LogoutReason, ManagementFunction, NopIn, NopOut, Opcode, ReadyToTransfer, Reject,
     RejectReason, ScsiCommand, ScsiResponse, TAG_RESERVED,
 };
-use crate::session::target::SessionLimits;
+use crate::session::target::{Arrival, DataDue, SessionLimits, ToConnection, ToSession};
 use alloc::vec::Vec;
-use wire::SerialNumber;
+use wire::{SerialNumber, Time};
 
 fn immediate(pdu: ScsiCommand) -> ScsiCommand {
     ScsiCommand { first: FirstByte::immediate(Opcode::SCSI_COMMAND), ..pdu }
@@ -149,6 +150,47 @@ fn immediate_requests() {
     assert_eq!(rig.sent_one(1).opcode(), Opcode::LOGOUT_RESPONSE);
     assert!(rig.link(1).aborts.contains(&second) && rig.link(1).aborts.contains(&third));
     rig.assert_nothing_left();
+}
+
+/// Goal: a request is waited for until the session has said something of it, or it is gone; in
+/// whatever order that comes, no request is counted for ever, and none twice.
+#[test]
+fn unjudged_requests_are_counted_once() {
+    let mut rig = windowed(1024);
+    let connection = &mut rig.link(1).machine;
+    let now = Time::from_nanos(2_000_000_000);
+    let mut tell = |input| {
+        connection.handle(now, input);
+        let mut arrived = None;
+        loop {
+            match connection.poll() {
+                Output::Wait(_) => return (arrived, connection.can_receive()),
+                Output::ToSession(ToSession::Arrived { ticket, request, .. }) => {
+                    let Arrival::Command { task, .. } = request else { panic!("{request:?}") };
+                    arrived = Some((ticket, task));
+                }
+                _ => {}
+            }
+        }
+    };
+    let header = |number| Input::Header(Header::new(read(number, number, 0).encode()));
+    let verdict = |ticket, accepted| ToConnection::Verdict { ticket, accepted };
+    let abort = |task| ToConnection::AbortTask { task, data: DataDue::Discarded };
+    for number in 0..300 {
+        let (Some((ticket, task)), true) = tell(header(number)) else { panic!("{number}") };
+        let deliver = ToConnection::Deliver { ticket };
+        let said = match number % 3 {
+            0 => [abort(task), deliver],
+            1 => [deliver, verdict(ticket, true)],
+            _ => [verdict(ticket, true), abort(task)],
+        };
+        for said in said {
+            tell(Input::Session(said));
+        }
+    }
+    let unjudged = (300..400).position(|number| !tell(header(number)).1);
+    let limit = ConnectionLimits::default().unjudged_requests_max;
+    assert_eq!(unjudged, Some(limit - 1), "of so many at once it has heard nothing");
 }
 
 /// Goal: whatever the limit, there is room for one immediate task management function and one other

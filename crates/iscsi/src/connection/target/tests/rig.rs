@@ -27,7 +27,7 @@ pub(crate) const FIRST_CMD_SN: SerialNumber = SerialNumber(0xffff_fffe);
 
 /// One connection and what came out of it.
 pub(crate) struct Link {
-    machine: TargetConnection,
+    pub(crate) machine: TargetConnection,
     pub(crate) sent: Vec<Pdu>,
     pub(crate) receives: Vec<Place>,
     pub(crate) started: Vec<Task>,
