@@ -15,16 +15,15 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Pages are found and locked in chunks of this many: so few of them are needed that the way to a
-/// page stays in the processor's cache, and so little memory that one page alone costs no more.
-const CHUNK_PAGES: usize = 128;
+/// Pages are found and locked in chunks of this many.
+const CHUNK_PAGES: usize = 16;
 const CHUNK_BYTES: u64 = (CHUNK_PAGES * PAGE_BYTES) as u64;
 
 /// After clearing so much, other tasks of the core get their turn.
 const TURN_BYTES: u64 = 16 << 20;
 
 /// Likewise after looking at so many chunks.
-const TURN_CHUNKS: u64 = 512;
+const TURN_CHUNKS: u64 = 4096;
 
 /// Chunks are spread over this many locks.
 const SHARDS: u64 = 64;
@@ -43,15 +42,9 @@ pub struct MemoryDevice {
 
 type Page = Box<[u8; PAGE_BYTES]>;
 
-/// Always of [`CHUNK_PAGES`].
+#[derive(Default)]
 struct Chunk {
-    pages: Box<[Option<Page>]>,
-}
-
-impl Default for Chunk {
-    fn default() -> Self {
-        Self { pages: std::iter::repeat_with(|| None).take(CHUNK_PAGES).collect() }
-    }
+    pages: [Option<Page>; CHUNK_PAGES],
 }
 
 /// A part of a page: `page` of its chunk, `bytes` inside it.
