@@ -353,7 +353,9 @@ impl Stage {
                 let (kind, bit) = (Kind::DataOutSolicited, 0);
                 self.cutter.flip(Flip { kind, skip: 0, in_data: true, bit });
             }
-            // Both sides ping when it is quiet.
+            // Both sides ping when it is quiet. A session that tgt ends while nobody waits for an
+            // answer is not made anew until somebody does (decision 076).
+            Kind::NopOut | Kind::NopIn if self.initiator.connections() == 0 => self.load.go_on(),
             Kind::NopOut | Kind::NopIn => self.load.pause(),
             Kind::TextRequest | Kind::TextResponse => self.discover().await?,
             Kind::LogoutRequest | Kind::LogoutResponse if self.scene.connections > 1 => {
