@@ -34,12 +34,12 @@ const CASES: &[Case] = &[
     },
     Case {
         text: "[pool]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
-               [data_path]\nlatency_mode = true\n\
+               [data_path]\nlatency_mode = 1\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
             (1, 2, "unknown key `pool`", "not in this version"),
             (4, 10, "an address to listen on: \"x\"", "write ADDRESS:PORT"),
-            (6, 1, "unknown key `latency_mode`", "not in this version"),
+            (6, 16, "`latency_mode` ", "true or false"),
         ],
     },
     Case {
@@ -266,6 +266,7 @@ ping_after_seconds = 10
 ping_timeout_seconds = 5
 [data_path]
 cores = 1
+latency_mode = true
 [[target]]
 name = "iqn.2026-11.org.example:vm"
 alias = "the machine"

@@ -62,6 +62,7 @@ impl Scraped {
             targets: vec![target],
             discovery_chap: None,
             cores: 2,
+            latency_mode: false,
             limits: Limits::default(),
         })
         .unwrap();
@@ -247,6 +248,7 @@ fn the_endpoint_is_small() {
             targets: Vec::new(),
             discovery_chap: None,
             cores: 1,
+            latency_mode: false,
             limits: Limits::default(),
         })
         .unwrap(),

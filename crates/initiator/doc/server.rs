@@ -21,6 +21,7 @@ fn serve() -> (target::Server, String) {
         }],
         discovery_chap: None,
         cores: 1,
+        latency_mode: false,
         limits: target::Limits::default(),
     });
     let server = server.unwrap();

@@ -1,12 +1,22 @@
 //! The data plane's threads: one `current_thread` runtime each; a connection stays on its core.
 
+use crate::busy_poll::poll_while_busy;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+
+/// How the data plane's threads are made.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CoreOptions {
+    /// How many; 0: as many as the process may use.
+    pub count: usize,
+    /// A core that has just had something to do polls its sockets for a while before it sleeps.
+    pub latency_mode: bool,
+}
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 type Job = Box<dyn FnOnce() -> LocalFuture + Send>;
@@ -21,20 +31,21 @@ pub struct Cores {
 struct Core {
     jobs: Option<UnboundedSender<Job>>,
     load: Arc<AtomicUsize>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Cores {
-    /// Starts `count` threads; 0: as many as the process may use.
+    /// Starts them.
     ///
     /// # Errors
     /// When a thread or its runtime cannot be made.
-    pub fn start(count: usize) -> io::Result<Self> {
-        let count = match count {
+    pub fn start(options: CoreOptions) -> io::Result<Self> {
+        let count = match options.count {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
         };
-        let cores = (0..count).map(Core::start).collect::<io::Result<_>>()?;
+        let start = |index| Core::start(index, options.latency_mode);
+        let cores = (0..count).map(start).collect::<io::Result<_>>()?;
         Ok(Self { cores })
     }
 
@@ -64,24 +75,26 @@ impl Cores {
 }
 
 impl Core {
-    fn start(index: usize) -> io::Result<Self> {
+    fn start(index: usize, latency_mode: bool) -> io::Result<Self> {
         let (jobs, inbox) = unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new()
             .name(format!("core-{index}"))
-            .spawn(move || run(&runtime, inbox))?;
+            .spawn(move || run(&runtime, inbox, latency_mode))?;
         Ok(Self { jobs: Some(jobs), load: Arc::default(), thread: Some(thread) })
     }
 }
 
-fn run(runtime: &tokio::runtime::Runtime, mut inbox: UnboundedReceiver<Job>) {
+fn run(runtime: &tokio::runtime::Runtime, mut inbox: UnboundedReceiver<Job>, latency_mode: bool) {
     let local = tokio::task::LocalSet::new();
+    let poller = latency_mode.then(|| local.spawn_local(poll_while_busy()));
     local.block_on(runtime, async {
         while let Some(job) = inbox.recv().await {
             tokio::task::spawn_local(job());
         }
     });
     // The sender is gone: no new work, but what runs may end.
+    poller.inspect(JoinHandle::abort);
     runtime.block_on(local);
 }
 
@@ -116,12 +129,18 @@ impl Drop for Leave {
 mod tests {
     use super::*;
 
-    /// Goal: jobs spread over the cores, and dropping waits for them.
+    /// Goal: jobs spread over the cores, and dropping waits for them, in either mode.
     #[test]
     fn jobs_spread_and_end() {
+        for latency_mode in [false, true] {
+            spread_and_end(CoreOptions { count: 2, latency_mode });
+        }
+    }
+
+    fn spread_and_end(options: CoreOptions) {
         let done = Arc::new(AtomicUsize::new(0));
         let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
-        let cores = Cores::start(2).unwrap();
+        let cores = Cores::start(options).unwrap();
         for _ in 0..4 {
             let (done, threads) = (Arc::clone(&done), Arc::clone(&threads));
             cores.spawn(move || async move {

@@ -1,5 +1,6 @@
 //! The loop of a connection, the same for both roles.
 
+use crate::busy_poll::tell_busy;
 use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
@@ -83,6 +84,7 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
             connection.receive(&tcp, role, clock.now());
         }
         connection.send(&tcp, role, clock.now());
+        tell_busy();
         if woken.readable || woken.at_once {
             // A busy connection must not starve the others of its core.
             tokio::task::yield_now().await;

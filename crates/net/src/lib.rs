@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod busy_poll;
 mod clock;
 mod cores;
 mod drive;
@@ -18,7 +19,7 @@ mod tap;
 mod turn;
 
 pub use clock::Clock;
-pub use cores::Cores;
+pub use cores::{CoreOptions, Cores};
 pub use drive::{Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;

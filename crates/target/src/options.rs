@@ -20,6 +20,9 @@ pub struct ServerOptions {
     pub discovery_chap: Option<ChapDemand>,
     /// How many data-plane threads; 0: one a core.
     pub cores: usize,
+    /// A thread that has just had something to do polls its sockets for a while before it sleeps:
+    /// less latency, for more of the processor.
+    pub latency_mode: bool,
     /// Named limits.
     pub limits: Limits,
 }

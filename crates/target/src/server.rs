@@ -16,7 +16,7 @@ use crate::statistics::{Counters, Observer};
 use crate::trace::Places;
 use crate::unit::LogicalUnit;
 use arc_swap::ArcSwap;
-use net::{Clock, Cores};
+use net::{Clock, CoreOptions, Cores};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,7 +66,8 @@ impl Server {
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push(listener);
         }
-        let cores = Arc::new(Cores::start(options.cores).map_err(Error::Thread)?);
+        let core_options = CoreOptions { count: options.cores, latency_mode: options.latency_mode };
+        let cores = Arc::new(Cores::start(core_options).map_err(Error::Thread)?);
         let shared = Shared::new(options, addresses)?;
         shared.units().into_iter().for_each(|unit| begin(&cores, unit));
         let (stop_accepting, stop) = watch::channel(false);

@@ -225,6 +225,7 @@ fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
         targets: vec![target],
         discovery_chap: None,
         cores: 2,
+        latency_mode: false,
         limits,
     };
     Ok(Server::start(options)?)

@@ -163,6 +163,7 @@ fn own(setup: &Setup) -> Result<Server> {
         targets: vec![target],
         discovery_chap: setup.discovery_chap.then_some(demand),
         cores: 1,
+        latency_mode: false,
         limits: Limits::default(),
     })?)
 }

@@ -87,6 +87,10 @@ pub struct Serve {
     /// Only initiators in this network may log in; may be given again
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<String>,
+    /// Threads that have just had something to do poll for more for 100 us before they sleep: single
+    /// small requests are answered sooner, for more of the processor
+    #[arg(long)]
+    latency_mode: bool,
     /// Where reservations and the identities of units are kept [default: FILE.lunar beside each
     /// file; nothing for mem:]
     #[arg(long, value_name = "DIR")]
@@ -198,6 +202,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         discovery_chap: chap.discovery,
         api: args.api.options()?.unwrap_or_default(),
         cores: 0,
+        latency_mode: args.latency_mode,
         limits: Limits::default(),
         metrics: args.metrics,
         targets: vec![target],

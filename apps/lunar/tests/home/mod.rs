@@ -55,6 +55,7 @@ impl Home {
             targets: vec![target],
             discovery_chap: None,
             cores: 2,
+            latency_mode: false,
             limits: Limits::default(),
         });
         Self { server: server.unwrap(), unit, device }

@@ -22,6 +22,8 @@ pub struct Configuration {
     pub api: ApiOptions,
     /// Data-plane threads; 0: one a core.
     pub cores: usize,
+    /// They poll for a while before they sleep.
+    pub latency_mode: bool,
     /// Named limits.
     pub limits: Limits,
     /// Where metrics are served; `None`: nowhere.

@@ -20,7 +20,6 @@ use uuid::Uuid;
 
 /// Sections and keys that later versions will have.
 const LATER_TOP: &[&str] = &["pool", "storage"];
-const LATER_DATA_PATH: &[&str] = &["latency_mode"];
 /// The longest transfer one command may be allowed.
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 
@@ -95,11 +94,7 @@ impl Resolver<'_> {
             Some(mut table) => self.limits(&mut table),
             None => Limits::default(),
         };
-        let cores = top.table("data_path", &mut self.problems).and_then(|mut table| {
-            let cores = table.integer("cores", 0..=1024, &mut self.problems);
-            table.finish(LATER_DATA_PATH, &mut self.problems);
-            cores
-        });
+        let (cores, latency_mode) = self.data_path(top);
         let metrics = self.metrics(top);
         let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
         let mut tables = top.tables("target", &mut self.problems);
@@ -120,11 +115,23 @@ impl Resolver<'_> {
             portals: portals.into_iter().map(|portal| portal.value).collect(),
             discovery_chap,
             api,
-            cores: cores.map_or(0, |cores| cores.value as usize),
+            cores,
+            latency_mode,
             limits,
             metrics,
             targets: targets.into_iter().map(|(target, _)| target).collect(),
         }
+    }
+
+    /// How many threads serve, and whether they poll before they sleep.
+    fn data_path(&mut self, top: &mut TableReader<'_, '_>) -> (usize, bool) {
+        let Some(mut table) = top.table("data_path", &mut self.problems) else {
+            return (0, false);
+        };
+        let cores = table.integer("cores", 0..=1024, &mut self.problems);
+        let latency_mode = table.boolean("latency_mode", &mut self.problems);
+        table.finish(&[], &mut self.problems);
+        (cores.map_or(0, |cores| cores.value as usize), latency_mode.unwrap_or(false))
     }
 
     fn metrics(&mut self, top: &mut TableReader<'_, '_>) -> Option<std::net::SocketAddr> {

@@ -314,7 +314,13 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
         ("api", of_api(&configuration.api)),
         ("metrics", vec![Setting::optional("listen", metrics)]),
         ("limits", of_limits(&configuration.limits)),
-        ("data_path", vec![Setting::or("cores", cores, 0, Value::Number)]),
+        (
+            "data_path",
+            vec![
+                Setting::or("cores", cores, 0, Value::Number),
+                Setting::or("latency_mode", configuration.latency_mode, false, Value::Flag),
+            ],
+        ),
     ]
 }
 

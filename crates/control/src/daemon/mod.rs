@@ -176,6 +176,7 @@ impl Opened {
             targets: catalogue.targets.iter().map(|target| (**target).clone()).collect(),
             discovery_chap: catalogue.discovery_chap,
             cores: configuration.cores,
+            latency_mode: configuration.latency_mode,
             limits: configuration.limits.clone(),
         })?;
         let told = Mutex::new(Told { applied: configuration, running });

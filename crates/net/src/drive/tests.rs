@@ -8,6 +8,7 @@ use iscsi::pdu::{FirstByte, NopOut, Opcode};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::rc::Rc;
+use std::sync::mpsc;
 use wire::{Lun, SerialNumber, U24};
 
 /// Sends each data segment back; ends when the peer does.
@@ -23,8 +24,9 @@ struct Echo {
     pauses: bool,
     paused: bool,
     pdus: usize,
-    /// Hands over the peer's socket: answers are to be there before the ninth PDU is handled.
-    peer: Option<std::sync::mpsc::Receiver<std::net::TcpStream>>,
+    /// Hands over the peer's socket: answers are to be there before the ninth PDU is handled. The
+    /// peer is told once they were seen.
+    peer: Option<(mpsc::Receiver<std::net::TcpStream>, mpsc::Sender<()>)>,
     /// Set before the first PDU.
     digests: Option<Digests>,
     tap: Option<std::sync::Arc<TappedConnection>>,
@@ -36,10 +38,11 @@ impl Role for Echo {
         self.filled = 0;
         self.pdus += 1;
         if self.pdus == 9
-            && let Some(peer) = &self.peer
+            && let Some((peer, seen)) = &self.peer
         {
             let peeked = peer.recv().unwrap().peek(&mut [0]);
             assert_eq!(peeked.expect("they wait for the turn's end"), 1);
+            seen.send(()).unwrap();
         }
         if self.data.is_empty() {
             out.push(Pdu::new(header.bhs));
@@ -181,7 +184,7 @@ fn copies_are_as_on_the_wire() {
         let tap = Some(TappedConnection::new(tap, nowhere, nowhere));
         let room_bytes_max = usize::MAX >> 1;
         let echo = Echo { room_bytes_max, digests: Some(digests), tap, ..Echo::default() };
-        let (told, carried) = std::sync::mpsc::channel();
+        let (told, carried) = mpsc::channel();
         with_echo(echo, move |mut tcp| {
             let sent = sizes.map(|size| wire_bytes_with(&ping(size), digests)).concat();
             let mut sender = tcp.try_clone().unwrap();
@@ -228,12 +231,15 @@ fn discarded_segments_do_not_disturb_what_follows() {
 #[test]
 fn answers_are_sent_in_bursts() {
     let _alone = ONE_AT_A_TIME.lock();
-    let (to_role, peer) = std::sync::mpsc::channel();
-    let echo = with_echo(Echo { peer: Some(peer), ..Echo::default() }, move |mut tcp| {
+    let (to_role, peer) = mpsc::channel();
+    let (seen, to_peer) = mpsc::channel();
+    let echo = Echo { peer: Some((peer, seen)), ..Echo::default() };
+    let echo = with_echo(echo, move |mut tcp| {
         tcp.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
         to_role.send(tcp.try_clone().unwrap()).unwrap();
         let requests = wire_bytes(&ping(0)).repeat(16);
         tcp.write_all(&requests).unwrap();
+        to_peer.recv().unwrap();
         tcp.read_exact(&mut vec![0; requests.len()]).unwrap();
     });
     assert_eq!(echo.pdus, 16);

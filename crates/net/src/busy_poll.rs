@@ -1,0 +1,115 @@
+//! Latency mode: a core that has just had something to do looks for more before it sleeps.
+//!
+//! To wake a sleeping core takes longer than to read a few blocks. Who wants the latency and can
+//! spare the processor has each core ask the system for events for a while, without waiting.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// So long a core looks for more after it had something to do: some times the way of a small
+/// request and its answer between two machines, and little beside the pauses of an idle disk.
+const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
+
+/// Of one core.
+struct Poller {
+    /// It is in latency mode.
+    on: Cell<bool>,
+    /// Something was done since it last looked.
+    busy: Cell<bool>,
+    /// It sleeps until something is done.
+    sleeper: RefCell<Option<Waker>>,
+}
+
+thread_local! {
+    static POLLER: Poller = const {
+        Poller { on: Cell::new(false), busy: Cell::new(false), sleeper: RefCell::new(None) }
+    };
+}
+
+/// A connection of this core did something.
+pub(crate) fn tell_busy() {
+    POLLER.with(|poller| {
+        if poller.on.get() && !poller.busy.replace(true) {
+            let sleeper = poller.sleeper.borrow_mut().take();
+            sleeper.into_iter().for_each(Waker::wake);
+        }
+    });
+}
+
+/// Polls the sockets of this core while it is busy and for [`BUSY_POLL_MAX`] after that. It never
+/// ends: a task beside the connections.
+pub(crate) async fn poll_while_busy() {
+    POLLER.with(|poller| poller.on.set(true));
+    loop {
+        poll_fn(until_busy).await;
+        let mut since = Instant::now();
+        while since.elapsed() < BUSY_POLL_MAX {
+            // The runtime takes what events there are, without waiting, before this goes on.
+            tokio::task::yield_now().await;
+            if POLLER.with(|poller| poller.busy.take()) {
+                since = Instant::now();
+            }
+        }
+    }
+}
+
+fn until_busy(context: &mut Context<'_>) -> Poll<()> {
+    POLLER.with(|poller| {
+        if poller.busy.take() {
+            return Poll::Ready(());
+        }
+        *poller.sleeper.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use tokio::task::LocalSet;
+
+    /// Goal: a core polls on while something is done, stops some time after, and begins again.
+    /// Method: polls are counted as turns of the poller's neighbour that wants none.
+    #[test]
+    fn a_core_polls_after_it_was_busy_and_then_sleeps() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let local = LocalSet::new();
+        local.block_on(&runtime, async {
+            let polls = Rc::new(Cell::new(0_u64));
+            let counted = Rc::clone(&polls);
+            let mut poller = Box::pin(poll_while_busy());
+            let poller = tokio::task::spawn_local(poll_fn(move |context| -> Poll<()> {
+                counted.set(counted.get() + 1);
+                poller.as_mut().poll(context)
+            }));
+            let rest = async || {
+                // It sleeps once a long time brings no poll more.
+                loop {
+                    let before = polls.get();
+                    tokio::time::sleep(BUSY_POLL_MAX * 100).await;
+                    if polls.get() == before {
+                        return before;
+                    }
+                }
+            };
+            let asleep = rest().await;
+            assert_eq!(asleep, 1, "nothing was done yet");
+            for _ in 0..2 {
+                let before = rest().await;
+                tell_busy();
+                assert!(rest().await > before + 1, "it looked for more");
+            }
+            poller.abort();
+        });
+    }
+
+    /// Goal: without the mode nothing is noted, and nobody woken.
+    #[test]
+    fn without_the_mode_nothing_happens() {
+        tell_busy();
+        POLLER.with(|poller| assert!(!poller.busy.get() && poller.sleeper.borrow().is_none()));
+    }
+}
