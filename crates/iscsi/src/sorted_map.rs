@@ -24,10 +24,15 @@ impl<K, V> Default for SortedMap<K, V> {
 }
 
 impl<K: Copy + Ord, V> SortedMap<K, V> {
+    /// What stands last, if it is `key`: most that is asked for is the newest.
+    #[inline]
+    fn last(&self, key: K) -> Option<&V> {
+        self.entries.back().and_then(|(last, value)| (*last == key).then_some(value))
+    }
+
     /// Where `key` is, or belongs.
     fn find(&self, key: K) -> Result<usize, usize> {
         let Some((last, _)) = self.entries.back() else { return Err(0) };
-        // Most that is asked for is the newest, or newer.
         match last.cmp(&key) {
             Ordering::Less => Err(self.entries.len()),
             Ordering::Equal => Ok(self.entries.len() - 1),
@@ -36,13 +41,18 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
     }
 
     /// Returns what stood there.
+    #[inline]
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        if self.entries.back().is_none_or(|(last, _)| *last < key) {
+            self.entries.push_back((key, value));
+            return None;
+        }
+        self.insert_before(key, value)
+    }
+
+    fn insert_before(&mut self, key: K, value: V) -> Option<V> {
         match self.find(key) {
             Ok(at) => Some(core::mem::replace(&mut self.entries[at].1, value)),
-            Err(at) if at == self.entries.len() => {
-                self.entries.push_back((key, value));
-                None
-            }
             Err(at) => {
                 self.entries.insert(at, (key, value));
                 None
@@ -50,25 +60,32 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
-        let at = self.find(key).ok()?;
-        let removed = match at + 1 == self.entries.len() {
+        let removed = match self.last(key).is_some() {
             true => self.entries.pop_back(),
-            false => self.entries.remove(at),
+            false => self.find(key).ok().and_then(|at| self.entries.remove(at)),
         };
         removed.map(|(_, value)| value)
     }
 
+    #[inline]
     pub(crate) fn get(&self, key: K) -> Option<&V> {
-        self.find(key).ok().map(|at| &self.entries[at].1)
+        self.last(key).or_else(|| self.find(key).ok().map(|at| &self.entries[at].1))
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
-        self.find(key).ok().map(|at| &mut self.entries[at].1)
+        let at = match self.last(key).is_some() {
+            true => self.entries.len() - 1,
+            false => self.find(key).ok()?,
+        };
+        self.entries.get_mut(at).map(|(_, value)| value)
     }
 
+    #[inline]
     pub(crate) fn contains_key(&self, key: K) -> bool {
-        self.find(key).is_ok()
+        self.get(key).is_some()
     }
 
     pub(crate) fn iter(&self) -> Iter<'_, K, V> {

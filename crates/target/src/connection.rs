@@ -143,11 +143,7 @@ impl Connection {
                     self.deadline = deadline;
                     break;
                 }
-                output => {
-                    let session = self.session.as_ref().map(|(session, _)| session);
-                    self.commands.output(now, &output, session);
-                    self.follow(now, output, out);
-                }
+                output => self.follow(now, output, out),
             }
         }
     }
@@ -186,7 +182,10 @@ impl Connection {
             Output::ToSession(message) => self.tell_session(now, message),
             Output::Start(task) => {
                 if let Some((session, _)) = &self.session {
-                    let step = self.tasks.start(&self.shared, session, task, out.bytes());
+                    let view = session.view();
+                    self.commands.start(now, &task, &view);
+                    let step = self.tasks.start(&self.shared, session, &view, task, out.bytes());
+                    drop(view);
                     self.answer(step);
                 }
             }
@@ -197,6 +196,7 @@ impl Connection {
                 }
             }
             Output::Abort(task) => {
+                self.commands.abort(task);
                 if let (Some(unit), false) =
                     (self.tasks.unit_of(task), self.managed.contains(&task))
                 {

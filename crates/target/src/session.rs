@@ -190,11 +190,6 @@ impl Session {
         self.view.load().unit(lun).cloned()
     }
 
-    /// Whether there is a unit for this initiator behind a LUN field.
-    pub(crate) fn sees(&self, lun: Lun) -> bool {
-        self.view.load().unit(lun).is_some()
-    }
-
     /// The numbers under which `unit` is seen here.
     pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
         self.view.load().luns_of(unit)
@@ -340,7 +335,9 @@ impl Session {
         let mut ended = false;
         let mut machine = self.machine();
         if let Some(Speaker { mail, heard, .. }) = &mut speaker {
-            heard.extend(std::iter::from_fn(|| mail.try_recv().ok()));
+            if !mail.is_empty() {
+                heard.extend(std::iter::from_fn(|| mail.try_recv().ok()));
+            }
         }
         machine.handle(now, input);
         while let Some(output) = machine.poll() {

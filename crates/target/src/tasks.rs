@@ -203,13 +203,13 @@ impl Tasks {
         &mut self,
         shared: &Arc<Shared>,
         session: &Arc<Session>,
+        view: &View,
         task: Task,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        let view = session.view();
         match self.queue_unseen(session, view.unit(task.lun), &task) {
             Some(waits) => waits,
-            None => self.judge(shared, session, &view, task, Turn::New, outbox_bytes),
+            None => self.judge(shared, session, view, task, Turn::New, outbox_bytes),
         }
     }
 

@@ -121,7 +121,7 @@ impl Executor {
         let plan = Plan::of(&task.cdb, disk);
         let key = (link, task.id);
         assert!(self.plans.insert(key, (task.lun, plan)).is_none(), "started twice: {task:?}");
-        self.started.push((link, task.cdb.clone()));
+        self.started.push((link, Bytes::copy_from_slice(&task.cdb)));
         match plan {
             Plan::Write { bytes, .. } if bytes > 0 => {
                 let most = if task.write { task.expected_bytes as usize } else { 0 };

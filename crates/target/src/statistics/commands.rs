@@ -5,7 +5,9 @@ use super::operation::Operation;
 use super::{Counters, TargetCounters, add};
 use crate::session::Session;
 use crate::task_map::TaskMap;
-use iscsi::connection::target::{Input, Outcome, Output, Task};
+use crate::view::View;
+use iscsi::connection::target::{Input, Outcome, Task};
+use iscsi::framing::TaskId;
 use net::Clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,27 +77,11 @@ impl Commands {
         }
     }
 
-    /// Before `output`, which the machine gave at `now`, is followed.
-    pub(crate) fn output(&mut self, now: Time, output: &Output, session: Option<&Arc<Session>>) {
-        match output {
-            Output::Start(task) => {
-                if let Some(session) = session {
-                    self.start(now, task, session);
-                }
-            }
-            Output::Abort(task) => {
-                if let Some(command) = self.underway.get_mut(task) {
-                    command.aborted = true;
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn start(&mut self, now: Time, task: &Task, session: &Session) {
+    /// Before a command that has come to its turn is planned.
+    pub(crate) fn start(&mut self, now: Time, task: &Task, view: &View) {
         let Some(target) = &self.target else { return };
         let lun = match task.lun.form() {
-            LunForm::Unit(id) => Some(id).filter(|_| session.sees(task.lun)),
+            LunForm::Unit(id) => Some(id).filter(|_| view.unit(task.lun).is_some()),
             _ => None,
         };
         let place = *self.places.entry(lun).or_insert_with(|| {
@@ -113,6 +99,13 @@ impl Commands {
         let command =
             Underway { since: now, place, operation, out_bytes, in_bytes, aborted: false };
         self.underway.insert(task.id, command);
+    }
+
+    /// Before a command is aborted.
+    pub(crate) fn abort(&mut self, task: TaskId) {
+        if let Some(command) = self.underway.get_mut(&task) {
+            command.aborted = true;
+        }
     }
 
     fn end(&self, command: &Underway, outcome: &Outcome) {

@@ -167,6 +167,7 @@ pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
         targets: vec![target(TARGET, unit)],
         discovery_chap: None,
         cores: 2,
+        latency_mode: false,
         limits: Limits::default(),
     }
 }

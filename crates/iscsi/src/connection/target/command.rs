@@ -6,7 +6,7 @@ use super::limits::seconds;
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
 use super::transfer::{Piece, Transfer, TransferRules, Underway};
-use super::{Outcome, Output, Outputs, Task};
+use super::{Cdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
 use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::pdu::{
@@ -14,8 +14,6 @@ use crate::pdu::{
 };
 use crate::session::target::{DataDue, ToSession};
 use crate::text::TaskReporting;
-use alloc::vec::Vec;
-use bytes::Bytes;
 use wire::{SerialNumber, Time, U24};
 
 impl FullFeature {
@@ -36,7 +34,7 @@ impl FullFeature {
             return Err(Refusal::Ignore);
         }
         self.judge_tag(pdu.initiator_task_tag)?;
-        let entry = self.entry(&pdu, &segments);
+        let mut entry = self.entry(&pdu, &segments);
         let (task, bytes) = (entry.task.id, pdu.data_segment_length.value());
         let place = match entry.transfer.immediate_offset(bytes) {
             Some(offset_bytes) if bytes > 0 => {
@@ -46,15 +44,13 @@ impl FullFeature {
             _ => Place::Discard,
         };
         let receiving = self.judge_request(header, place, Body::Command(task))?;
-        let placed = matches!(place, Place::Task { .. });
-        self.tasks.insert(Entry { placed, ..entry });
+        entry.placed = matches!(place, Place::Task { .. });
+        self.tasks.insert(entry);
         Ok(receiving)
     }
 
     fn entry(&mut self, pdu: &ScsiCommand, segments: &CommandSegments<'_>) -> Entry {
         let (read, write) = (pdu.flags.has(CommandFlags::READ), pdu.flags.has(CommandFlags::WRITE));
-        let mut cdb = Vec::from(pdu.cdb);
-        cdb.extend_from_slice(segments.extended_cdb.unwrap_or_default());
         let immediate_bytes = pdu.data_segment_length.value();
         let rules = self.transfer_rules();
         let is_final = pdu.flags.has(CommandFlags::FINAL);
@@ -67,7 +63,7 @@ impl FullFeature {
             task: Task {
                 id: self.tasks.next_id(),
                 lun: pdu.lun,
-                cdb: Bytes::from(cdb),
+                cdb: Cdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
                 attribute: pdu.flags.attribute(),
                 priority: if self.is_level_2() { pdu.priority >> 4 } else { 0 },
                 read,
@@ -129,7 +125,7 @@ impl FullFeature {
         if let Some(reason) = judged.reject {
             self.reject(header, reason, out);
         }
-        Ok(Receiving::DataOut { header: header.clone(), task, underway, place })
+        Ok(Receiving::DataOut { task, underway, place })
     }
 
     pub(super) fn data_arrived(
@@ -161,9 +157,7 @@ impl FullFeature {
             return self.advance(task, out);
         }
         entry.phase = Phase::Started;
-        // The executor alone reads the CDB.
-        let cdb = core::mem::take(&mut entry.task.cdb);
-        out.push_back(Output::Start(Task { cdb, ..entry.task.clone() }));
+        out.push_back(Output::Start(entry.task.clone()));
     }
 
     pub(super) fn on_wants(&mut self, task: TaskId, data_out_bytes: u32, out: &mut Outputs) {
@@ -273,21 +267,22 @@ impl FullFeature {
 
     /// Nothing holds the response back any more.
     pub(super) fn respond(&mut self, task: TaskId, out: &mut Outputs) {
-        if self.tasks.get_mut(task).is_none_or(|entry| entry.phase != Phase::Finished) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if entry.phase != Phase::Finished {
             return; // aborted meanwhile
         }
-        let Some(mut entry) = self.tasks.remove(task) else { return };
         // First the session, so that the response tells the window that its end opened.
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
         let outcome = entry.outcome.take().unwrap_or_default();
         let rules = SendRules {
             segment_bytes_max: self.parameters.send_data_segment_bytes_max,
             burst_bytes_max: self.session.max_burst_bytes,
-            qualifies: self.is_level_2(),
+            qualifies: self.session.protocol_level >= 2,
         };
-        response::respond(&mut entry, outcome, rules, &mut self.numbering, |pdu| {
+        response::respond(entry, outcome, rules, &mut self.numbering, |pdu| {
             out.push_back(Output::Send(pdu));
         });
+        self.tasks.remove(task);
     }
 
     /// Aborts a task as the session asks.
@@ -362,7 +357,7 @@ impl FullFeature {
     }
 
     fn remove_task(&mut self, task: TaskId, out: &mut Outputs) {
-        if self.tasks.remove(task).is_some() {
+        if self.tasks.remove(task) {
             if let Some(held) = &mut self.held {
                 held.retain(|held| *held != task);
             }

@@ -18,6 +18,7 @@ use crate::session::target::{Arrival, ToConnection, ToSession};
 use crate::sorted_map::SortedMap;
 use crate::text::exchange::TargetExchange;
 use crate::text::{ConnectionParameters, SessionParameters};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -41,7 +42,6 @@ pub(super) enum Refusal {
 /// A request on its way to and through the session.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) header: Header,
     pub(super) immediate: bool,
     pub(super) cmd_sn: SerialNumber,
     pub(super) body: Body,
@@ -55,26 +55,23 @@ impl Request {
     }
 }
 
+/// All but commands are rare; boxed, they leave those small.
 #[derive(Debug)]
 pub(super) enum Body {
     Command(TaskId),
-    Management(TaskManagementRequest),
-    NopOut(NopOut, Bytes),
-    Text(TextRequest, Bytes),
-    Logout(LogoutRequest),
+    Management(Box<TaskManagementRequest>),
+    NopOut(Box<NopOut>, Bytes),
+    Text(Box<Header>, Bytes),
+    Logout(Box<LogoutRequest>),
 }
 
-/// What the data segment under way belongs to.
-#[derive(Debug, Default)]
+/// What a data segment belongs to.
+#[derive(Debug)]
 pub(super) enum Receiving {
-    /// To nothing, or to a PDU that was refused.
-    #[default]
-    Nothing,
     /// To a PDU that is passed over.
-    Stray(Header),
+    Stray,
     Request(Request, Place),
     DataOut {
-        header: Header,
         task: TaskId,
         underway: Underway,
         place: Place,
@@ -121,7 +118,8 @@ pub(super) struct FullFeature {
     next_ticket: u64,
     /// Of these, those the session has given no verdict for.
     pub(super) unjudged: usize,
-    receiving: Receiving,
+    /// The data segment under way, and the header before it; `None`: of a PDU that was refused.
+    receiving: Option<(Header, Receiving)>,
     pub(super) text: TargetExchange,
     /// The Text Request that is being answered: where the answer goes, what a Reject quotes.
     pub(super) text_request: Option<Header>,
@@ -150,7 +148,7 @@ impl FullFeature {
             requests: SortedMap::default(),
             next_ticket: 0,
             unjudged: 0,
-            receiving: Receiving::Nothing,
+            receiving: None,
             text: TargetExchange::new(joined.session.session_type, join.claim.target_name),
             text_request: None,
             fences: VecDeque::new(),
@@ -169,8 +167,9 @@ impl FullFeature {
             Input::Header(header) => self.on_header(now, header, out),
             Input::Payload { data, digest_ok } => {
                 self.heard = now;
-                let receiving = core::mem::take(&mut self.receiving);
-                self.complete(receiving, data, digest_ok, out);
+                if let Some((header, receiving)) = self.receiving.take() {
+                    self.complete(&header, receiving, data, digest_ok, out);
+                }
             }
             Input::HeaderDigestError => {
                 // RFC 7143 §7.8: the next header cannot be found.
@@ -219,14 +218,14 @@ impl FullFeature {
         match judged {
             Ok(receiving) if has_data => {
                 out.push_back(Output::Receive(receiving.place()));
-                self.receiving = receiving;
+                self.receiving = Some((header, receiving));
                 return;
             }
-            Ok(receiving) => return self.complete(receiving, Bytes::new(), true, out),
+            Ok(receiving) => return self.complete(&header, receiving, Bytes::new(), true, out),
             Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
             Err(Refusal::Format(what)) => self.drop_session(what, out),
             Err(Refusal::Ignore) if has_data && self.is_open() => {
-                self.receiving = Receiving::Stray(header);
+                self.receiving = Some((header, Receiving::Stray));
             }
             Err(Refusal::Ignore) => {}
         }
@@ -269,7 +268,7 @@ impl FullFeature {
             self.retired.acknowledged(pdu.lun, pdu.exp_stat_sn);
             return Err(Refusal::Ignore);
         }
-        self.judge_request(header, Place::Control, Body::NopOut(pdu, Bytes::new()))
+        self.judge_request(header, Place::Control, Body::NopOut(Box::new(pdu), Bytes::new()))
     }
 
     fn judge_management(&mut self, header: &Header) -> Result<Receiving, Refusal> {
@@ -278,7 +277,7 @@ impl FullFeature {
             return Err(Refusal::Format("a task management request with data"));
         }
         self.judge_tag(pdu.initiator_task_tag)?;
-        self.judge_request(header, Place::Discard, Body::Management(pdu))
+        self.judge_request(header, Place::Discard, Body::Management(Box::new(pdu)))
     }
 
     fn judge_text(&mut self, header: &Header) -> Result<Receiving, Refusal> {
@@ -286,7 +285,8 @@ impl FullFeature {
         if pdu.initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
         }
-        self.judge_request(header, Place::Control, Body::Text(pdu, Bytes::new()))
+        let text = Body::Text(Box::new(header.clone()), Bytes::new());
+        self.judge_request(header, Place::Control, text)
     }
 
     fn judge_logout(&mut self, header: &Header) -> Result<Receiving, Refusal> {
@@ -303,7 +303,7 @@ impl FullFeature {
         if self.other_logouts.len() >= self.limits.immediate_commands_max.max(1) {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
         }
-        self.judge_request(header, Place::Discard, Body::Logout(pdu))
+        self.judge_request(header, Place::Discard, Body::Logout(Box::new(pdu)))
     }
 
     /// A tag for a new task must be free. RFC 7143 §4.2.2.1, §11.2.1.8.
@@ -341,8 +341,7 @@ impl FullFeature {
         if place == Place::Control && self.control_bytes() + bytes > self.limits.control_bytes_max {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
         }
-        let header = header.clone();
-        let request = Request { header, immediate, cmd_sn, body, judged: false };
+        let request = Request { immediate, cmd_sn, body, judged: false };
         Ok(Receiving::Request(request, place))
     }
 
@@ -372,20 +371,27 @@ impl FullFeature {
     }
 
     /// A PDU is whole.
-    fn complete(&mut self, receiving: Receiving, data: Bytes, digest_ok: bool, out: &mut Outputs) {
+    fn complete(
+        &mut self,
+        header: &Header,
+        receiving: Receiving,
+        data: Bytes,
+        digest_ok: bool,
+        out: &mut Outputs,
+    ) {
         if !self.is_open() {
             return;
         }
         match receiving {
             // RFC 7143 §7.8 asks for a Reject of "any iSCSI PDU with a payload digest error"; but
             // a numbered one outside of the window stays without a word, §4.2.2.1.
-            Receiving::Stray(header) if !digest_ok && is_unnumbered(&header) => {
-                self.reject(&header, RejectReason::DATA_DIGEST_ERROR, out);
+            Receiving::Stray if !digest_ok && is_unnumbered(header) => {
+                self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
             }
-            Receiving::Nothing | Receiving::Stray(_) => {}
+            Receiving::Stray => {}
             Receiving::Request(request, _) if !digest_ok => {
                 // RFC 7143 §7.3: its CmdSN does not count as received.
-                self.reject(&request.header, RejectReason::DATA_DIGEST_ERROR, out);
+                self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
                 if let Body::Command(task) = request.body {
                     self.forget_task(task, out);
                 }
@@ -396,9 +402,9 @@ impl FullFeature {
                 }
                 self.announce(request, out);
             }
-            Receiving::DataOut { header, task, underway, .. } => {
+            Receiving::DataOut { task, underway, .. } => {
                 if !digest_ok {
-                    self.reject(&header, RejectReason::DATA_DIGEST_ERROR, out);
+                    self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
                 }
                 self.data_arrived(task, underway, digest_ok, out);
             }
@@ -463,7 +469,8 @@ impl FullFeature {
                     self.forget_task(task, out);
                 }
             }
-            ToConnection::Deliver { ticket } => {
+            ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn } => {
+                self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
                 if let Some(request) = self.take_request(ticket) {
                     self.deliver(request, out);
                 }
@@ -489,7 +496,7 @@ impl FullFeature {
         match request.body {
             Body::Command(task) => self.start_task(task, out),
             Body::NopOut(pdu, data) => self.answer_nop_out(&pdu, data, out),
-            Body::Text(pdu, data) => self.answer_text(request.header, &pdu, &data, out),
+            Body::Text(header, data) => self.answer_text(*header, &data, out),
             Body::Logout(pdu) => self.begin_logout(&pdu, out),
             // The session answers these itself.
             Body::Management(_) => {}
@@ -550,7 +557,7 @@ fn is_unnumbered(header: &Header) -> bool {
 impl Receiving {
     fn place(&self) -> Place {
         match self {
-            Self::Nothing | Self::Stray(_) => Place::Discard,
+            Self::Stray => Place::Discard,
             Self::Request(_, place) | Self::DataOut { place, .. } => *place,
         }
     }

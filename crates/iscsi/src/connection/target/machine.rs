@@ -75,23 +75,26 @@ impl TargetConnection {
         {
             phase.tell_window(&mut self.outputs);
         }
-        match (self.outputs.pop_front(), &mut self.state) {
-            (Some(Output::Send(mut pdu)), State::FullFeature(phase)) => {
-                if pdu.opcode() != Opcode::LOGIN_RESPONSE {
-                    phase.numbering.window(&mut pdu.bhs);
-                }
-                Output::Send(pdu)
+        // Stamped where it stands: outputs are moved as little as can be.
+        match (self.outputs.front_mut(), &mut self.state) {
+            (Some(Output::Send(pdu)), State::FullFeature(phase))
+                if pdu.opcode() != Opcode::LOGIN_RESPONSE =>
+            {
+                phase.numbering.window(&mut pdu.bhs);
             }
-            (Some(Output::Close(reason)), state) => {
-                *state = State::Over;
-                Output::Close(reason)
-            }
-            (Some(output), _) => output,
+            (Some(Output::Close(_)), state) => *state = State::Over,
+            _ => {}
+        }
+        self.outputs.pop_front().unwrap_or_else(|| Output::Wait(self.waits_until()))
+    }
+
+    fn waits_until(&self) -> Option<Time> {
+        match &self.state {
             // While the session is awaited only to be told of the end, no time is short.
-            (None, State::Login(login)) if login.closing.is_some() => Output::Wait(None),
-            (None, State::Login(login)) => Output::Wait(Some(login.deadline.unwrap_or_default())),
-            (None, State::FullFeature(phase)) => Output::Wait(phase.deadline()),
-            (None, State::Over) => Output::Wait(None),
+            State::Login(login) if login.closing.is_some() => None,
+            State::Login(login) => Some(login.deadline.unwrap_or_default()),
+            State::FullFeature(phase) => phase.deadline(),
+            State::Over => None,
         }
     }
 

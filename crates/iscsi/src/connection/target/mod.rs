@@ -24,6 +24,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::Deref;
 use wire::{Lun, Time};
 
 type Outputs = VecDeque<Output>;
@@ -145,7 +146,7 @@ pub struct Task {
     /// Of which unit.
     pub lun: Lun,
     /// 16 bytes, or longer with an extended CDB header segment.
-    pub cdb: Bytes,
+    pub cdb: Cdb,
     /// SIMPLE, ORDERED …
     pub attribute: TaskAttribute,
     /// Command priority, 0 to 15: 0 says nothing, else 1 is the highest. 0 below protocol level 2.
@@ -159,6 +160,34 @@ pub struct Task {
     pub expected_bytes: u32,
     /// Expected bidirectional read length, if the header segment was there.
     pub expected_read_bytes: Option<u32>,
+}
+
+/// A command descriptor block: 16 bytes, of which short ones use the first, or more with an
+/// extended CDB header segment. RFC 7143 §11.2.2.3.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Cdb {
+    short: [u8; 16],
+    /// All of a longer one.
+    long: Option<Box<[u8]>>,
+}
+
+impl Cdb {
+    /// What stands in the header, and what an additional segment adds to it.
+    pub fn new(in_header: [u8; 16], extended: &[u8]) -> Self {
+        let long = match extended {
+            [] => None,
+            more => Some([&in_header, more].concat().into()),
+        };
+        Self { short: in_header, long }
+    }
+}
+
+impl Deref for Cdb {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.long.as_deref().unwrap_or(&self.short)
+    }
 }
 
 /// How a SCSI command ended.

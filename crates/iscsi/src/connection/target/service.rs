@@ -58,17 +58,12 @@ impl FullFeature {
         }
     }
 
-    pub(super) fn answer_text(
-        &mut self,
-        header: Header,
-        pdu: &TextRequest,
-        data: &[u8],
-        out: &mut Outputs,
-    ) {
+    pub(super) fn answer_text(&mut self, header: Header, data: &[u8], out: &mut Outputs) {
+        let pdu = TextRequest::decode(&header.bhs);
         let mut steps = Vec::new();
         let waiting = self.text.is_waiting_for_driver();
         let bytes_max = self.parameters.send_data_segment_bytes_max;
-        self.text.request(pdu, data, bytes_max, &mut steps);
+        self.text.request(&pdu, data, bytes_max, &mut steps);
         if waiting {
             // The one under way keeps its header; this one is rejected.
             return self.follow_text(&header, steps, out);

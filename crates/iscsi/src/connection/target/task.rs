@@ -78,15 +78,19 @@ impl Tasks {
         self.slots[slot] = Some(entry);
     }
 
-    pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
-        let slot = self.by_id.remove(id)?;
-        let entry = self.slots[slot].take()?;
-        self.free.push(slot);
-        self.immediate -= usize::from(entry.immediate);
-        if self.by_tag.get(entry.initiator_task_tag) == Some(&slot) {
-            self.by_tag.remove(entry.initiator_task_tag);
+    /// `false`: it was not there.
+    pub(super) fn remove(&mut self, id: TaskId) -> bool {
+        let Some(slot) = self.by_id.remove(id) else { return false };
+        // Dropped where it stands: to move it would cost more than all else here.
+        if let Some(entry) = &self.slots[slot] {
+            self.immediate -= usize::from(entry.immediate);
+            if self.by_tag.get(entry.initiator_task_tag) == Some(&slot) {
+                self.by_tag.remove(entry.initiator_task_tag);
+            }
         }
-        Some(entry)
+        self.slots[slot] = None;
+        self.free.push(slot);
+        true
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry> {

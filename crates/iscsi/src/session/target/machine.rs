@@ -331,8 +331,12 @@ impl TargetSession {
         if self.speaker == Some(cid) && self.accepted == Some(ticket) {
             self.accepted = None; // that goes without saying
         }
-        self.tell_window_to(cid);
-        self.tell(cid, ToConnection::Deliver { ticket });
+        let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        if let Some(link) = self.connections.get_mut(cid) {
+            link.told = told;
+            let delivered = ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn };
+            self.outputs.push_back(Output::ToConnection(cid, delivered));
+        }
     }
 
     /// The speaker's request waits for its turn.

@@ -86,10 +86,14 @@ pub enum ToConnection {
         /// `false`: discard it silently.
         accepted: bool,
     },
-    /// It is this request's turn.
+    /// It is this request's turn. Its answer is to carry the window as it is now.
     Deliver {
         /// Which request.
         ticket: u64,
+        /// ExpCmdSN, as in `Window`.
+        exp_cmd_sn: SerialNumber,
+        /// MaxCmdSN, likewise.
+        max_cmd_sn: SerialNumber,
     },
     /// ExpCmdSN and MaxCmdSN to be stamped from now on. Never moves back. Comes before whatever
     /// this connection's next answer follows from, not with each step of the others.

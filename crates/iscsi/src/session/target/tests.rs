@@ -48,15 +48,20 @@ fn window(exp_cmd_sn: u32, max_cmd_sn: u32) -> ToConnection {
     ToConnection::Window { exp_cmd_sn, max_cmd_sn }
 }
 
+fn deliver(ticket: u64, exp: u32, max: u32) -> ToConnection {
+    let (exp_cmd_sn, max_cmd_sn) = (SerialNumber(exp), SerialNumber(max));
+    ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn }
+}
+
 /// Goal: a command that may start is accepted without a word of its own; one that waits is told.
 #[test]
 fn what_is_delivered_is_accepted() {
     let mut session = session(1);
-    let deliver = |ticket| (1, ToConnection::Deliver { ticket });
-    assert_eq!(arrives(&mut session, 1, 0), [(1, window(1, 3)), deliver(0)]);
+    let deliver = |ticket, exp, max| (1, deliver(ticket, exp, max));
+    assert_eq!(arrives(&mut session, 1, 0), [deliver(0, 1, 3)]);
     let waits = (1, ToConnection::Verdict { ticket: 2, accepted: true });
     assert_eq!(arrives(&mut session, 1, 2), [waits]);
-    assert_eq!(arrives(&mut session, 1, 1), [(1, window(3, 3)), deliver(1), deliver(2)]);
+    assert_eq!(arrives(&mut session, 1, 1), [deliver(1, 3, 3), deliver(2, 3, 3)]);
     let refused = (1, ToConnection::Verdict { ticket: 9, accepted: false });
     assert_eq!(arrives(&mut session, 1, 9), [refused]);
 }
@@ -76,6 +81,6 @@ fn windows_are_told_where_they_matter() {
     let closed = tell(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
     assert_eq!(closed, [(2, window(12, 15))]);
     // What it does itself is always told to it.
-    assert_eq!(arrives(&mut session, 2, 12)[0], (2, window(13, 15)));
+    assert_eq!(arrives(&mut session, 2, 12), [(2, deliver(12, 13, 15))]);
     assert_eq!(ends(&mut session, 2, 12), [(2, window(13, 16))]);
 }

@@ -178,7 +178,8 @@ fn unjudged_requests_are_counted_once() {
     let abort = |task| ToConnection::AbortTask { task, data: DataDue::Discarded };
     for number in 0..300 {
         let (Some((ticket, task)), true) = tell(header(number)) else { panic!("{number}") };
-        let deliver = ToConnection::Deliver { ticket };
+        let (exp_cmd_sn, max_cmd_sn) = (cmd_sn(0), cmd_sn(400)); // as it was
+        let deliver = ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn };
         let said = match number % 3 {
             0 => [abort(task), deliver],
             1 => [deliver, verdict(ticket, true)],

@@ -117,7 +117,7 @@ fn bidirectional() {
     let pdu = ScsiCommand { cdb: start, ..command(0, 5, flags, 512) };
     rig.send_whole(1, pdu.encode(), &ahs, &[], true);
     let task = rig.started(1);
-    assert_eq!(task.cdb, cdb);
+    assert_eq!(*task.cdb, *cdb);
     assert_eq!((task.expected_bytes, task.expected_read_bytes), (512, Some(1000)));
     rig.wants(1, task.id, 512);
     let r2t = ReadyToTransfer::decode(&rig.sent_one(1).bhs);
