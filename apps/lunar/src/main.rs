@@ -4,6 +4,7 @@ mod client_lines;
 mod commands;
 mod device_url;
 mod notify;
+mod open_files;
 mod output;
 mod serving;
 mod shutdown;

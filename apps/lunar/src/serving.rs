@@ -4,6 +4,7 @@ use crate::client_lines::Clients;
 use crate::commands::runtime;
 use crate::device_url::LocalOpener;
 use crate::notify;
+use crate::open_files;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, Hangup, Signals};
 use control::api::targets::{Lun, Target};
@@ -56,6 +57,8 @@ pub fn serve(
     clients: &Clients,
     format: Format,
 ) -> Result<(), Failure> {
+    let units = configuration.targets.iter().map(|target| target.luns.len()).sum();
+    open_files::prepare(configuration.limits.connections, units);
     let runtime = runtime()?;
     let metrics = configuration.metrics;
     let hangup = match origin {
