@@ -46,3 +46,18 @@ fn a_remote_disk_keeps_the_contract() {
         common::assert_exit(&last, 0);
     }
 }
+
+/// Goal: what a command under way needs fits the sizes that allocators keep at hand; a longer
+/// future costs more to make than all else that a read does.
+#[test]
+fn a_command_under_way_is_small() {
+    const ALLOCATOR_KEEPS_BYTES: usize = 1032; // glibc: what goes into a thread's own cache
+    let server = Server::start(&["mem:1M"]);
+    let disk = connect(&server.lun(0));
+    let range = block::BlockRange::new(0, 8);
+    let buffer = block::BufferPool::default().take(4096);
+    let read = std::mem::size_of_val(&*disk.read(range, buffer));
+    let write = std::mem::size_of_val(&*disk.write(range, vec![0; 4096].into(), true));
+    println!("a read takes {read} bytes, a write {write}");
+    assert!(read.max(write) <= ALLOCATOR_KEEPS_BYTES, "a read {read}, a write {write}");
+}

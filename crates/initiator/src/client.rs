@@ -15,9 +15,12 @@ use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskHasher, TaskId};
 use iscsi::login::ChapAlgorithm;
 use iscsi::login::initiator::{Established, LoginFailure};
-use iscsi::pdu::{AsyncEvent, LoginStatus, LogoutReason, ManagementFunction, RejectReason};
+use iscsi::pdu::{
+    AsyncEvent, LoginStatus, LogoutReason, ManagementFunction, RejectReason, ServiceResponse,
+};
 use iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use net::Outbox;
+use scsi::sense::Status;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -73,6 +76,12 @@ pub(crate) struct Executed {
 }
 
 impl Executed {
+    /// It was done, with nothing to be said about it.
+    pub(crate) fn is_good(&self) -> bool {
+        let done = self.result.response == ServiceResponse::COMMAND_COMPLETED;
+        done && Status(self.result.status) == Status::GOOD
+    }
+
     /// The data that came.
     pub(crate) fn data_in(&self) -> &[u8] {
         let data = self.data_in.as_deref().unwrap_or_default();

@@ -226,12 +226,23 @@ impl RemoteDisk {
         (blocks * u64::from(self.geometry.block_bytes)) as usize
     }
 
-    async fn read_all(&self, range: BlockRange, mut into: Buffer) -> Result<Buffer, block::Error> {
+    async fn read_all(&self, range: BlockRange, into: Buffer) -> Result<Buffer, block::Error> {
         self.check(range, into.len(), false)?;
+        if range.count == 0 {
+            return Ok(into);
+        }
         let whole = self.bytes_of(range.count);
         if range.count <= self.transfer_blocks && into.len() == whole {
             return self.read_piece(range, into).await.map_err(|e| self.failed(Some(range), e));
         }
+        Box::pin(self.read_pieces(range, into)).await
+    }
+
+    async fn read_pieces(
+        &self,
+        range: BlockRange,
+        mut into: Buffer,
+    ) -> Result<Buffer, block::Error> {
         for piece in Self::pieces(range, self.transfer_blocks) {
             let bytes = self.bytes_of(piece.count);
             let at = self.bytes_of(piece.lba - range.lba);
@@ -245,9 +256,6 @@ impl RemoteDisk {
 
     /// Fills `buffer`, exactly as long as `piece`.
     async fn read_piece(&self, piece: BlockRange, buffer: Buffer) -> Result<Buffer, Error> {
-        if piece.count == 0 {
-            return Ok(buffer);
-        }
         let bytes = buffer.len();
         let cdb = transfer(READ_16, 0, piece);
         let answered = self.send(cdb, Bytes::new(), Some(buffer)).await?;
@@ -278,7 +286,7 @@ impl RemoteDisk {
             let written = self.send_write(cdb, piece, data, by_fua).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        self.settle(durable && !by_fua, since).await
+        if durable && !by_fua { Box::pin(self.flush_all(since)).await } else { Ok(()) }
     }
 
     /// Before the first write of an operation that a flush ends.
@@ -286,11 +294,7 @@ impl RemoteDisk {
         self.unflushed.mark(self.paths.resets())
     }
 
-    /// A flush, if one is needed, of an operation that began at `since`.
-    async fn settle(&self, wanted: bool, since: Mark) -> Result<(), block::Error> {
-        if wanted { self.flush_all(since).await } else { Ok(()) }
-    }
-
+    /// The flush of an operation that began at `since`.
     async fn flush_all(&self, since: Mark) -> Result<(), block::Error> {
         self.send_flush(since).await.map_err(|error| self.failed(None, error))
     }
@@ -310,7 +314,7 @@ impl RemoteDisk {
             let written = self.send_write(cdb, piece, block.clone(), false).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        self.settle(durable, since).await
+        if durable { self.flush_all(since).await } else { Ok(()) }
     }
 
     async fn extents(

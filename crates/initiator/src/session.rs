@@ -49,7 +49,7 @@ struct Shared {
 /// A command on its way. Dropped before its answer came, it is aborted.
 struct OnItsWay<'a> {
     session: &'a Session,
-    link: &'a LinkState,
+    link: Arc<Link>,
     id: TaskId,
     wary: Option<Wary>,
     answered: bool,
@@ -61,8 +61,8 @@ impl Drop for OnItsWay<'_> {
             return;
         }
         let doubt = self.wary.as_ref().map(Wary::doubt);
-        if let Err(Mail::Abort(_, Some(doubt))) = self.link.mailbox.put(Mail::Abort(self.id, doubt))
-        {
+        let abort = Mail::Abort(self.id, doubt);
+        if let Err(Mail::Abort(_, Some(doubt))) = self.link.state.mailbox.put(abort) {
             self.session.shared.news.hold(&self.session.shared.numbering, doubt);
         }
     }
@@ -197,28 +197,45 @@ impl Session {
         Arc::clone(chosen.unwrap_or(&links[0]))
     }
 
-    /// Executes a command. The buffer comes back if the target answered. If the future is dropped,
-    /// or the target takes too long, the command is aborted. `wary`: of a write, what to do when
-    /// its fate becomes unknown.
-    pub(crate) async fn execute(
+    /// Sends a command at once, and waits for its answer. The buffer comes back if the target
+    /// answered. If the future is dropped, or the target takes too long, the command is aborted.
+    /// `wary`: of a write, what to do when its fate becomes unknown.
+    pub(crate) fn execute(
         &self,
         lun: Lun,
         cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
         wary: Option<Wary>,
-    ) -> Result<Executed, Error> {
+    ) -> impl Future<Output = Result<Executed, Error>> + Send + '_ {
         let link = self.choose();
         let (answer, answered) = oneshot::channel();
         let data_bytes = data_out.len() + data_in.as_ref().map_or(0, |buffer| buffer.len());
         let load = link.state.load(data_bytes);
         let id = link.state.new_id();
-        let mut on_its_way =
-            OnItsWay { session: self, link: &link.state, id, wary, answered: false };
         let request = Request::Execute { id, lun, cdb, data_out, data_in, load, answer };
+        // The future is made when the request is gone: it has no room for it.
         let taken = match link.requests.try_send(request) {
-            Err(TrySendError::Full(request)) => Box::pin(link.requests.send(request)).await.is_ok(),
-            taken => taken.is_ok(),
+            Err(TrySendError::Full(request)) => {
+                let link = Arc::clone(&link);
+                Err(Box::pin(async move { link.requests.send(request).await.is_ok() }))
+            }
+            taken => Ok(taken.is_ok()),
+        };
+        let on_its_way = OnItsWay { session: self, link, id, wary, answered: false };
+        self.executed(on_its_way, taken, answered)
+    }
+
+    /// `taken`: whether the connection has taken the command, or what tells once there is room.
+    async fn executed(
+        &self,
+        mut on_its_way: OnItsWay<'_>,
+        taken: Result<bool, impl Future<Output = bool> + Send + Unpin>,
+        answered: oneshot::Receiver<Result<Executed, Error>>,
+    ) -> Result<Executed, Error> {
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(room) => room.await,
         };
         if !taken {
             on_its_way.answered = true;

@@ -334,10 +334,10 @@ impl Session {
     ) {
         let mut ended = false;
         let mut machine = self.machine();
-        if let Some(Speaker { mail, heard, .. }) = &mut speaker {
-            if !mail.is_empty() {
-                heard.extend(std::iter::from_fn(|| mail.try_recv().ok()));
-            }
+        if let Some(Speaker { mail, heard, .. }) = &mut speaker
+            && !mail.is_empty()
+        {
+            heard.extend(std::iter::from_fn(|| mail.try_recv().ok()));
         }
         machine.handle(now, input);
         while let Some(output) = machine.poll() {

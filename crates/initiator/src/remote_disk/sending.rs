@@ -14,6 +14,7 @@ use crate::{Error, ErrorKind};
 use block::{BlockRange, Buffer};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use futures_util::{FutureExt, TryFutureExt};
 use iscsi::connection::initiator::Cdb;
 use scsi::cdb::sbc::Blocks10;
 use scsi::sense::{SenseKey, Status};
@@ -34,16 +35,38 @@ const DOUBT_TIME: Duration = Duration::from_secs(45);
 /// How often it looks after the sessions meanwhile.
 const DOUBT_LOOK: Duration = Duration::from_secs(1);
 
+/// A command, as often as it is sent.
+struct Sent {
+    cdb: Cdb,
+    data_out: Bytes,
+    data_in_bytes: u32,
+    /// What it changes.
+    writes: Option<BlockRange>,
+}
+
+/// What came of a command that was sent.
+struct Met {
+    path: Arc<Path>,
+    session: Session,
+    executed: Result<Executed, Error>,
+    /// After so many resets it was sent.
+    sent_after: u64,
+}
+
+fn bytes_of(data_in: &Option<Buffer>) -> u32 {
+    data_in.as_ref().map_or(0, |buffer| buffer.len() as u32)
+}
+
 impl RemoteDisk {
     /// Executes a command that may be executed twice, in as many sessions as it takes. `data_in`
     /// or another buffer as long comes back.
-    pub(super) async fn send(
+    pub(super) fn send(
         &self,
         cdb: Cdb,
         data_out: Bytes,
         data_in: Option<Buffer>,
-    ) -> Result<Executed, Error> {
-        Ok(self.send_counting(cdb, data_out, data_in, None).await?.0)
+    ) -> impl Future<Output = Result<Executed, Error>> + Send + '_ {
+        self.send_counting(cdb, data_out, data_in, None).map_ok(|(executed, _)| executed)
     }
 
     /// A write to `range`: until it is flushed it may be lost, unless `durable` by itself.
@@ -121,41 +144,75 @@ impl RemoteDisk {
 
     /// Also returns after how many resets the command was sent that was answered. `writes`: what it
     /// changes.
-    async fn send_counting(
+    fn send_counting(
         &self,
         cdb: Cdb,
         data_out: Bytes,
-        mut data_in: Option<Buffer>,
+        data_in: Option<Buffer>,
         writes: Option<BlockRange>,
+    ) -> impl Future<Output = Result<(Executed, u64), Error>> + Send + '_ {
+        let sent = Sent { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
+        async move {
+            // All but this is rare and large, and has its room elsewhere.
+            let Some((path, session)) = self.way_now(writes) else {
+                return Box::pin(self.send_patiently(sent, data_in, None)).await;
+            };
+            let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
+            if executed.as_ref().is_ok_and(Executed::is_good) {
+                return executed.map(|executed| (executed, sent_after));
+            }
+            let met = Some(Met { path, session, executed, sent_after });
+            Box::pin(self.send_patiently(sent, None, met)).await
+        }
+    }
+
+    /// A path to send on, and its session, if nothing has to be waited for.
+    fn way_now(&self, writes: Option<BlockRange>) -> Option<(Arc<Path>, Session)> {
+        let path = self.paths.pick_now()?;
+        let session = ready_now(&path)?;
+        let waits = writes.is_some_and(|range| self.doubts.concerns(range));
+        (!waits).then_some((path, session))
+    }
+
+    /// Sends it once; also returns after how many resets.
+    fn try_once<'a>(
+        &self,
+        path: &'a Path,
+        session: &'a Session,
+        sent: &Sent,
+        data_in: Option<Buffer>,
+    ) -> impl Future<Output = (Result<Executed, Error>, u64)> + Send + 'a + use<'a> {
+        let sent_after = self.paths.resets();
+        let wary = sent.writes.map(|range| self.doubts.wary(range));
+        let under_way = path.under_way(sent.data_out.len() + sent.data_in_bytes as usize);
+        let (cdb, data_out) = (sent.cdb.clone(), sent.data_out.clone());
+        let executed = session.execute(self.unit.lun(), cdb, data_out, data_in, wary);
+        executed.map(move |executed| {
+            drop(under_way);
+            (executed, sent_after)
+        })
+    }
+
+    /// Sends it as often as it takes; `met`: it was sent, and this came of it.
+    async fn send_patiently(
+        &self,
+        sent: Sent,
+        mut data_in: Option<Buffer>,
+        mut met: Option<Met>,
     ) -> Result<(Executed, u64), Error> {
-        let (initiator, lun) = (self.unit.initiator(), self.unit.lun());
-        let bytes = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
-        let data_bytes = data_out.len() + bytes as usize;
+        let initiator = self.unit.initiator();
+        let (cdb, writes) = (&sent.cdb, sent.writes);
         let mut patience = initiator.patience();
         let (mut attempt, mut checks) = (Attempt::default(), 0);
         loop {
-            let path = match self.paths.pick_now() {
-                Some(path) => path,
-                None => Box::pin(self.paths.pick(&mut patience)).await?,
+            let again = match met.take() {
+                Some(met) => Some(met),
+                None => {
+                    let look = self.send_again(&sent, &mut data_in, &mut patience, &mut checks);
+                    Box::pin(look).await?
+                }
             };
-            let ready = match ready_now(&path) {
-                Some(session) => Some(session),
-                // Rare and large, so it has its room elsewhere.
-                None => Box::pin(self.ready(&path, &mut patience, &mut checks)).await?,
-            };
-            let Some(session) = ready else { continue };
-            checks = 0;
-            if let Some(range) = writes.filter(|range| self.doubts.concerns(*range)) {
-                Box::pin(self.wait_for_doubts(range, &patience)).await?;
-                continue; // the session may be another one by now
-            }
-            let sent_after = self.paths.resets();
-            // The buffer of a command that was lost is gone with it.
-            let buffer = data_in.take().or_else(|| initiator.buffer(bytes));
-            let wary = writes.map(|range| self.doubts.wary(range));
-            let under_way = path.under_way(data_bytes);
-            let executed = session.execute(lun, cdb.clone(), data_out.clone(), buffer, wary).await;
-            drop(under_way);
+            let Some(Met { path, session, executed, sent_after }) = again else { continue };
             let executed = match executed {
                 Err(error) if error.is_lost() => {
                     let sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
@@ -172,7 +229,7 @@ impl RemoteDisk {
                 }
                 executed => executed?,
             };
-            match attempt.judge(initiator, &cdb, &executed.result).await {
+            match attempt.judge(initiator, cdb, &executed.result).await {
                 Ok(Verdict::Good) => return Ok((executed, sent_after)),
                 Ok(Verdict::Again) => data_in = executed.data_in,
                 Err(error) => {
@@ -182,6 +239,35 @@ impl RemoteDisk {
                 }
             }
         }
+    }
+
+    /// Looks for a path, waits for what has to be waited for, and sends it; `None`: another path
+    /// should be looked for.
+    async fn send_again(
+        &self,
+        sent: &Sent,
+        data_in: &mut Option<Buffer>,
+        patience: &mut Patience,
+        checks: &mut u32,
+    ) -> Result<Option<Met>, Error> {
+        let path = match self.paths.pick_now() {
+            Some(path) => path,
+            None => Box::pin(self.paths.pick(patience)).await?,
+        };
+        let ready = match ready_now(&path) {
+            Some(session) => Some(session),
+            None => Box::pin(self.ready(&path, patience, checks)).await?,
+        };
+        let Some(session) = ready else { return Ok(None) };
+        *checks = 0;
+        if let Some(range) = sent.writes.filter(|range| self.doubts.concerns(*range)) {
+            Box::pin(self.wait_for_doubts(range, patience)).await?;
+            return Ok(None); // the session may be another one by now
+        }
+        // The buffer of a command that was lost is gone with it.
+        let buffer = data_in.take().or_else(|| self.unit.initiator().buffer(sent.data_in_bytes));
+        let (executed, sent_after) = self.try_once(&path, &session, sent, buffer).await;
+        Ok(Some(Met { path, session, executed, sent_after }))
     }
 
     /// A path was lost, or cannot be used. Where another one can, there is time, however little was

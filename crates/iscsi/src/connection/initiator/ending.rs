@@ -132,6 +132,9 @@ impl InitiatorConnection {
             (_, None, Some(interval)) => Some(self.timers.heard.after(interval)),
         };
         let timers = &self.timers;
+        if let (None, None, None) = (timers.login_by, timers.logout_by, timers.drain_by) {
+            return ping; // nearly always
+        }
         [timers.login_by, timers.logout_by, timers.drain_by, ping].into_iter().flatten().min()
     }
 
