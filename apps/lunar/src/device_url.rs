@@ -94,6 +94,7 @@ fn open_file(path: &Path, options: &LocalOptions) -> Result<Arc<dyn BlockDevice>
         block_bytes: options.block_bytes,
         physical_block_bytes: options.physical_block_bytes,
         direct: options.direct,
+        io_uring: options.io_uring,
         read_only: options.read_only,
         thin: options.thin,
     })?;

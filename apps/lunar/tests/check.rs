@@ -267,6 +267,7 @@ ping_timeout_seconds = 5
 [data_path]
 cores = 1
 latency_mode = true
+io_uring = false
 [[target]]
 name = "iqn.2026-11.org.example:vm"
 alias = "the machine"

@@ -103,10 +103,10 @@ impl<'a> Contract<'a> {
 
     fn run_shape(&self, shape: Geometry, seed: u64) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().build().unwrap().block_on(async {
+        runtime.enable_all().build().unwrap().block_on(crate::with_ring(async {
             let suite = self.suite(shape, seed);
             tokio::time::timeout(TEST_LIFE, suite).await.expect("the disk does not hang");
-        });
+        }));
     }
 
     async fn suite(&self, shape: Geometry, seed: u64) {

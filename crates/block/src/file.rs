@@ -7,6 +7,7 @@ mod lock;
 mod open;
 mod ranges;
 mod resize;
+mod ring;
 mod sparse;
 #[cfg(test)]
 mod tests;
@@ -19,14 +20,17 @@ use crate::{
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
-use disk::{Disk, InlineRead};
+use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
+use ring::{Flights, Memory, ReadAnswer, Transfer};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use workers::Workers;
+use tokio::sync::oneshot;
+use workers::{CLOSING_WAIT_MAX, Workers};
 
 pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
+pub use ring::with_ring;
 
 /// Threads of one device: as many transfers the kernel sees at once.
 const THREADS_MAX: usize = 16;
@@ -36,10 +40,11 @@ const AT_HAND_BYTES_MAX: usize = 64 << 10;
 
 /// A file or block device of this machine.
 ///
-/// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by a bounded pool of
-///   threads. Writes go into the page cache inline, but by way of the pool for a while after one
-///   was slow, while a sync takes long, and always where a file system may wait for another
-///   machine or process. With `direct`, all goes by way of the pool, past the page cache.
+/// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by the ring of the core
+///   ([`with_ring`]) or, where there is none, by a bounded pool of threads. Writes go into the page
+///   cache inline, but by way of the pool for a while after one was slow, while a sync takes long,
+///   and always where a file system may wait for another machine or process. With `direct`, all
+///   goes past the page cache, by way of the ring, or of the pool.
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
 ///   poisoned until it is recovered or opened again: writes and flushes give `Poisoned`, reads go
 ///   on.
@@ -52,6 +57,8 @@ pub struct FileDevice {
     disk: Arc<Disk>,
     commit: Arc<GroupCommit>,
     workers: Workers,
+    /// What is with rings.
+    flights: Arc<Flights>,
 }
 
 impl FileDevice {
@@ -87,6 +94,7 @@ impl FileDevice {
             disk,
             commit: GroupCommit::new(sync),
             workers: Workers::new("lunar-file", THREADS_MAX),
+            flights: Arc::default(),
         })
     }
 
@@ -110,11 +118,55 @@ impl FileDevice {
         let disk = Arc::clone(&self.disk);
         match self.workers.run(move || job(&disk)).await {
             Ok(result) => result,
-            Err(lost) => {
-                let error = Error::new(ErrorKind::Medium, self.name(), "the transfer was lost");
-                Err(error.at(range).because(lost))
-            }
+            Err(lost) => Err(self.lost(range).because(lost)),
         }
+    }
+
+    fn lost(&self, range: BlockRange) -> Error {
+        Error::new(ErrorKind::Medium, self.name(), "the transfer was lost").at(range)
+    }
+
+    /// Reads by the ring of this thread; back comes the buffer if that is not possible now.
+    fn begin_read(
+        &self,
+        bytes: &Range<u64>,
+        into: Buffer,
+        from: usize,
+    ) -> Result<oneshot::Receiver<ReadAnswer>, Buffer> {
+        let end = from + (bytes.end - bytes.start) as usize;
+        let fits = match self.disk.direct {
+            Some(alignment) => alignment.takes(bytes, &into[from..end]),
+            // The ring copies what it reads by way of the page cache, on this thread.
+            None => end - from <= INLINE_BYTES_MAX,
+        };
+        let Some(place) = self.place(fits) else { return Err(into) };
+        let Some(hold) = self.disk.try_hold(bytes, false) else { return Err(into) };
+        let (answer, answered) = oneshot::channel();
+        let memory = Memory::Read { buffer: into, from, answer };
+        place.put(Transfer::new(hold, bytes, memory, &self.flights));
+        Ok(answered)
+    }
+
+    /// Writes by the ring of this thread, past the page cache only: into it, a ring writes by
+    /// threads of the kernel. `None` if that is not possible now.
+    fn begin_write(
+        &self,
+        bytes: &Range<u64>,
+        from: &Bytes,
+    ) -> Option<oneshot::Receiver<io::Result<()>>> {
+        let fits = self.disk.direct.is_some_and(|alignment| alignment.takes(bytes, from));
+        let place = self.place(fits)?;
+        let hold = self.disk.try_hold(bytes, true)?;
+        // A worker says what is wrong.
+        self.disk.still_there(bytes).ok()?;
+        let (answer, answered) = oneshot::channel();
+        let memory = Memory::Write { bytes: from.clone(), answer };
+        place.put(Transfer::new(hold, bytes, memory, &self.flights));
+        Some(answered)
+    }
+
+    fn place(&self, fits: bool) -> Option<ring::Place> {
+        if fits && self.disk.by_ring { ring::place() } else { None }
     }
 
     /// What every change checks first; it is committed in the era that this gives.
@@ -158,8 +210,15 @@ impl FileDevice {
         if done == len {
             return Ok(into);
         }
+        let rest = bytes.start + done as u64..bytes.end;
+        let mut into = match self.begin_read(&rest, into, done) {
+            Ok(answer) => {
+                let (result, into) = answer.await.map_err(|e| self.lost(range).because(e))?;
+                return result.map(|()| into).map_err(failed);
+            }
+            Err(into) => into,
+        };
         self.blocking(range, move |disk| {
-            let rest = bytes.start + done as u64..bytes.end;
             let result = disk.read(&rest, &mut into[done..len]);
             result.map_err(|error| disk.failed("reading failed", range, error))?;
             Ok(into)
@@ -176,6 +235,10 @@ impl FileDevice {
         let failed = |error| self.disk.failed("writing failed", range, error);
         if self.disk.write_inline(&bytes, &from).map_err(failed)? {
             return Ok(());
+        }
+        if let Some(answer) = self.begin_write(&bytes, &from) {
+            let result = answer.await.map_err(|e| self.lost(range).because(e))?;
+            return result.map_err(failed);
         }
         self.blocking(range, move |disk| {
             let result = disk.write(&bytes, &from);
@@ -196,6 +259,13 @@ impl FileDevice {
             .await?;
         }
         if durable { self.commit(era).await } else { Ok(()) }
+    }
+}
+
+impl Drop for FileDevice {
+    /// What is with rings is waited for as what is with workers.
+    fn drop(&mut self) {
+        self.flights.settle(CLOSING_WAIT_MAX);
     }
 }
 
@@ -280,7 +350,9 @@ impl BlockDevice for FileDevice {
 
     fn io_tier(&self) -> String {
         match (self.disk.direct, self.disk.inline_read, self.disk.inline_write) {
+            (Some(_), ..) if self.disk.by_ring => "direct, io_uring",
             (Some(_), ..) => "direct, pool",
+            (None, ..) if self.disk.by_ring => "inline + io_uring",
             (None, InlineRead::Never, true) => "inline writes, pool",
             (None, InlineRead::Never, false) => "pool",
             (None, _, true) => "inline + pool",

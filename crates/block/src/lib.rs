@@ -23,7 +23,7 @@ pub use device::{
 };
 pub use error::{Error, ErrorKind};
 pub use fault::{Effect, Fault, FaultDevice, Operation};
-pub use file::{FileDevice, FileIdentity, FileOptions, file_identity};
+pub use file::{FileDevice, FileIdentity, FileOptions, file_identity, with_ring};
 pub use memory::MemoryDevice;
 pub use poison::PoisonWatcher;
 pub use resize::Resize;

@@ -29,6 +29,8 @@ pub struct LocalOptions {
     pub size_bytes: Option<u64>,
     /// Past the page cache.
     pub direct: bool,
+    /// By a ring on the threads that have one: those that serve.
+    pub io_uring: bool,
     /// Logical block length in bytes.
     pub block_bytes: u32,
     /// Physical block length in bytes.
@@ -57,6 +59,7 @@ impl Default for LocalOptions {
         Self {
             size_bytes: None,
             direct: false,
+            io_uring: false,
             block_bytes: 512,
             physical_block_bytes: 4096,
             read_only: false,

@@ -18,7 +18,13 @@ pub struct CoreOptions {
     pub latency_mode: bool,
 }
 
-type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+/// What runs on a core.
+pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What each core does around all that runs on it, from its first job to its last: the place for
+/// what a thread has of its own, such as a ring.
+pub type Around = fn(LocalFuture) -> LocalFuture;
+
 type Job = Box<dyn FnOnce() -> LocalFuture + Send>;
 
 /// Threads that run connections. Dropping it lets each thread end once its last job has.
@@ -35,16 +41,16 @@ struct Core {
 }
 
 impl Cores {
-    /// Starts them.
+    /// Starts them. Jobs run inside of `around`.
     ///
     /// # Errors
     /// When a thread or its runtime cannot be made.
-    pub fn start(options: CoreOptions) -> io::Result<Self> {
+    pub fn start(options: CoreOptions, around: Around) -> io::Result<Self> {
         let count = match options.count {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
         };
-        let start = |index| Core::start(index, options.latency_mode);
+        let start = |index| Core::start(index, options.latency_mode, around);
         let cores = (0..count).map(start).collect::<io::Result<_>>()?;
         Ok(Self { cores })
     }
@@ -75,27 +81,28 @@ impl Cores {
 }
 
 impl Core {
-    fn start(index: usize, latency_mode: bool) -> io::Result<Self> {
+    fn start(index: usize, latency_mode: bool, around: Around) -> io::Result<Self> {
         let (jobs, inbox) = unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new()
             .name(format!("core-{index}"))
-            .spawn(move || run(&runtime, inbox, latency_mode))?;
+            .spawn(move || runtime.block_on(around(Box::pin(run(inbox, latency_mode)))))?;
         Ok(Self { jobs: Some(jobs), load: Arc::default(), thread: Some(thread) })
     }
 }
 
-fn run(runtime: &tokio::runtime::Runtime, mut inbox: UnboundedReceiver<Job>, latency_mode: bool) {
+async fn run(mut inbox: UnboundedReceiver<Job>, latency_mode: bool) {
     let local = tokio::task::LocalSet::new();
     let poller = latency_mode.then(|| local.spawn_local(poll_while_busy()));
-    local.block_on(runtime, async {
+    let take_in = async {
         while let Some(job) = inbox.recv().await {
             tokio::task::spawn_local(job());
         }
-    });
+    };
+    local.run_until(take_in).await;
     // The sender is gone: no new work, but what runs may end.
     poller.inspect(JoinHandle::abort);
-    runtime.block_on(local);
+    local.await;
 }
 
 impl Drop for Cores {
@@ -140,7 +147,7 @@ mod tests {
     fn spread_and_end(options: CoreOptions) {
         let done = Arc::new(AtomicUsize::new(0));
         let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
-        let cores = Cores::start(options).unwrap();
+        let cores = Cores::start(options, |core| core).unwrap();
         for _ in 0..4 {
             let (done, threads) = (Arc::clone(&done), Arc::clone(&threads));
             cores.spawn(move || async move {

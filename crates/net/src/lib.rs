@@ -19,7 +19,7 @@ mod tap;
 mod turn;
 
 pub use clock::Clock;
-pub use cores::{CoreOptions, Cores};
+pub use cores::{Around, CoreOptions, Cores, LocalFuture};
 pub use drive::{Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;

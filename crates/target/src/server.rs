@@ -67,7 +67,8 @@ impl Server {
             listeners.push(listener);
         }
         let core_options = CoreOptions { count: options.cores, latency_mode: options.latency_mode };
-        let cores = Arc::new(Cores::start(core_options).map_err(Error::Thread)?);
+        let cores = Cores::start(core_options, with_ring).map_err(Error::Thread)?;
+        let cores = Arc::new(cores);
         let shared = Shared::new(options, addresses)?;
         shared.units().into_iter().for_each(|unit| begin(&cores, unit));
         let (stop_accepting, stop) = watch::channel(false);
@@ -309,6 +310,11 @@ impl Shared {
     pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
         self.catalogue().catalogue.units()
     }
+}
+
+/// A core that has a ring, for the files among its disks.
+fn with_ring(core: net::LocalFuture) -> net::LocalFuture {
+    Box::pin(block::with_ring(core))
 }
 
 /// Takes up what a unit was doing when it was served last.

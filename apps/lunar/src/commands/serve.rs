@@ -203,6 +203,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         api: args.api.options()?.unwrap_or_default(),
         cores: 0,
         latency_mode: args.latency_mode,
+        io_uring: true,
         limits: Limits::default(),
         metrics: args.metrics,
         targets: vec![target],
@@ -282,6 +283,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
     let options = LocalOptions {
         size_bytes,
         direct: args.io == Io::Direct,
+        io_uring: false, // the configuration of the server says it for all
         block_bytes: args.block_size as u32,
         physical_block_bytes: physical as u32,
         read_only: args.read_only,

@@ -99,10 +99,10 @@ impl Subject {
             });
             let run = move || {
                 let mut runtime = tokio::runtime::Builder::new_current_thread();
-                runtime.enable_all().build().unwrap().block_on(async {
+                runtime.enable_all().build().unwrap().block_on(crate::with_ring(async {
                     let tasks = (0..TASKS).map(|n| task(Arc::clone(&subject), thread * TASKS + n));
                     join_all(tasks).await;
-                });
+                }));
                 // When the tests are through, nothing of the disk may be held here.
                 drop((task, subject));
                 // A panic drops the sender instead.

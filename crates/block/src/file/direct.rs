@@ -20,6 +20,11 @@ impl DirectAlignment {
         bytes.start - bytes.start % unit..bytes.end.next_multiple_of(unit)
     }
 
+    /// Whether `bytes` can go as they are from or to `buffer`.
+    pub(super) fn takes(self, bytes: &Range<u64>, buffer: &[u8]) -> bool {
+        self.around(bytes) == *bytes && self.fits(buffer)
+    }
+
     fn fits(self, buffer: &[u8]) -> bool {
         buffer.as_ptr().addr().is_multiple_of(self.memory_bytes as usize)
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// A longer transfer goes to a worker, so that it does not hold up the other work of the core.
-const INLINE_BYTES_MAX: usize = 1 << 20;
+pub(super) const INLINE_BYTES_MAX: usize = 1 << 20;
 
 /// How often an inline transfer asks for its range before it leaves the waiting to a worker. Most
 /// holders are through in a microsecond.
@@ -54,6 +54,8 @@ pub(super) struct Disk {
     pub(super) inline_read: InlineRead,
     /// Writes into the page cache need nothing but this machine.
     pub(super) inline_write: bool,
+    /// Rings serve it as well as workers do, and it was opened for them.
+    pub(super) by_ring: bool,
     pub(super) granularity_bytes: u32,
     /// What a block device clears is a multiple of this; 1: any range.
     pub(super) sector_bytes: u32,
@@ -135,6 +137,17 @@ impl Disk {
         None
     }
 
+    /// Holds `bytes` for a transfer that outlives its future, if nobody is in the way. Nothing is
+    /// tried again here: a ring holds a range for as long as the disk takes.
+    pub(super) fn try_hold(
+        self: &Arc<Self>,
+        bytes: &Range<u64>,
+        exclusive: bool,
+    ) -> Option<HeldRange> {
+        let id = self.ranges.try_lock(bytes, exclusive)?.into_id();
+        Some(HeldRange { disk: Arc::clone(self), id })
+    }
+
     /// An error of the system, as one of this disk.
     pub(super) fn failed(&self, what: &str, range: BlockRange, error: io::Error) -> Error {
         let kind = match self.geometry().byte_range(range) {
@@ -142,6 +155,25 @@ impl Disk {
             None => ErrorKind::OutOfRange, // the disk became shorter meanwhile
         };
         Error::new(kind, Arc::clone(&self.name), what).at(range).because(error)
+    }
+}
+
+/// A range of a disk that is held, and the disk with it.
+#[derive(Debug)]
+pub(super) struct HeldRange {
+    disk: Arc<Disk>,
+    id: u64,
+}
+
+impl HeldRange {
+    pub(super) fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+}
+
+impl Drop for HeldRange {
+    fn drop(&mut self) {
+        self.disk.ranges.release(self.id);
     }
 }
 
@@ -222,11 +254,14 @@ pub(super) fn kind_of(error: &io::Error) -> ErrorKind {
 /// Fills `into` from `offset` on, however many calls that takes.
 pub(super) fn read_fully(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
     file.read_exact_at(into, offset).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            io::Error::new(error.kind(), "the file is shorter than when it was opened")
-        }
+        io::ErrorKind::UnexpectedEof => shorter(error.kind()),
         _ => error,
     })
+}
+
+/// The file ends before the disk does.
+pub(super) fn shorter(kind: io::ErrorKind) -> io::Error {
+    io::Error::new(kind, "the file is shorter than when it was opened")
 }
 
 /// Writes all of `from` from `offset` on.

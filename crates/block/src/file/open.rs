@@ -4,6 +4,7 @@ use super::direct::DirectAlignment;
 use super::disk::{Disk, InlineRead, Pace};
 use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
+use super::ring;
 use crate::resize::Shape;
 use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
@@ -59,6 +60,10 @@ pub struct FileOptions {
     pub physical_block_bytes: u32,
     /// Past the page cache (O_DIRECT).
     pub direct: bool,
+    /// On threads that have a ring ([`with_ring`](crate::with_ring)), direct I/O and reads of what
+    /// is not cached go by it, where the system permits that and the file system does it without
+    /// threads of its own. Without: by workers.
+    pub io_uring: bool,
     /// Writes are refused, and the file is not even opened for them.
     pub read_only: bool,
     /// A new file takes room as it is written, and unmapping gives room back. Without: a new file
@@ -259,12 +264,19 @@ impl Opening<'_> {
         } else {
             None
         };
+        let inline_read = inline_read(&file);
+        let inline_write = !magic(&file).is_some_and(|magic| FAR_MAGICS.contains(&magic));
+        let nowait = match direct {
+            Some(alignment) => is_nowait(&file, geometry.size_bytes(), alignment),
+            None => inline_read == InlineRead::NoWait,
+        };
         let granularity = u32::try_from(metadata.blksize()).unwrap_or(PAGE_BYTES as u32);
         let sector = |file: &File| rustix::fs::ioctl_blksszget(file).unwrap_or(PAGE_BYTES as u32);
         Ok(Disk {
             name: Arc::clone(&self.name),
-            inline_read: inline_read(&file),
-            inline_write: !magic(&file).is_some_and(|magic| FAR_MAGICS.contains(&magic)),
+            inline_read,
+            inline_write,
+            by_ring: self.options.io_uring && inline_write && nowait && ring::is_permitted(),
             shape: Shape::new(geometry),
             read_only: self.options.read_only,
             thin: self.options.thin,
@@ -340,4 +352,12 @@ fn inline_read(file: &File) -> InlineRead {
         Ok(_) | Err(Errno::AGAIN) => InlineRead::NoWait,
         Err(_) => InlineRead::Never,
     }
+}
+
+/// Whether direct I/O of this file is begun without waiting for it: asked at its end, where nothing
+/// is read. Where it is not, a ring hands every transfer to a thread of the kernel.
+fn is_nowait(file: &File, size_bytes: u64, alignment: DirectAlignment) -> bool {
+    let mut unit = BufferPool::new(0).take(alignment.offset_bytes as usize);
+    let mut into = [IoSliceMut::new(&mut unit)];
+    rustix::io::preadv2(file, &mut into, size_bytes, ReadWriteFlags::NOWAIT).is_ok()
 }

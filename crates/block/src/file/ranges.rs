@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// The kernel does not promise that a buffered read sees a block either before or after a
 /// concurrent write (ext4 and block devices copy page by page without a common lock), so readers
 /// share and writers exclude here. Turns are taken in order of arrival; the list is as short as the
-/// number of threads.
+/// number of transfers at work: a thread has one, a ring some.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLock {
     state: Mutex<State>,
@@ -62,8 +62,24 @@ impl RangeLock {
         }
     }
 
+    /// Lets go of what is held as `id`.
+    pub(crate) fn release(&self, id: u64) {
+        let mut state = self.state();
+        state.entries.retain(|entry| entry.id != id);
+        if state.waiting > 0 {
+            self.released.notify_all();
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RangeGuard<'_> {
+    /// Held without a borrow: [`release`](RangeLock::release) ends it.
+    pub(crate) fn into_id(self) -> u64 {
+        std::mem::ManuallyDrop::new(self).id
     }
 }
 
@@ -86,11 +102,7 @@ impl Entry {
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.lock.state();
-        state.entries.retain(|entry| entry.id != self.id);
-        if state.waiting > 0 {
-            self.lock.released.notify_all();
-        }
+        self.lock.release(self.id);
     }
 }
 

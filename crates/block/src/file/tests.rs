@@ -6,10 +6,10 @@ use crate::contract::Contract;
 use std::path::PathBuf;
 
 /// A directory that goes away with the test.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::in_directory(&std::env::temp_dir())
     }
 
@@ -22,13 +22,14 @@ impl Scratch {
         Self(path)
     }
 
-    fn options(&self, size_bytes: u64) -> FileOptions {
+    pub(super) fn options(&self, size_bytes: u64) -> FileOptions {
         FileOptions {
             path: self.0.join("disk.img"),
             create_size_bytes: Some(size_bytes),
             block_bytes: 512,
             physical_block_bytes: 4096,
             direct: false,
+            io_uring: false,
             read_only: false,
             thin: true,
         }

@@ -14,7 +14,7 @@ const QUEUED_JOBS_MAX: usize = 256;
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
 
 /// Closing a pool waits at most this long for what was begun.
-const CLOSING_WAIT_MAX: Duration = Duration::from_secs(1);
+pub(super) const CLOSING_WAIT_MAX: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -34,6 +34,7 @@ pub fn options(path: &Path, create_size_bytes: Option<u64>) -> FileOptions {
         block_bytes: 512,
         physical_block_bytes: 4096,
         direct: false,
+        io_uring: false,
         read_only: false,
         thin: true,
     }

@@ -343,7 +343,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "ping_timeout_seconds",
         ],
     ),
-    ("[data_path]", &["cores", "latency_mode"]),
+    ("[data_path]", &["cores", "latency_mode", "io_uring"]),
     (
         "[[target]]",
         &[

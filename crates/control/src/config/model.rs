@@ -24,6 +24,9 @@ pub struct Configuration {
     pub cores: usize,
     /// They poll for a while before they sleep.
     pub latency_mode: bool,
+    /// Each of them has a ring for direct I/O and reads of what is not cached, where the system
+    /// permits it.
+    pub io_uring: bool,
     /// Named limits.
     pub limits: Limits,
     /// Where metrics are served; `None`: nowhere.

@@ -20,6 +20,16 @@ use uuid::Uuid;
 
 /// Sections and keys that later versions will have.
 const LATER_TOP: &[&str] = &["pool", "storage"];
+/// `[data_path]`.
+struct DataPath {
+    /// Threads; 0: one a core.
+    cores: usize,
+    /// They poll for a while before they sleep.
+    latency_mode: bool,
+    /// Each has a ring.
+    io_uring: bool,
+}
+
 /// The longest transfer one command may be allowed.
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 
@@ -94,7 +104,7 @@ impl Resolver<'_> {
             Some(mut table) => self.limits(&mut table),
             None => Limits::default(),
         };
-        let (cores, latency_mode) = self.data_path(top);
+        let data_path = self.data_path(top);
         let metrics = self.metrics(top);
         let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
         let mut tables = top.tables("target", &mut self.problems);
@@ -115,23 +125,26 @@ impl Resolver<'_> {
             portals: portals.into_iter().map(|portal| portal.value).collect(),
             discovery_chap,
             api,
-            cores,
-            latency_mode,
+            cores: data_path.cores,
+            latency_mode: data_path.latency_mode,
+            io_uring: data_path.io_uring,
             limits,
             metrics,
             targets: targets.into_iter().map(|(target, _)| target).collect(),
         }
     }
 
-    /// How many threads serve, and whether they poll before they sleep.
-    fn data_path(&mut self, top: &mut TableReader<'_, '_>) -> (usize, bool) {
-        let Some(mut table) = top.table("data_path", &mut self.problems) else {
-            return (0, false);
-        };
-        let cores = table.integer("cores", 0..=1024, &mut self.problems);
-        let latency_mode = table.boolean("latency_mode", &mut self.problems);
-        table.finish(&[], &mut self.problems);
-        (cores.map_or(0, |cores| cores.value as usize), latency_mode.unwrap_or(false))
+    fn data_path(&mut self, top: &mut TableReader<'_, '_>) -> DataPath {
+        let mut is = DataPath { cores: 0, latency_mode: false, io_uring: true };
+        if let Some(mut table) = top.table("data_path", &mut self.problems) {
+            let cores = table.integer("cores", 0..=1024, &mut self.problems);
+            is.cores = cores.map_or(is.cores, |cores| cores.value as usize);
+            let latency_mode = table.boolean("latency_mode", &mut self.problems);
+            is.latency_mode = latency_mode.unwrap_or(is.latency_mode);
+            is.io_uring = table.boolean("io_uring", &mut self.problems).unwrap_or(is.io_uring);
+            table.finish(&[], &mut self.problems);
+        }
+        is
     }
 
     fn metrics(&mut self, top: &mut TableReader<'_, '_>) -> Option<std::net::SocketAddr> {
@@ -397,6 +410,7 @@ impl Resolver<'_> {
         let options = LocalOptions {
             size_bytes: size.as_ref().map(|size| size.value),
             direct: direct.unwrap_or(false),
+            io_uring: false, // what `[data_path]` says holds for all
             block_bytes: sizes.0,
             physical_block_bytes: sizes.1,
             read_only,

@@ -319,6 +319,7 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
             vec![
                 Setting::or("cores", cores, 0, Value::Number),
                 Setting::or("latency_mode", configuration.latency_mode, false, Value::Flag),
+                Setting::or("io_uring", configuration.io_uring, true, Value::Flag),
             ],
         ),
     ]

@@ -2,7 +2,7 @@
 
 use super::{Origin, block_on};
 use crate::config::model::{Configuration, UnitConfig};
-use crate::device_url::{DeviceUrl, Opener};
+use crate::device_url::{DeviceUrl, LocalOptions, Opener};
 use crate::{Failure, identity};
 use block::{BlockDevice, FileIdentity, file_identity};
 use std::path::{Path, PathBuf};
@@ -43,6 +43,7 @@ pub(super) struct Opening {
     opener: Arc<dyn Opener>,
     state: Option<PathBuf>,
     transfer_bytes: u32,
+    io_uring: bool,
     /// Files that are smaller than they should be get larger.
     grow: bool,
 }
@@ -75,6 +76,7 @@ impl Opening {
             opener,
             state: configuration.state.clone(),
             transfer_bytes: configuration.limits.transfer_bytes,
+            io_uring: configuration.io_uring,
             grow: matches!(origin, Origin::File { .. }),
         }
     }
@@ -110,7 +112,7 @@ impl Opening {
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
         let (new_file, new_directory) = (new(path)?, new(&directory)?);
         refuse_old_identity(config, path, &directory)?;
-        let mut options = config.options.clone();
+        let mut options = LocalOptions { io_uring: self.io_uring, ..config.options.clone() };
         // A file that is empty, or has just that size, may be what a crash has left of a new one:
         // it is given its size, or that is made durable. Any other is opened as it is.
         let wanted = options.size_bytes.unwrap_or_default();

@@ -75,6 +75,7 @@ impl Opener for Shared {
                     block_bytes,
                     physical_block_bytes: physical,
                     direct: false,
+                    io_uring: options.io_uring,
                     read_only: options.read_only,
                     thin: options.thin,
                 })?;

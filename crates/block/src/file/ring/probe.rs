@@ -1,0 +1,60 @@
+//! Whether the kernel permits a ring: asked once, and told once.
+
+use io_uring::{IoUring, Probe, opcode};
+use std::io;
+use std::sync::OnceLock;
+
+/// Whether rings can be made. What stands in the way is in the log.
+pub(in crate::file) fn is_permitted() -> bool {
+    static PERMITTED: OnceLock<bool> = OnceLock::new();
+    *PERMITTED.get_or_init(|| match probe() {
+        Ok(()) => {
+            tracing::info!("io_uring is permitted: each core has a ring for direct I/O");
+            true
+        }
+        Err(error) => {
+            let why = meaning(&error);
+            tracing::warn!(%error, why, "no io_uring: files are read and written by worker threads");
+            false
+        }
+    })
+}
+
+fn probe() -> io::Result<()> {
+    let ring = IoUring::new(1)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
+        return Ok(());
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOSYS))
+}
+
+/// What an error of `io_uring_setup` says about the machine.
+fn meaning(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "it is not permitted here: by the seccomp profile of the container or service, or by \
+             the sysctl kernel.io_uring_disabled"
+        }
+        Some(libc::ENOSYS | libc::EINVAL) => "this kernel has none, or one that is too old",
+        Some(libc::ENOMEM) => "its memory may not be locked: raise RLIMIT_MEMLOCK",
+        Some(libc::EMFILE | libc::ENFILE) => "no descriptor is left: raise the limit of open files",
+        _ => "the kernel refuses it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each refusal that a kernel, a container or a limit gives is explained, by name.
+    #[test]
+    fn refusals_are_explained() {
+        let of = |errno| meaning(&io::Error::from_raw_os_error(errno));
+        assert!(of(libc::EPERM).contains("seccomp"));
+        assert!(of(libc::ENOSYS).contains("kernel"));
+        assert!(of(libc::ENOMEM).contains("RLIMIT_MEMLOCK"));
+        assert!(of(libc::EMFILE).contains("open files"));
+    }
+}
