@@ -230,7 +230,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         false
     }
 
-    /// How I/O is done, for status lines: `inline + pool`, `direct, pool`, `memory`.
+    /// How I/O is done, for status lines: `inline + io_uring`, `direct, pool`, `memory`.
     fn io_tier(&self) -> String;
 
     /// Takes writes again after a failed sync, since an operator has decided so; nothing else may.

@@ -14,7 +14,8 @@ pub(in crate::file) fn is_permitted() -> bool {
         }
         Err(error) => {
             let why = meaning(&error);
-            tracing::warn!(%error, why, "no io_uring: files are read and written by worker threads");
+            let why = meaning(&error);
+            tracing::warn!(%error, why, "no io_uring: worker threads read and write files");
             false
         }
     })
