@@ -433,6 +433,31 @@ fn full() {
     }));
 }
 
+/// Goal: what the tasks of a core ask for in one turn is submitted by one system call.
+#[test]
+fn one_call_a_turn() {
+    let scratch = Scratch::new();
+    if skipped(&scratch, "one_call_a_turn") {
+        return;
+    }
+    let device = FileDevice::open(options(&scratch, 64)).unwrap();
+    let pool = BufferPool::default();
+    runtime().block_on(with_ring(async {
+        let read = |lba| {
+            let (device, pool) = (Arc::clone(&device), pool.clone());
+            tokio::spawn(
+                async move { device.read(BlockRange::new(lba, 1), pool.take(BLOCK)).await },
+            )
+        };
+        let reads: Vec<_> = (0..32).map(read).collect();
+        for read in reads {
+            read.await.unwrap().unwrap();
+        }
+        let submissions = here().unwrap().state.borrow_mut().queue().unwrap().submissions();
+        assert_eq!((device.flights.begun(), submissions), (32, 1));
+    }));
+}
+
 /// Goal: a sync begins only when the write it is for has completed.
 #[test]
 fn syncs_come_after() {

@@ -46,6 +46,9 @@ struct Slots {
     request_bytes_max: u32,
     /// Completions as they came: number of the slot, result.
     completed: Vec<(u64, i32)>,
+    /// System calls that submitted something.
+    #[cfg(test)]
+    submissions: u32,
 }
 
 impl Default for Shape {
@@ -63,6 +66,8 @@ impl Queue {
             free: (0..count).rev().collect(),
             request_bytes_max: shape.request_bytes_max,
             completed: Vec::with_capacity(count as usize),
+            #[cfg(test)]
+            submissions: 0,
         })))
     }
 
@@ -84,6 +89,11 @@ impl Queue {
         let Some(slot) = self.0.free.pop() else { return };
         self.0.slots[slot as usize] = Some(transfer);
         self.0.push(slot);
+    }
+
+    #[cfg(test)]
+    pub(super) fn submissions(&self) -> u32 {
+        self.0.submissions
     }
 
     /// Submits what is queued and takes what is completed; `false`: the kernel did not take all.
@@ -131,6 +141,10 @@ impl Slots {
     fn submit(&mut self) -> bool {
         if self.uring.submission().is_empty() {
             return true;
+        }
+        #[cfg(test)]
+        {
+            self.submissions += 1;
         }
         match self.uring.submit() {
             Ok(_) => {}
