@@ -14,7 +14,6 @@ pub(in crate::file) fn is_permitted() -> bool {
         }
         Err(error) => {
             let why = meaning(&error);
-            let why = meaning(&error);
             tracing::warn!(%error, why, "no io_uring: worker threads read and write files");
             false
         }
