@@ -1,8 +1,8 @@
 //! The ring of a core: transfers past the page cache, and reads of what it does not hold, go to the
 //! kernel by a private io_uring of the thread that asks.
 //!
-//! What is asked for in one turn of the runtime leaves in one system call; the completions are
-//! taken where the turn ends, and when the runtime finds the ring readable.
+//! What is asked for in one turn of the runtime leaves in few system calls, the last at its end; the
+//! completions are taken there, and when the runtime finds the ring readable.
 
 mod probe;
 #[cfg(test)]
@@ -60,7 +60,8 @@ pub(super) fn place() -> Option<Place> {
 }
 
 impl Place {
-    /// Leaves `transfer` to the ring. It is submitted when the turn of the runtime ends.
+    /// Leaves `transfer` to the ring. It is submitted when the turn of the runtime ends,
+    /// at the latest.
     pub(super) fn put(self, transfer: Transfer) {
         self.0.put(transfer);
     }

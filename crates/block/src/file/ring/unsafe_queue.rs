@@ -12,6 +12,10 @@ use tokio::io::unix::AsyncFd;
 /// Transfers of one ring that are under way; more go by way of workers.
 const TRANSFERS_MAX: u32 = 256;
 
+/// So many are submitted at once, at most: the disk begins with them while the core reads on. With
+/// all of a turn at once, disk, core and initiator wait for each other.
+const BATCH_TRANSFERS_MAX: u32 = 4;
+
 /// One request of the kernel moves at most this much; what is longer takes several.
 const REQUEST_BYTES_MAX: u32 = 1 << 30;
 
@@ -44,6 +48,8 @@ struct Slots {
     slots: Box<[Option<Transfer>]>,
     free: Vec<u32>,
     request_bytes_max: u32,
+    /// Requests that are not submitted yet.
+    queued: u32,
     /// Completions as they came: number of the slot, result.
     completed: Vec<(u64, i32)>,
     /// System calls that submitted something.
@@ -65,6 +71,7 @@ impl Queue {
             slots: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             request_bytes_max: shape.request_bytes_max,
+            queued: 0,
             completed: Vec::with_capacity(count as usize),
             #[cfg(test)]
             submissions: 0,
@@ -84,11 +91,15 @@ impl Queue {
         self.0.free.is_empty()
     }
 
-    /// Queues `transfer` for the next turn. It is lost when there is no room.
+    /// Queues `transfer`, and submits what is queued if that is enough for a call. It is lost when
+    /// there is no room.
     pub(super) fn put(&mut self, transfer: Transfer) {
         let Some(slot) = self.0.free.pop() else { return };
         self.0.slots[slot as usize] = Some(transfer);
         self.0.push(slot);
+        if self.0.queued >= BATCH_TRANSFERS_MAX {
+            self.0.submit();
+        }
     }
 
     #[cfg(test)]
@@ -125,6 +136,7 @@ impl Slots {
         // then. A buffer that is filled is touched by nobody else meanwhile; `bytes` are shared,
         // and only read. `Queue::drop` frees neither before.
         let pushed = unsafe { self.uring.submission().push(&entry) };
+        self.queued += 1;
         debug_assert!(pushed.is_ok(), "as many entries as slots, and one request a slot");
     }
 
@@ -146,6 +158,7 @@ impl Slots {
         {
             self.submissions += 1;
         }
+        self.queued = 0;
         match self.uring.submit() {
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "io_uring takes nothing now"),
