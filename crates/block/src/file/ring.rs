@@ -1,8 +1,8 @@
 //! The ring of a core: transfers past the page cache, and reads of what it does not hold, go to the
 //! kernel by a private io_uring of the thread that asks.
 //!
-//! What is asked for in one turn of the runtime leaves in few system calls, the last at its end; the
-//! completions are taken there, and when the runtime finds the ring readable.
+//! What is asked for in one turn of the runtime leaves in few system calls, the last one at its
+//! end; the completions are taken there, and when the runtime finds the ring readable.
 
 mod probe;
 #[cfg(test)]
