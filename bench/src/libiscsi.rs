@@ -1,6 +1,6 @@
 //! Our initiator against libiscsi: both ask the same target, in turns.
 
-mod clients;
+pub mod clients;
 mod report;
 
 use self::clients::{Clients, Request, Sample};

@@ -1,10 +1,13 @@
 //! Measured comparisons: `cargo run --release -p bench -- --help`. What they gave, and on what
 //! machine, stands in docs/benchmarks.md.
 
+mod cores;
 mod files;
 mod group_commit;
 mod libiscsi;
+mod null_target;
 mod server;
+mod target;
 mod tgt;
 
 use clap::Parser;
@@ -17,11 +20,17 @@ enum Command {
     GroupCommit(group_commit::GroupCommit),
     /// Our initiator against libiscsi, on the same target
     Libiscsi(libiscsi::Libiscsi),
+    /// The target against tgt, and against what is possible: cells, goals, one report
+    Target(target::Target),
+    /// The least that initiators log in to and read from: a ceiling for targets
+    NullTarget(null_target::NullTarget),
 }
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::GroupCommit(command) => command.run(),
         Command::Libiscsi(command) => command.run(),
+        Command::Target(command) => command.run(),
+        Command::NullTarget(command) => command.run(),
     }
 }

@@ -25,7 +25,15 @@ impl Server {
     /// # Errors
     /// It cannot be built or does not listen.
     pub fn start_on(core: Option<u16>, arguments: &[&str]) -> Result<Self> {
-        let mut child = pinned(core, &binary()?)
+        Self::start_program(core, &binary()?, arguments)
+    }
+
+    /// Likewise, of another build.
+    ///
+    /// # Errors
+    /// It does not listen.
+    pub fn start_program(core: Option<u16>, program: &Path, arguments: &[&str]) -> Result<Self> {
+        let mut child = pinned(core, program)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(arguments)
             .stdout(Stdio::piped())
@@ -47,6 +55,11 @@ impl Server {
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const START_MAX: Duration = Duration::from_secs(10);
@@ -17,16 +18,50 @@ pub struct Tgt {
     address: String,
 }
 
+/// How a file is served. tgtadm(8): `--bsoflags`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Backing {
+    /// `O_SYNC`: a write has returned when it is durable.
+    pub is_sync: bool,
+    /// `O_DIRECT`.
+    pub is_direct: bool,
+}
+
+impl Backing {
+    /// Options of `tgtadm`.
+    pub fn options(self) -> &'static [&'static str] {
+        match (self.is_sync, self.is_direct) {
+            (false, false) => &[],
+            (true, false) => &["--bsoflags", "sync"],
+            (false, true) => &["--bsoflags", "direct"],
+            (true, true) => &["--bsoflags", "sync:direct"],
+        }
+    }
+
+    /// The backing store that asks the kernel asynchronously, past the page cache.
+    pub fn aio() -> &'static [&'static str] {
+        &["--bstype", "aio"]
+    }
+}
+
 impl Tgt {
     /// Serves `file` as LUN 1, on one processor core if one is named.
     ///
     /// # Errors
     /// It is not installed, does not start or refuses the target.
     pub fn start(core: Option<u16>, file: &Path) -> Result<Self> {
+        Self::start_with(core, file, Backing::default().options())
+    }
+
+    /// Likewise, with options of `tgtadm` for the backing store.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn start_with(core: Option<u16>, file: &Path, options: &[&str]) -> Result<Self> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         // Control ports are sockets named by number; another may run beside this one.
-        let control = (std::process::id() % 30_000).to_string();
+        let control = control_port().to_string();
         let child = pinned(core, Path::new("tgtd"))
             .args(["-f", "-C", &control, "--iscsi", &format!("portal={address}")])
             .stdout(Stdio::null())
@@ -37,7 +72,8 @@ impl Tgt {
         tgt.wait_until_ready()?;
         let file = file.to_str().context("a path in UTF-8")?;
         tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", TARGET])?;
-        tgt.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file])?;
+        let unit = ["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file];
+        tgt.admin(&[&unit[..], options].concat())?;
         tgt.admin(&["bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
         Ok(tgt)
     }
@@ -45,6 +81,11 @@ impl Tgt {
     /// `iscsi://127.0.0.1:PORT/TARGET/1`.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{TARGET}/1", self.address)
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     fn admin(&self, arguments: &[&str]) -> Result<()> {
@@ -66,6 +107,12 @@ impl Tgt {
         }
         Ok(())
     }
+}
+
+/// One of this process' own, another for each.
+fn control_port() -> u32 {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    (std::process::id() % 3_000) * 10 + STARTED.fetch_add(1, Relaxed) % 10
 }
 
 impl Drop for Tgt {

@@ -34,7 +34,7 @@ pub struct Sample {
 
 /// Both clients, built.
 pub struct Clients {
-    lunar: PathBuf,
+    lunar: Option<PathBuf>,
     libiscsi: PathBuf,
     core: Option<u16>,
     threads: u16,
@@ -46,7 +46,15 @@ impl Clients {
     /// # Errors
     /// One cannot be built.
     pub fn new(core: Option<u16>, threads: u16) -> Result<Self> {
-        Ok(Self { lunar: server::binary()?, libiscsi: build()?, core, threads })
+        Ok(Self { lunar: Some(server::binary()?), libiscsi: build()?, core, threads })
+    }
+
+    /// Builds the generator alone.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub fn generator(core: Option<u16>) -> Result<Self> {
+        Ok(Self { lunar: None, libiscsi: build()?, core, threads: 1 })
     }
 
     /// `lunar bench`.
@@ -57,7 +65,8 @@ impl Clients {
         let threads = self.threads.to_string();
         let size = request.range_bytes.to_string();
         let own = ["--size", &size, "--threads", &threads, "--rounds", "1", "--json"];
-        let document = self.run(&self.lunar, &["bench"], &own, request)?;
+        let lunar = self.lunar.as_ref().context("lunar was not built")?;
+        let document = self.run(lunar, &["bench"], &own, request)?;
         let result = &document["results"][0];
         sample(&result["iops"]["median"], &result["client_cpu_us_per_request"]["median"], result)
     }

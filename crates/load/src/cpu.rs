@@ -2,11 +2,15 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 /// The state of a listening socket in /proc/net/tcp.
 const LISTENING: &str = "0A";
+
+/// "No such process": it ended between two looks.
+const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
 /// What this process has had so far.
 pub fn processor_time() -> Duration {
@@ -42,9 +46,31 @@ impl Owner {
         )
     }
 
-    /// User and system time that it has had so far, in steps of the kernel's clock tick (10 ms);
-    /// `None`: it is gone, or not ours to see.
+    /// User and system time that its threads have had so far; `None`: it is gone, or not ours to
+    /// see. To the nanosecond where the kernel keeps such statistics (`/proc/PID/task/*/schedstat`;
+    /// threads that have ended are not in it), else in steps of its clock tick (10 ms).
     pub fn processor_time(&self) -> Option<Duration> {
+        self.time_of_threads().or_else(|| self.time_in_ticks())
+    }
+
+    fn time_of_threads(&self) -> Option<Duration> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
+        let mut sum = 0;
+        for task in tasks {
+            // One that ends meanwhile has nothing to tell.
+            let path = task.ok()?.path().join("schedstat");
+            match fs::read_to_string(path) {
+                Ok(text) => sum += on_core_nanos(&text)?,
+                Err(error) if error.raw_os_error() == Some(ESRCH) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(_) => return None,
+            }
+        }
+        // A kernel without these statistics tells zeroes, or has no such file.
+        (sum > 0).then(|| Duration::from_nanos(sum))
+    }
+
+    fn time_in_ticks(&self) -> Option<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         let ticks = ticks(&stat)?;
         Some(
@@ -52,6 +78,11 @@ impl Owner {
                 / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?,
         )
     }
+}
+
+/// The first field of a line of /proc/PID/task/TID/schedstat: nanoseconds on a core. proc(5).
+fn on_core_nanos(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// utime and stime of a line of /proc/PID/stat: its fields 14 and 15. proc_pid_stat(5).
@@ -123,7 +154,8 @@ mod tests {
         }
     }
 
-    /// Goal: what a process is charged with is what it uses, to a tick of the kernel's clock.
+    /// Goal: what a process is charged with is what it uses, to a tick of the kernel's clock, or
+    /// exactly where the kernel tells.
     #[test]
     fn processor_time_is_read() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 250 50 6 7 20 0 1 0 9 10 11";
@@ -136,6 +168,9 @@ mod tests {
         }
         let (told, exact) = (this.processor_time().unwrap(), processor_time());
         assert!(told >= Duration::from_millis(30) && told <= exact, "{told:?} of {exact:?}");
+        let ticks = this.time_in_ticks().unwrap();
+        assert!(ticks >= Duration::from_millis(30) && ticks <= processor_time(), "{ticks:?}");
+        assert_eq!(on_core_nanos("1030493 506333 7\n"), Some(1_030_493));
         assert_eq!(Owner { pid: u32::MAX }.processor_time(), None);
     }
 }

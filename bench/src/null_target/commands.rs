@@ -1,0 +1,90 @@
+//! Canned SCSI: what initiators ask before they read. SPC-4, SBC-3.
+
+use wire::Field;
+
+/// What every byte reads as.
+pub const CANNED: u8 = 0x5a;
+const BLOCK_BYTES: u32 = 512;
+/// 4 KiB physical blocks: 2^3 logical ones. SBC-3 §5.16.2.
+const PHYSICAL_EXPONENT: u8 = 3;
+
+/// What a command gets.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// Data from the canned piece, and GOOD.
+    Read,
+    /// GOOD, once all data has come with the command.
+    Write,
+    /// This data, and GOOD.
+    Data(Vec<u8>),
+    /// GOOD.
+    Good,
+    /// CHECK CONDITION: the command is not known.
+    Unknown,
+}
+
+/// What a command gets on a disk of this size.
+pub fn answer(cdb: &[u8; 16], disk_bytes: u64) -> Answer {
+    let last = (disk_bytes / u64::from(BLOCK_BYTES)).saturating_sub(1);
+    match cdb[0] {
+        // READ (6), (10), (12), (16).
+        0x08 | 0x28 | 0xa8 | 0x88 => Answer::Read,
+        // WRITE (6), (10), (12), (16).
+        0x0a | 0x2a | 0xaa | 0x8a => Answer::Write,
+        // TEST UNIT READY, SYNCHRONIZE CACHE (10) and (16).
+        0x00 | 0x35 | 0x91 => Answer::Good,
+        // INQUIRY without a page.
+        0x12 if cdb[1] & 0x01 == 0 => Answer::Data(inquiry()),
+        // READ CAPACITY (10).
+        0x25 => {
+            let mut data = vec![0; 8];
+            u32::try_from(last).unwrap_or(u32::MAX).put(&mut data[..4]);
+            BLOCK_BYTES.put(&mut data[4..]);
+            Answer::Data(data)
+        }
+        // READ CAPACITY (16).
+        0x9e if cdb[1] & 0x1f == 0x10 => {
+            let mut data = vec![0; 32];
+            last.put(&mut data[..8]);
+            BLOCK_BYTES.put(&mut data[8..12]);
+            data[13] = PHYSICAL_EXPONENT;
+            Answer::Data(data)
+        }
+        // REPORT LUNS: LUN 0.
+        0xa0 => Answer::Data(vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        // MODE SENSE (6): no pages, not write protected.
+        0x1a => Answer::Data(vec![3, 0, 0, 0]),
+        // MODE SENSE (10) likewise.
+        0x5a => Answer::Data(vec![0, 6, 0, 0, 0, 0, 0, 0]),
+        _ => Answer::Unknown,
+    }
+}
+
+/// A disk of SPC-4. SPC-4 §6.4.2.
+fn inquiry() -> Vec<u8> {
+    let mut data = vec![0, 0, 0x06, 0x02, 31, 0, 0, 0x02];
+    data.extend_from_slice(b"LUNAR   null target     0   ");
+    data
+}
+
+/// ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE, with its length before it. SPC-4 §4.5.3;
+/// RFC 7143 §11.4.7.2.
+pub const SENSE: [u8; 20] = [0, 18, 0x70, 0, 0x05, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: sizes are told as SBC-3 lays them out.
+    #[test]
+    fn capacities() {
+        let mut cdb = [0; 16];
+        cdb[0] = 0x25;
+        assert_eq!(answer(&cdb, 1 << 20), Answer::Data(vec![0, 0, 7, 255, 0, 0, 2, 0]));
+        (cdb[0], cdb[1]) = (0x9e, 0x10);
+        let Answer::Data(data) = answer(&cdb, 1 << 20) else { panic!("no data") };
+        assert_eq!((data.len(), u64::get(&data[..8]), data[13]), (32, 2047, 3));
+        assert_eq!(inquiry().len(), 36);
+        assert_eq!(answer(&[0xff; 16], 1 << 20), Answer::Unknown);
+    }
+}

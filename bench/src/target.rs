@@ -1,0 +1,195 @@
+//! The target against tgt, and against what is possible on this machine.
+
+mod ask;
+mod cells;
+mod goals;
+mod results;
+mod rounds;
+mod serve;
+mod text;
+
+use self::ask::{Asking, Times};
+use self::cells::{CELLS, Cell, Contestant, Store};
+use self::results::{CellResult, Durability, Outcome, Run, Verdict};
+use self::rounds::{Count, Ground};
+use self::serve::{Programs, Serving};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// More rounds of a cell, at most, while raw TCP moves too far: as many as were asked for.
+const EXTRA: usize = 1;
+
+/// Cells of served disk, pattern, size and depth; in each round raw TCP is probed and all
+/// contestants take turns on the same file. Goals are medians of the ratios of rounds.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    cargo run --release -p bench -- target --only rand-read-4Ki --html report.html\n\n\
+    Needs root (tgtd), two cores, and what `scripts/setup bench` installs.")]
+pub struct Target {
+    /// All cells, not only those that goals need
+    #[arg(long)]
+    full: bool,
+    /// Only cells whose key contains this
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
+    /// Rounds that count
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// How long each client measures in a round
+    #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// How long each runs before that
+    #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
+    warm_up: f64,
+    /// Where files on a disk are made; their file system is what is measured
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
+    /// Tell the cells, and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Measure nothing: take a run that `--json` wrote, and judge and show it again
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Goals of other parts: files whose member `goals` has rows like those of `--json`
+    #[arg(long, value_name = "FILE")]
+    goals_from: Vec<PathBuf>,
+    /// Write everything for programs
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write one page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write a chapter for people
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Fail when a goal is missed
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Target {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Something cannot be built or started, a client fails, or `--strict` and a goal is missed.
+    pub fn run(&self) -> Result<()> {
+        let cells: Vec<&Cell> = CELLS.iter().filter(|cell| self.wants(cell)).collect();
+        ensure!(!cells.is_empty(), "no cell has such a key: --list --full tells them");
+        if self.list {
+            cells.iter().for_each(|cell| println!("{}", cell.key()));
+            return Ok(());
+        }
+        let mut run = match &self.from {
+            Some(path) => read(path)?,
+            None => self.measure(&cells)?,
+        };
+        run.goals = goals::judge(&run);
+        for path in &self.goals_from {
+            run.goals.extend(goals_of(path)?);
+        }
+        self.tell(&run)
+    }
+
+    fn wants(&self, cell: &Cell) -> bool {
+        let named = self.only.as_ref().is_none_or(|part| cell.key().contains(part));
+        named && (self.full || cell.is_short || self.only.is_some())
+    }
+
+    fn measure(&self, cells: &[&Cell]) -> Result<Run> {
+        let programs = Programs { directory: self.directory.canonicalize()?, base: None };
+        let count = Count { wanted: self.rounds.into(), extra: usize::from(self.rounds) * EXTRA };
+        let times = Times {
+            warm_up: Duration::from_secs_f64(self.warm_up),
+            measured: Duration::from_secs_f64(self.seconds),
+        };
+        let mut run = Run {
+            facts: text::facts(&programs.directory)?,
+            rounds: count.wanted,
+            seconds: self.seconds,
+            is_full: self.full,
+            ..Run::default()
+        };
+        text::facts_lines(&run);
+        (run.cells, run.durability) = measure_cells(cells, &programs, count, times)?;
+        Ok(run)
+    }
+
+    fn tell(&self, run: &Run) -> Result<()> {
+        print!("{}", text::goals_text(&run.goals));
+        let write = |path: &Option<PathBuf>, what: &dyn Fn() -> Result<String>| match path {
+            Some(path) => std::fs::write(path, what()?).with_context(|| path.display().to_string()),
+            None => Ok(()),
+        };
+        write(&self.json, &|| Ok(format!("{:#}\n", serde_json::to_value(run)?)))?;
+        ensure!(!self.strict || !missed(&run.goals), "a goal is missed");
+        Ok(())
+    }
+}
+
+/// All cells, one after the other, and what was seen of durability.
+fn measure_cells(
+    cells: &[&Cell],
+    programs: &Programs,
+    count: Count,
+    times: Times,
+) -> Result<(Vec<CellResult>, Vec<Durability>)> {
+    let ground = Ground::start()?;
+    let mut asking = Asking::new(times);
+    let (mut results, mut durability) = (Vec::new(), Vec::<Durability>::new());
+    // Cells of the same store stand side by side, and share its servers.
+    let mut serving: Option<Serving> = None;
+    for cell in cells {
+        let mut current = match serving.take() {
+            Some(same) if same.store == cell.store && same.is_shared == cell.is_shared => same,
+            other => {
+                drop(other);
+                Serving::new(cell.store, cell.is_shared, programs)?
+            }
+        };
+        let seed = |round: u64| round + 1;
+        let result = rounds::measure(
+            cell,
+            count,
+            || ground.ask(cell, times.measured),
+            |lane, round| asking.turn(&mut current, cell, lane, seed(round)),
+        )?;
+        print!("{}", text::cell_text(&result));
+        for row in current.durability() {
+            let is_known = |known: &Durability| {
+                (&known.store, &known.contestant) == (&row.store, &row.contestant)
+            };
+            if !durability.iter().any(is_known) {
+                durability.push(row);
+            }
+        }
+        results.push(result);
+        serving = Some(current);
+    }
+    Ok((results, durability))
+}
+
+fn missed(goals: &[Verdict]) -> bool {
+    goals.iter().any(|goal| goal.outcome == Outcome::Miss)
+}
+
+fn read(path: &Path) -> Result<Run> {
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    serde_json::from_slice(&text).with_context(|| path.display().to_string())
+}
+
+fn goals_of(path: &Path) -> Result<Vec<Verdict>> {
+    #[derive(serde::Deserialize)]
+    struct Part {
+        goals: Vec<Verdict>,
+    }
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let part: Part = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+    Ok(part.goals)
+}
+
+fn parse_seconds(text: &str) -> Result<f64> {
+    let seconds: f64 = text.parse()?;
+    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
+    Ok(seconds)
+}

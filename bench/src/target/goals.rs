@@ -1,0 +1,290 @@
+//! What is wished for: one table of goals, each a ratio within one cell, judged round by round.
+
+use super::cells::{Ground, LUNAR, Lane, NULL, RING, TGT};
+use super::results::{CellResult, Outcome, Round, Run, Sample, Verdict};
+use load::Spread;
+
+/// One goal.
+pub struct Goal {
+    /// The column it belongs to.
+    pub part: &'static str,
+    pub what: &'static str,
+    /// The key of the cell that decides it.
+    pub cell: &'static str,
+    pub ratio: Ratio,
+    pub bound: Bound,
+}
+
+/// What is divided by what, in each round.
+#[derive(Clone, Copy)]
+pub enum Ratio {
+    /// A figure of a lane by that of another one.
+    Lanes(Figure, Lane, Lane),
+    /// The requests (of a stream: the bytes) a second of a lane by what raw TCP did.
+    RawTcp(Lane, Ground),
+    /// The 99th percentile of a lane's latency by its median.
+    Tail(Lane),
+}
+
+/// What is compared.
+#[derive(Clone, Copy)]
+pub enum Figure {
+    Iops,
+    Bytes,
+    /// The target's processor time for each request.
+    TargetCpu,
+}
+
+/// What the median of the ratios must be.
+#[derive(Clone, Copy)]
+pub enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+    /// Likewise, unless the client is at its end while the target is not.
+    AtLeastUnlessClientBound(f64),
+}
+
+use self::Bound::{AtLeast, AtLeastUnlessClientBound, AtMost};
+use self::Figure::{Bytes, Iops, TargetCpu};
+use self::Ratio::{Lanes, RawTcp, Tail};
+
+/// A client's core that is so busy has nothing left.
+const CLIENT_BUSY: f64 = 0.95;
+/// A target's core that is so busy has much left.
+const TARGET_BUSY: f64 = 0.70;
+
+const READS: &str = "rand-read-4Ki-32-tmpfs";
+const WRITES: &str = "rand-write-4Ki-32-tmpfs";
+const READ_ALONE: &str = "rand-read-4Ki-1-tmpfs";
+const WRITE_ALONE: &str = "rand-write-4Ki-1-tmpfs";
+const LIBISCSI: &str = "rand-read-4Ki-32-tmpfs-libiscsi";
+
+/// All goals, in the order in which they are told.
+#[rustfmt::skip] // a table
+pub const GOALS: &[Goal] = &[
+    tgt("IOPS, 4 KiB random reads, depth 32, file in tmpfs", READS, Lanes(Iops, LUNAR, TGT), AtLeast(4.0)),
+    tgt("IOPS, 4 KiB random reads, depth 32, file on the disk, cached", "rand-read-4Ki-32-disk", Lanes(Iops, LUNAR, TGT), AtLeast(4.0)),
+    tgt("IOPS, the same in tmpfs asked by libiscsi", LIBISCSI, Lanes(Iops, LUNAR.libiscsi(), TGT.libiscsi()), AtLeastUnlessClientBound(4.0)),
+    tgt("throughput, 256 KiB reads", "read-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), AtLeast(1.5)),
+    tgt("throughput, 256 KiB writes", "write-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), AtLeast(1.5)),
+    tgt("CPU of the target for a 4 KiB read, depth 32", READS, Lanes(TargetCpu, LUNAR, TGT), AtMost(0.25)),
+    tgt("CPU of the target for a 4 KiB write, depth 32", WRITES, Lanes(TargetCpu, LUNAR, TGT), AtMost(0.25)),
+    tgt("IOPS, 4 KiB reads, one at a time", READ_ALONE, Lanes(Iops, LUNAR, TGT), AtLeast(1.0)),
+    tgt("IOPS, 4 KiB writes, one at a time", WRITE_ALONE, Lanes(Iops, LUNAR, TGT), AtLeast(1.0)),
+    tgt("IOPS, 4 KiB writes, depth 32, write-back in tmpfs", WRITES, Lanes(Iops, LUNAR, TGT), AtLeast(2.0)),
+    tgt("IOPS, 4 KiB writes, depth 32, write-through on the disk", "rand-write-4Ki-32-disk-through", Lanes(Iops, LUNAR, TGT), AtLeast(1.5)),
+    ceiling("4 KiB reads one at a time, of raw TCP's ping-pong", READ_ALONE, RawTcp(LUNAR, Ground::Ping), AtLeast(0.85)),
+    ceiling("IOPS, four sessions of depth 32, of the null target", "rand-read-4Ki-32-tmpfs-sessions", Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), AtLeast(0.70)),
+    ceiling("CPU for a 4 KiB read, of the null target's", READS, Lanes(TargetCpu, LUNAR, NULL), AtMost(1.4)),
+    ceiling("CPU for a 4 KiB write, of the null target's", WRITES, Lanes(TargetCpu, LUNAR, NULL), AtMost(1.4)),
+    ceiling("1 MiB reads, of raw TCP's stream", "read-1Mi-8-tmpfs", RawTcp(LUNAR, Ground::Stream), AtLeast(0.70)),
+    ceiling("direct 4 KiB reads, depth 32, of local io_uring", "rand-read-4Ki-32-disk-direct", Lanes(Iops, LUNAR, RING), AtLeast(0.50)),
+    ceiling("digests: IOPS at 4 KiB, of those without", "rand-read-4Ki-32-tmpfs-digests", Lanes(Iops, LUNAR.digests(), LUNAR), AtLeast(0.90)),
+    ceiling("digests: throughput at 256 KiB, of that without", "read-256Ki-8-tmpfs-digests", Lanes(Bytes, LUNAR.digests(), LUNAR), AtLeast(0.90)),
+    ceiling("p99 by p50, four connections, depth 32", "rand-read-4Ki-32-tmpfs-connections", Tail(LUNAR.connections(4)), AtMost(3.0)),
+    ceiling("IOPS of four connections by one's, two cores", "rand-read-4Ki-32-tmpfs-two-cores", Lanes(Iops, LUNAR.connections(4), LUNAR), AtLeast(1.5)),
+];
+
+const fn tgt(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bound) -> Goal {
+    Goal { part: "tgt", what, cell, ratio, bound }
+}
+
+const fn ceiling(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bound) -> Goal {
+    Goal { part: "ceilings", what, cell, ratio, bound }
+}
+
+/// What came of all goals.
+pub fn judge(run: &Run) -> Vec<Verdict> {
+    let cell = |goal: &Goal| run.cells.iter().find(|cell| cell.key == goal.cell);
+    GOALS.iter().map(|goal| goal.verdict(cell(goal))).collect()
+}
+
+impl Goal {
+    /// Of this cell; `None`: it was not measured.
+    fn verdict(&self, cell: Option<&CellResult>) -> Verdict {
+        let got = cell.and_then(|cell| self.ratio.of(cell));
+        let (wanted, is_at_least) = match self.bound {
+            AtLeast(wanted) | AtLeastUnlessClientBound(wanted) => (wanted, true),
+            AtMost(wanted) => (wanted, false),
+        };
+        let (mut outcome, mut note) = (Outcome::NotMeasured, None);
+        if let (Some(cell), Some(got)) = (cell, got) {
+            let is_met = if is_at_least { got.median >= wanted } else { got.median <= wanted };
+            outcome = if is_met { Outcome::Pass } else { Outcome::Miss };
+            if cell.is_void {
+                outcome = Outcome::Void;
+                let moved = cell.probe_moved * 100.0;
+                note = Some(format!("raw TCP ({}) moved by {moved:.0} %", cell.probe));
+            } else if let (false, Some(why)) = (is_met, self.exception(cell)) {
+                (outcome, note) = (Outcome::Pass, Some(why));
+            }
+        }
+        Verdict {
+            part: self.part.to_owned(),
+            what: self.what.to_owned(),
+            from: self.cell.to_owned(),
+            wanted,
+            is_at_least,
+            got: got.map(|got| got.median),
+            least: got.map(|got| got.least),
+            most: got.map(|got| got.most),
+            unit: String::new(),
+            outcome,
+            note,
+        }
+    }
+
+    /// Why a goal that was missed does not count as missed.
+    fn exception(&self, cell: &CellResult) -> Option<String> {
+        let (AtLeastUnlessClientBound(_), Lanes(_, lane, _)) = (self.bound, self.ratio) else {
+            return None;
+        };
+        let name = lane.name();
+        let client = cell.lane(&name, |sample| sample.client_busy)?.median;
+        let target = cell.lane(&name, |sample| sample.target_busy)?.median;
+        (client >= CLIENT_BUSY && target <= TARGET_BUSY).then(|| {
+            format!(
+                "by the exception: the client's core is {:.0} % busy, the target's {:.0} %",
+                client * 100.0,
+                target * 100.0
+            )
+        })
+    }
+}
+
+impl Ratio {
+    fn of(self, cell: &CellResult) -> Option<Spread> {
+        cell.figures(|round| self.in_round(round))
+    }
+
+    fn in_round(self, round: &Round) -> Option<f64> {
+        let sample = |lane: Lane| round.lanes.get(&lane.name());
+        let ratio = |one: f64, other: f64| (other > 0.0).then(|| one / other);
+        match self {
+            Lanes(figure, one, other) => {
+                ratio(figure.of(sample(one)?)?, figure.of(sample(other)?)?)
+            }
+            RawTcp(lane, ground) => {
+                let sample = sample(lane)?;
+                let got = match ground {
+                    Ground::Stream => sample.bytes_per_second,
+                    Ground::Ping | Ground::Exchange => sample.iops,
+                };
+                ratio(got, round.raw_tcp.rate(ground))
+            }
+            Tail(lane) => {
+                let sample = sample(lane)?;
+                ratio(sample.p99_us?, sample.p50_us?)
+            }
+        }
+    }
+}
+
+impl Figure {
+    fn of(self, sample: &Sample) -> Option<f64> {
+        match self {
+            Iops => Some(sample.iops),
+            Bytes => Some(sample.bytes_per_second),
+            TargetCpu => sample.target_cpu_us,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::CELLS;
+    use super::super::results::Ceiling;
+    use super::*;
+
+    fn goal(what: &str) -> &'static Goal {
+        GOALS.iter().find(|goal| goal.what.starts_with(what)).unwrap()
+    }
+
+    /// A cell of one round for each list of samples.
+    fn cell(key: &str, rounds: &[&[(&str, Sample)]]) -> CellResult {
+        let rounds: Vec<Round> = rounds
+            .iter()
+            .map(|lanes| Round {
+                raw_tcp: Ceiling { ping_us: 50.0, ..Ceiling::default() },
+                lanes: lanes.iter().map(|(name, one)| ((*name).to_owned(), one.clone())).collect(),
+            })
+            .collect();
+        let kept = (0..rounds.len()).collect();
+        CellResult { key: key.to_owned(), rounds, kept, ..CellResult::default() }
+    }
+
+    fn iops(iops: f64) -> Sample {
+        Sample { iops, ..Sample::default() }
+    }
+
+    /// Goal: each goal names a cell of the short form that has its lanes.
+    #[test]
+    fn goals_have_cells() {
+        for goal in GOALS {
+            let cell = CELLS.iter().find(|cell| cell.key() == goal.cell && cell.is_short);
+            let cell = cell.unwrap_or_else(|| panic!("{}: no cell {}", goal.what, goal.cell));
+            let lanes = match goal.ratio {
+                Lanes(_, one, other) => vec![one, other],
+                RawTcp(lane, _) | Tail(lane) => vec![lane],
+            };
+            assert!(lanes.iter().all(|lane| cell.lanes.contains(lane)), "{}", goal.what);
+        }
+    }
+
+    /// Goal: ratios are those of rounds and not of medians; both kinds of bounds judge; what was
+    /// not measured is not judged.
+    #[test]
+    fn goals_pass_and_miss() {
+        let rounds: [&[(&str, Sample)]; 3] = [
+            &[("lunar", iops(400.0)), ("tgt", iops(100.0))],
+            &[("lunar", iops(900.0)), ("tgt", iops(300.0))],
+            &[("lunar", iops(500.0)), ("tgt", iops(100.0))],
+        ];
+        let four = goal("IOPS, 4 KiB random reads, depth 32, file in tmpfs");
+        let verdict = four.verdict(Some(&cell(READS, &rounds)));
+        assert_eq!((verdict.got, verdict.outcome), (Some(4.0), Outcome::Pass));
+        assert_eq!((verdict.least, verdict.most), (Some(3.0), Some(5.0)));
+        let verdict = four.verdict(Some(&cell(READS, &rounds[1..2])));
+        assert_eq!((verdict.got, verdict.outcome), (Some(3.0), Outcome::Miss));
+        // A lane is missing in one round.
+        let verdict = four.verdict(Some(&cell(READS, &[rounds[0], &rounds[1][..1]])));
+        assert_eq!((verdict.got, verdict.outcome), (None, Outcome::NotMeasured));
+        assert_eq!(four.verdict(None).outcome, Outcome::NotMeasured);
+        let cpu = |each| Sample { target_cpu_us: Some(each), ..Sample::default() };
+        let quarter = goal("CPU of the target for a 4 KiB read");
+        for (ours, outcome) in [(2.0, Outcome::Pass), (3.0, Outcome::Miss)] {
+            let cell = cell(READS, &[&[("lunar", cpu(ours)), ("tgt", cpu(8.0))]]);
+            assert_eq!(quarter.verdict(Some(&cell)).outcome, outcome);
+        }
+        let ping = goal("4 KiB reads one at a time");
+        let verdict = ping.verdict(Some(&cell(READ_ALONE, &[&[("lunar", iops(18_000.0))]])));
+        assert_eq!((verdict.got, verdict.outcome), (Some(0.9), Outcome::Pass));
+    }
+
+    /// Goal: a void cell is neither pass nor miss, and says what moved.
+    #[test]
+    fn a_void_cell_says_nothing() {
+        let rounds: [&[(&str, Sample)]; 1] = [&[("lunar", iops(900.0)), ("tgt", iops(100.0))]];
+        let cell = CellResult { is_void: true, probe_moved: 0.4, ..cell(READS, &rounds) };
+        let verdict = goal("IOPS, 4 KiB random reads, depth 32, file in").verdict(Some(&cell));
+        assert_eq!(verdict.outcome, Outcome::Void);
+        assert!(verdict.note.unwrap().contains("40 %"));
+    }
+
+    /// Goal: the exception holds when the client is at its end and the target is not, and for the
+    /// goal that has it alone.
+    #[test]
+    fn a_client_at_its_end_is_an_exception() {
+        let goal = goal("IOPS, the same in tmpfs asked by libiscsi");
+        for (client, target, outcome) in
+            [(0.96, 0.6, Outcome::Pass), (0.96, 0.8, Outcome::Miss), (0.9, 0.6, Outcome::Miss)]
+        {
+            let busy = Some(client);
+            let ours = Sample { client_busy: busy, target_busy: Some(target), ..iops(300.0) };
+            let lanes = [("lunar by libiscsi", ours), ("tgt by libiscsi", iops(100.0))];
+            let verdict = goal.verdict(Some(&cell(LIBISCSI, &[&lanes])));
+            assert_eq!(verdict.outcome, outcome, "{client} {target}");
+            assert_eq!(verdict.note.is_some(), outcome == Outcome::Pass);
+        }
+    }
+}

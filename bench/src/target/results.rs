@@ -1,0 +1,206 @@
+//! What a run came to. This is what `--json` writes, and all else is made from.
+
+use super::cells::{Cell, Ground, pattern_text};
+use load::Spread;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What one lane did in one round.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Sample {
+    /// Requests a second.
+    pub iops: f64,
+    pub bytes_per_second: f64,
+    /// Percentiles of the times that requests took; `None`: the client does not tell.
+    pub p50_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    pub p99_9_us: Option<f64>,
+    /// Processor time of the target's process for each request; `None`: there is no such process.
+    pub target_cpu_us: Option<f64>,
+    /// Processor time of the target for each second.
+    pub target_busy: Option<f64>,
+    /// Processor time of the client for each second; `None`: not known.
+    pub client_busy: Option<f64>,
+}
+
+/// What raw TCP did in one round.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Ceiling {
+    /// From a request to its answer when it is the only one.
+    pub ping_us: f64,
+    /// With as many under way as the cell has.
+    pub exchanges_per_second: f64,
+    /// In the direction of the data.
+    pub stream_bytes_per_second: f64,
+}
+
+/// One round: the probe, then all lanes.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Round {
+    pub raw_tcp: Ceiling,
+    /// By the names of lanes.
+    pub lanes: BTreeMap<String, Sample>,
+}
+
+/// One cell.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct CellResult {
+    pub key: String,
+    /// What is served: `tmpfs`, `disk-through`.
+    pub store: String,
+    pub pattern: String,
+    pub io_bytes: u64,
+    pub depth: u16,
+    /// Target and client share all cores.
+    pub is_shared: bool,
+    /// Names, in the order of the table.
+    pub lanes: Vec<String>,
+    /// The probe that says whether the machine was quiet.
+    pub probe: String,
+    pub rounds: Vec<Round>,
+    /// The numbers of the rounds that count, from 0.
+    pub kept: Vec<usize>,
+    /// How far the probe moved within these, as a part of its median.
+    pub probe_moved: f64,
+    /// It moved too far: the cell says nothing.
+    pub is_void: bool,
+}
+
+/// What was done to show that what is compared is equally durable.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Durability {
+    pub store: String,
+    pub contestant: String,
+    pub text: String,
+}
+
+/// One goal, and what came of it. Rows of other parts have the same form.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Which column it belongs to: `tgt`, `ceilings`, `scale`.
+    pub part: String,
+    pub what: String,
+    /// The cell it is taken from, or how it was measured.
+    pub from: String,
+    pub wanted: f64,
+    /// `wanted` is the least; else it is the most.
+    pub is_at_least: bool,
+    /// The median of the rounds; `None`: not measured.
+    pub got: Option<f64>,
+    pub least: Option<f64>,
+    pub most: Option<f64>,
+    /// Of the three figures above; empty: a ratio.
+    #[serde(default)]
+    pub unit: String,
+    pub outcome: Outcome,
+    /// Why it is so, where that is not plain.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// What came of a goal.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Pass,
+    Miss,
+    /// The machine was not quiet.
+    Void,
+    NotMeasured,
+}
+
+impl Outcome {
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Miss => "miss",
+            Self::Void => "void",
+            Self::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// All of them.
+pub const OUTCOMES: [Outcome; 4] =
+    [Outcome::Pass, Outcome::Miss, Outcome::Void, Outcome::NotMeasured];
+
+impl Verdict {
+    /// `4.20 (3.90 to 4.50)`, with its unit.
+    pub fn got_text(&self) -> String {
+        let unit = self.unit_text();
+        match (self.got, self.least, self.most) {
+            (Some(got), Some(least), Some(most)) => {
+                format!("{got:.2} ({least:.2} to {most:.2}){unit}")
+            }
+            (Some(got), ..) => format!("{got:.2}{unit}"),
+            _ => "-".to_owned(),
+        }
+    }
+
+    /// `at least 4`.
+    pub fn wanted_text(&self) -> String {
+        let bound = if self.is_at_least { "at least" } else { "at most" };
+        format!("{bound} {}{}", self.wanted, self.unit_text())
+    }
+
+    fn unit_text(&self) -> String {
+        if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Run {
+    /// Names and values: the machine, the versions, what was asked for.
+    pub facts: Vec<(String, String)>,
+    pub rounds: usize,
+    pub seconds: f64,
+    pub is_full: bool,
+    pub durability: Vec<Durability>,
+    pub cells: Vec<CellResult>,
+    pub goals: Vec<Verdict>,
+}
+
+impl CellResult {
+    /// Of this cell, without rounds yet.
+    pub fn new(cell: &Cell) -> Self {
+        Self {
+            key: cell.key(),
+            store: cell.store.name.to_owned(),
+            pattern: pattern_text(cell.pattern).to_owned(),
+            io_bytes: cell.io_bytes.into(),
+            depth: cell.depth,
+            is_shared: cell.is_shared,
+            lanes: cell.lanes.iter().map(super::cells::Lane::name).collect(),
+            probe: cell.ground().text().to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// The rounds that count.
+    pub fn counted(&self) -> impl Iterator<Item = &Round> {
+        self.kept.iter().filter_map(|number| self.rounds.get(*number))
+    }
+
+    /// A figure of each round that counts; `None`: some round does not have it.
+    pub fn figures(&self, of: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
+        let all: Option<Vec<f64>> = self.counted().map(of).collect();
+        all.filter(|all| !all.is_empty()).map(Spread::of)
+    }
+
+    /// A figure of a lane.
+    pub fn lane(&self, name: &str, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        self.figures(|round| round.lanes.get(name).and_then(&of))
+    }
+}
+
+impl Ceiling {
+    /// The figure of one shape, more being better.
+    pub fn rate(&self, ground: Ground) -> f64 {
+        match ground {
+            Ground::Ping => 1e6 / self.ping_us.max(f64::MIN_POSITIVE),
+            Ground::Exchange => self.exchanges_per_second,
+            Ground::Stream => self.stream_bytes_per_second,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A run for a terminal.
+
+use super::results::{CellResult, Run, Verdict};
+use crate::files;
+use anyhow::Result;
+use load::report::{Cell, Column, Table};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+/// The machine, the versions, the places.
+///
+/// # Errors
+/// There is no such folder.
+pub fn facts(directory: &Path) -> Result<Vec<(String, String)>> {
+    let mut facts = load::report::machine().facts();
+    let mut add = |name: &str, value: String| facts.push((name.to_owned(), value));
+    add("tmpfs", files::file_system(Path::new("/dev/shm"))?);
+    add("disk", files::file_system(directory)?);
+    add("lunar", version(&crate::server::binary()?, &["--version"]));
+    add("tgt", version(Path::new("tgtd"), &["--version"]));
+    add("libiscsi", version(Path::new("dpkg-query"), &["-W", "libiscsi-dev"]));
+    Ok(facts)
+}
+
+/// The first line that a program says; `-`: it is not there.
+fn version(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let line = said.ok().and_then(|said| said.lines().next().map(str::trim).map(str::to_owned));
+    line.filter(|line| !line.is_empty()).unwrap_or_else(|| "-".to_owned())
+}
+
+/// Says what it is measured on, before the first cell.
+pub fn facts_lines(run: &Run) {
+    for (name, value) in &run.facts {
+        println!("{name}: {value}");
+    }
+    println!("{} rounds of {} s; figures are medians (least to most)\n", run.rounds, run.seconds);
+}
+
+/// One cell: a line for each lane, one for raw TCP.
+pub fn cell_text(cell: &CellResult) -> String {
+    let mut table = lanes(cell);
+    table.title = format!("{}{}", cell.key, if cell.is_void { "  VOID" } else { "" });
+    let mut text = table.text();
+    let tcp = |of: fn(&super::results::Ceiling) -> f64| {
+        cell.figures(|round| Some(of(&round.raw_tcp))).unwrap_or_default()
+    };
+    let (ping, exchange) = (tcp(|tcp| tcp.ping_us), tcp(|tcp| tcp.exchanges_per_second));
+    let stream = tcp(|tcp| tcp.stream_bytes_per_second);
+    // Writing to a text does not fail.
+    let _ = writeln!(
+        text,
+        "raw TCP: ping-pong {:.1} us, exchange {:.0}/s, stream {:.0} MB/s; the {} moved by {:.0} % \
+         ({} rounds)\n",
+        ping.median,
+        exchange.median,
+        stream.median / 1e6,
+        cell.probe,
+        cell.probe_moved * 100.0,
+        cell.rounds.len(),
+    );
+    text
+}
+
+/// The lanes of a cell, as a table.
+pub fn lanes(cell: &CellResult) -> Table {
+    let mut table = Table::new([
+        Column::text("lane", "lane"),
+        Column::number("iops", "IOPS"),
+        Column::number("bytes_per_second", "MB/s"),
+        Column::number("p50_us", "p50 us"),
+        Column::number("p99_us", "p99 us"),
+        Column::number("p99_9_us", "p99.9 us"),
+        Column::number("target_cpu_seconds_per_100k", "CPU s/100k"),
+        Column::number("target_busy", "target busy"),
+        Column::number("client_busy", "client busy"),
+    ]);
+    for lane in &cell.lanes {
+        let figure = |of: fn(&super::results::Sample) -> Option<f64>, unit: f64, decimals| {
+            let spread = cell.lane(lane, of);
+            spread.map_or_else(Cell::none, |spread| Cell::median(spread, unit, decimals))
+        };
+        let iops = cell.lane(lane, |sample| Some(sample.iops));
+        table.row([
+            Cell::text(lane.clone()),
+            iops.map_or_else(Cell::none, |iops| Cell::spread(iops, 1.0, 0)),
+            figure(|sample| Some(sample.bytes_per_second), 1e6, 1),
+            figure(|sample| sample.p50_us, 1.0, 0),
+            figure(|sample| sample.p99_us, 1.0, 0),
+            figure(|sample| sample.p99_9_us, 1.0, 0),
+            // Microseconds for one are tenths of seconds for 100,000.
+            figure(|sample| sample.target_cpu_us, 10.0, 3),
+            figure(|sample| sample.target_busy.map(|busy| busy * 100.0), 1.0, 0),
+            figure(|sample| sample.client_busy.map(|busy| busy * 100.0), 1.0, 0),
+        ]);
+    }
+    table
+}
+
+/// One line for each goal, and how many there are of each outcome.
+pub fn goals_text(goals: &[Verdict]) -> String {
+    let mut table = Table::new([
+        Column::text("outcome", "goals"),
+        Column::text("part", "part"),
+        Column::text("what", "what"),
+        Column::number("got", "median (least to most)"),
+        Column::text("wanted", "wanted"),
+    ]);
+    let mut notes = String::new();
+    for goal in goals {
+        table.row([
+            Cell::text(goal.outcome.text()),
+            Cell::text(goal.part.clone()),
+            Cell::text(goal.what.clone()),
+            Cell::text(goal.got_text()),
+            Cell::text(goal.wanted_text()),
+        ]);
+        if let Some(note) = &goal.note {
+            let _ = writeln!(notes, "{}: {note}", goal.what);
+        }
+    }
+    let mut counts = String::new();
+    for outcome in super::results::OUTCOMES {
+        let count = goals.iter().filter(|goal| goal.outcome == outcome).count();
+        let dash = if counts.is_empty() { "" } else { ", " };
+        let _ = write!(counts, "{dash}{count} {}", outcome.text());
+    }
+    format!("{}{notes}{counts}\n", table.text())
+}
