@@ -22,18 +22,10 @@ pub fn pin(core: u16) -> Result<()> {
     })
 }
 
-/// The cores of this thread, to be given back by [`restore`].
+/// How many cores this thread may use.
 ///
 /// # Errors
 /// The system does not tell.
-pub fn allowed() -> Result<CpuSet> {
-    Ok(sched_getaffinity(None)?)
-}
-
-/// Lets this thread use these cores.
-///
-/// # Errors
-/// It may not.
-pub fn restore(cores: &CpuSet) -> Result<()> {
-    Ok(sched_setaffinity(None, cores)?)
+pub fn allowed() -> Result<usize> {
+    Ok(sched_getaffinity(None)?.count() as usize)
 }

@@ -22,6 +22,8 @@ enum Command {
     Libiscsi(libiscsi::Libiscsi),
     /// The target against tgt, and against what is possible: cells, goals, one report
     Target(target::Target),
+    /// Two builds of Lunar against each other
+    Compare(target::compare::Compare),
     /// The least that initiators log in to and read from: a ceiling for targets
     NullTarget(null_target::NullTarget),
 }
@@ -31,6 +33,7 @@ fn main() -> anyhow::Result<()> {
         Command::GroupCommit(command) => command.run(),
         Command::Libiscsi(command) => command.run(),
         Command::Target(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::NullTarget(command) => command.run(),
     }
 }

@@ -2,14 +2,19 @@
 
 mod ask;
 mod cells;
+pub mod compare;
+mod durability;
 mod goals;
+mod markdown;
+mod page;
 mod results;
+mod rivals;
 mod rounds;
 mod serve;
 mod text;
 
 use self::ask::{Asking, Times};
-use self::cells::{CELLS, Cell, Contestant, Store};
+use self::cells::{CELLS, Cell, LUNAR, Lane, Place};
 use self::results::{CellResult, Durability, Outcome, Run, Verdict};
 use self::rounds::{Count, Ground};
 use self::serve::{Programs, Serving};
@@ -111,7 +116,7 @@ impl Target {
             ..Run::default()
         };
         text::facts_lines(&run);
-        (run.cells, run.durability) = measure_cells(cells, &programs, count, times)?;
+        (run.cells, run.durability) = measure_cells(cells, &programs, count, times, true)?;
         Ok(run)
     }
 
@@ -121,6 +126,8 @@ impl Target {
             Some(path) => std::fs::write(path, what()?).with_context(|| path.display().to_string()),
             None => Ok(()),
         };
+        write(&self.markdown, &|| Ok(markdown::chapter(run)))?;
+        write(&self.html, &|| Ok(load::report::page(&page::report(run))))?;
         write(&self.json, &|| Ok(format!("{:#}\n", serde_json::to_value(run)?)))?;
         ensure!(!self.strict || !missed(&run.goals), "a goal is missed");
         Ok(())
@@ -133,6 +140,7 @@ fn measure_cells(
     programs: &Programs,
     count: Count,
     times: Times,
+    is_told: bool,
 ) -> Result<(Vec<CellResult>, Vec<Durability>)> {
     let ground = Ground::start()?;
     let mut asking = Asking::new(times);
@@ -154,19 +162,29 @@ fn measure_cells(
             || ground.ask(cell, times.measured),
             |lane, round| asking.turn(&mut current, cell, lane, seed(round)),
         )?;
-        print!("{}", text::cell_text(&result));
-        for row in current.durability() {
-            let is_known = |known: &Durability| {
-                (&known.store, &known.contestant) == (&row.store, &row.contestant)
-            };
-            if !durability.iter().any(is_known) {
-                durability.push(row);
-            }
+        if is_told {
+            print!("{}", text::cell_text(&result));
         }
+        look(&mut current, cell, &mut durability)?;
         results.push(result);
         serving = Some(current);
     }
     Ok((results, durability))
+}
+
+/// Looks at the durability of those of a cell's contestants that were not looked at yet.
+fn look(serving: &mut Serving, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
+    if cell.store.place == Place::Memory || cell.is_shared {
+        return Ok(());
+    }
+    for lane in cell.lanes.iter().filter(|lane| lane.contestant.has_store()) {
+        let name = Lane { contestant: lane.contestant, ..LUNAR }.name();
+        let is_this = |row: &Durability| row.store == cell.store.name && row.contestant == name;
+        if !known.iter().any(is_this) {
+            known.push(durability::seen(serving, lane.contestant)?);
+        }
+    }
+    Ok(())
 }
 
 fn missed(goals: &[Verdict]) -> bool {

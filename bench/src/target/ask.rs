@@ -1,6 +1,6 @@
 //! One turn of a lane: a client asks for so long, and the processor time of both ends is taken.
 
-mod ours;
+pub mod ours;
 mod perf;
 mod unsafe_ring;
 

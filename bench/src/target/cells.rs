@@ -59,6 +59,13 @@ pub enum Contestant {
     Ring,
 }
 
+impl Contestant {
+    /// It keeps what is written in the file of the store.
+    pub const fn has_store(self) -> bool {
+        !matches!(self, Self::Null | Self::Ring)
+    }
+}
+
 /// Who asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Client {

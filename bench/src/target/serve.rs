@@ -1,7 +1,6 @@
 //! Who serves a store: every contestant on the same file, at the same time, one of them asked.
 
 use super::cells::{Contestant, DISK_BYTES, Place, Store};
-use super::results::Durability;
 use crate::cores::TARGET_CORE;
 use crate::files::Scratch;
 use crate::null_target::NullServer;
@@ -138,79 +137,9 @@ impl Serving {
         let tgt = running.as_ref().context("started above")?;
         Ok(Portal { url: tgt.url(), pid: tgt.pid() })
     }
-
-    /// What each running contestant says and does about durability, as far as it can be seen.
-    pub fn durability(&self) -> Vec<Durability> {
-        let row = |contestant: &str, text| Durability {
-            store: self.store.name.to_owned(),
-            contestant: contestant.to_owned(),
-            text,
-        };
-        let flags = |pid| match self.path().ok().and_then(|path| open_flags(pid, path)) {
-            Some(flags) => flags_text(flags),
-            None => "the file's flags are not to be seen".to_owned(),
-        };
-        let lunar = self.lunar.iter().map(|lunar| row("lunar", flags(lunar.pid())));
-        let tgt = self.tgt.iter().map(|tgt| row("tgt", flags(tgt.pid())));
-        let aio = self.tgt_aio.iter().map(|tgt| row("tgt aio", flags(tgt.pid())));
-        lunar.chain(tgt).chain(aio).collect()
-    }
 }
 
 fn lunar_portal(server: Option<&Server>) -> Result<Portal> {
     let server = server.context("started above")?;
     Ok(Portal { url: format!("iscsi://{}/{TARGET}/0", server.address()), pid: server.pid() })
-}
-
-/// The flags with which a process has a file open: those of any of its descriptors. proc(5).
-fn open_flags(pid: u32, path: &Path) -> Option<u32> {
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok);
-    let same =
-        descriptors.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link == path));
-    let flags = same.filter_map(|entry| {
-        let number = entry.file_name().into_string().ok()?;
-        let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
-        flags_of(&info)
-    });
-    flags.reduce(|one, other| one | other)
-}
-
-fn flags_of(info: &str) -> Option<u32> {
-    let line = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
-    u32::from_str_radix(line.trim(), 8).ok()
-}
-
-fn flags_text(flags: u32) -> String {
-    let known = rustix::fs::OFlags::from_bits_retain(flags);
-    let sync = rustix::fs::OFlags::SYNC;
-    let names = [
-        (known.contains(sync), "O_SYNC"),
-        (known.contains(rustix::fs::OFlags::DSYNC) && !known.contains(sync), "O_DSYNC"),
-        (known.contains(rustix::fs::OFlags::DIRECT), "O_DIRECT"),
-    ];
-    let names: Vec<&str> = names.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
-    match names.is_empty() {
-        true => "the file is open without O_SYNC, O_DSYNC and O_DIRECT".to_owned(),
-        false => format!("the file is open with {}", names.join(" and ")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::OFlags;
-
-    /// Goal: what a process has open is read, with its flags: this one, and a file of its own.
-    #[test]
-    fn flags_are_read() {
-        let scratch = Scratch::new(&std::env::temp_dir(), "flags", 1 << 20).unwrap();
-        let flags = OFlags::RDWR | OFlags::SYNC;
-        let mode = rustix::fs::Mode::empty();
-        let _open = rustix::fs::open(scratch.path(), flags, mode).unwrap();
-        let path = scratch.path().canonicalize().unwrap();
-        let told = flags_text(open_flags(std::process::id(), &path).unwrap());
-        assert_eq!(told, "the file is open with O_SYNC");
-        assert_eq!(flags_of("pos:\t0\nflags:\t0100002\n"), Some(0o100_002));
-        assert_eq!(open_flags(std::process::id(), Path::new("/nowhere")), None);
-    }
 }

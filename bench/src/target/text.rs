@@ -1,10 +1,9 @@
 //! A run for a terminal.
 
-use super::results::{CellResult, Run, Verdict};
+use super::results::{CellResult, OUTCOMES, Outcome, Run, Verdict};
 use crate::files;
 use anyhow::Result;
 use load::report::{Cell, Column, Table};
-use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -43,25 +42,22 @@ pub fn facts_lines(run: &Run) {
 pub fn cell_text(cell: &CellResult) -> String {
     let mut table = lanes(cell);
     table.title = format!("{}{}", cell.key, if cell.is_void { "  VOID" } else { "" });
-    let mut text = table.text();
+    format!("{}{}\n\n", table.text(), raw_tcp(cell))
+}
+
+/// What raw TCP did in the rounds that count, as a sentence.
+pub fn raw_tcp(cell: &CellResult) -> String {
     let tcp = |of: fn(&super::results::Ceiling) -> f64| {
-        cell.figures(|round| Some(of(&round.raw_tcp))).unwrap_or_default()
+        cell.figures(|round| Some(of(&round.raw_tcp))).unwrap_or_default().median
     };
     let (ping, exchange) = (tcp(|tcp| tcp.ping_us), tcp(|tcp| tcp.exchanges_per_second));
-    let stream = tcp(|tcp| tcp.stream_bytes_per_second);
-    // Writing to a text does not fail.
-    let _ = writeln!(
-        text,
-        "raw TCP: ping-pong {:.1} us, exchange {:.0}/s, stream {:.0} MB/s; the {} moved by {:.0} % \
-         ({} rounds)\n",
-        ping.median,
-        exchange.median,
-        stream.median / 1e6,
-        cell.probe,
-        cell.probe_moved * 100.0,
-        cell.rounds.len(),
-    );
-    text
+    let stream = tcp(|tcp| tcp.stream_bytes_per_second) / 1e6;
+    let (moved, rounds) = (cell.probe_moved * 100.0, cell.rounds.len());
+    format!(
+        "Raw TCP: ping-pong {ping:.1} us, exchange {exchange:.0}/s, stream {stream:.0} MB/s; \
+         the {} moved by {moved:.0} % ({rounds} rounds).",
+        cell.probe
+    )
 }
 
 /// The lanes of a cell, as a table.
@@ -101,6 +97,13 @@ pub fn lanes(cell: &CellResult) -> Table {
 
 /// One line for each goal, and how many there are of each outcome.
 pub fn goals_text(goals: &[Verdict]) -> String {
+    let notes = goals.iter().filter_map(|goal| Some((goal, goal.note.as_ref()?)));
+    let notes: String = notes.map(|(goal, note)| format!("{}: {note}\n", goal.what)).collect();
+    format!("{}{notes}{}\n", goals_table(goals).text(), counts(goals))
+}
+
+/// Goals as a table.
+pub fn goals_table(goals: &[Verdict]) -> Table {
     let mut table = Table::new([
         Column::text("outcome", "goals"),
         Column::text("part", "part"),
@@ -108,7 +111,6 @@ pub fn goals_text(goals: &[Verdict]) -> String {
         Column::number("got", "median (least to most)"),
         Column::text("wanted", "wanted"),
     ]);
-    let mut notes = String::new();
     for goal in goals {
         table.row([
             Cell::text(goal.outcome.text()),
@@ -117,15 +119,15 @@ pub fn goals_text(goals: &[Verdict]) -> String {
             Cell::text(goal.got_text()),
             Cell::text(goal.wanted_text()),
         ]);
-        if let Some(note) = &goal.note {
-            let _ = writeln!(notes, "{}: {note}", goal.what);
-        }
     }
-    let mut counts = String::new();
-    for outcome in super::results::OUTCOMES {
+    table
+}
+
+/// `19 pass, 1 miss, 0 void, 1 not measured`.
+pub fn counts(goals: &[Verdict]) -> String {
+    let count = |outcome: Outcome| {
         let count = goals.iter().filter(|goal| goal.outcome == outcome).count();
-        let dash = if counts.is_empty() { "" } else { ", " };
-        let _ = write!(counts, "{dash}{count} {}", outcome.text());
-    }
-    format!("{}{notes}{counts}\n", table.text())
+        format!("{count} {}", outcome.text())
+    };
+    OUTCOMES.map(count).join(", ")
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub fn turn(turn: &Turn<'_>) -> Result<Sample> {
     on_a_thread(|| {
         let threads = match turn.cell.is_shared {
-            true => usize::from(turn.lane.connections).min(cores::allowed()?.count() as usize),
+            true => usize::from(turn.lane.connections).min(cores::allowed()?),
             false => {
                 cores::pin(CLIENT_CORE)?;
                 1
