@@ -4,11 +4,12 @@ CARGO ?= cargo
 DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
+BENCH_ARGS ?=
 # Else two cargos that run at once look for a token pipe that make does not hand to them.
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit release interop doc soak fuzz conformance conformance-tables interop-kernel package
+.PHONY: help run test check lint unit release interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,3 +71,17 @@ interop-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath
 	@scripts/setup kernel
 	$(CARGO) build --release --locked -p lunar
 	interop/kernel/run
+
+bench: ## The target against tgt and what is possible: the cells that goals need, pass or miss; some ten minutes
+	@scripts/setup bench
+	@mkdir -p target
+	$(CARGO) run --release --locked -p bench -- target --directory target --json target/bench.json --html target/bench.html $(BENCH_ARGS)
+
+bench-full: ## All cells; writes docs/performance.md and .json, and target/bench.html; half an hour to an hour
+	@scripts/setup bench
+	@mkdir -p target
+	$(CARGO) run --release --locked -p bench -- target --full --rounds 7 --directory target --json docs/performance.json --markdown docs/performance.md --html target/bench.html $(BENCH_ARGS)
+
+bench-compare: ## Two builds in turns: make bench-compare REV=HEAD~1; some five minutes and a build
+	@scripts/setup build
+	@scripts/bench-compare "$(REV)" $(BENCH_ARGS)

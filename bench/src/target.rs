@@ -18,6 +18,7 @@ use self::cells::{CELLS, Cell, LUNAR, Lane, Place};
 use self::results::{CellResult, Durability, Outcome, Run, Verdict};
 use self::rounds::{Count, Ground};
 use self::serve::{Programs, Serving};
+use crate::server;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -102,14 +103,16 @@ impl Target {
     }
 
     fn measure(&self, cells: &[&Cell]) -> Result<Run> {
-        let programs = Programs { directory: self.directory.canonicalize()?, base: None };
+        let directory = self.directory.canonicalize();
+        let directory = directory.with_context(|| self.directory.display().to_string())?;
+        let programs = Programs { lunar: server::binary()?, directory, base: None };
         let count = Count { wanted: self.rounds.into(), extra: usize::from(self.rounds) * EXTRA };
         let times = Times {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
         };
         let mut run = Run {
-            facts: text::facts(&programs.directory)?,
+            facts: text::facts(&programs)?,
             rounds: count.wanted,
             seconds: self.seconds,
             is_full: self.full,

@@ -65,7 +65,11 @@ impl Compare {
         let wanted = |cell: &&Cell| self.only.as_ref().is_none_or(|part| cell.key().contains(part));
         let cells: Vec<&Cell> = COMPARED.iter().filter(wanted).collect();
         ensure!(!cells.is_empty(), "no cell has such a key");
-        let programs = Programs { directory: PathBuf::from("."), base: Some(base) };
+        let programs = Programs {
+            lunar: crate::server::binary()?,
+            directory: PathBuf::from("."),
+            base: Some(base),
+        };
         let rounds = usize::from(self.rounds);
         let count = Count { wanted: rounds, extra: rounds * EXTRA };
         let times = Times {

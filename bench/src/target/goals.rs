@@ -38,13 +38,13 @@ pub enum Figure {
 /// What the median of the ratios must be.
 #[derive(Clone, Copy)]
 pub enum Bound {
-    AtLeast(f64),
-    AtMost(f64),
+    Least(f64),
+    Most(f64),
     /// Likewise, unless the client is at its end while the target is not.
-    AtLeastUnlessClientBound(f64),
+    LeastUnlessClientBusy(f64),
 }
 
-use self::Bound::{AtLeast, AtLeastUnlessClientBound, AtMost};
+use self::Bound::{Least, LeastUnlessClientBusy, Most};
 use self::Figure::{Bytes, Iops, TargetCpu};
 use self::Ratio::{Lanes, RawTcp, Tail};
 
@@ -62,27 +62,27 @@ const LIBISCSI: &str = "rand-read-4Ki-32-tmpfs-libiscsi";
 /// All goals, in the order in which they are told.
 #[rustfmt::skip] // a table
 pub const GOALS: &[Goal] = &[
-    tgt("IOPS, 4 KiB random reads, depth 32, file in tmpfs", READS, Lanes(Iops, LUNAR, TGT), AtLeast(4.0)),
-    tgt("IOPS, 4 KiB random reads, depth 32, file on the disk, cached", "rand-read-4Ki-32-disk", Lanes(Iops, LUNAR, TGT), AtLeast(4.0)),
-    tgt("IOPS, the same in tmpfs asked by libiscsi", LIBISCSI, Lanes(Iops, LUNAR.libiscsi(), TGT.libiscsi()), AtLeastUnlessClientBound(4.0)),
-    tgt("throughput, 256 KiB reads", "read-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), AtLeast(1.5)),
-    tgt("throughput, 256 KiB writes", "write-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), AtLeast(1.5)),
-    tgt("CPU of the target for a 4 KiB read, depth 32", READS, Lanes(TargetCpu, LUNAR, TGT), AtMost(0.25)),
-    tgt("CPU of the target for a 4 KiB write, depth 32", WRITES, Lanes(TargetCpu, LUNAR, TGT), AtMost(0.25)),
-    tgt("IOPS, 4 KiB reads, one at a time", READ_ALONE, Lanes(Iops, LUNAR, TGT), AtLeast(1.0)),
-    tgt("IOPS, 4 KiB writes, one at a time", WRITE_ALONE, Lanes(Iops, LUNAR, TGT), AtLeast(1.0)),
-    tgt("IOPS, 4 KiB writes, depth 32, write-back in tmpfs", WRITES, Lanes(Iops, LUNAR, TGT), AtLeast(2.0)),
-    tgt("IOPS, 4 KiB writes, depth 32, write-through on the disk", "rand-write-4Ki-32-disk-through", Lanes(Iops, LUNAR, TGT), AtLeast(1.5)),
-    ceiling("4 KiB reads one at a time, of raw TCP's ping-pong", READ_ALONE, RawTcp(LUNAR, Ground::Ping), AtLeast(0.85)),
-    ceiling("IOPS, four sessions of depth 32, of the null target", "rand-read-4Ki-32-tmpfs-sessions", Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), AtLeast(0.70)),
-    ceiling("CPU for a 4 KiB read, of the null target's", READS, Lanes(TargetCpu, LUNAR, NULL), AtMost(1.4)),
-    ceiling("CPU for a 4 KiB write, of the null target's", WRITES, Lanes(TargetCpu, LUNAR, NULL), AtMost(1.4)),
-    ceiling("1 MiB reads, of raw TCP's stream", "read-1Mi-8-tmpfs", RawTcp(LUNAR, Ground::Stream), AtLeast(0.70)),
-    ceiling("direct 4 KiB reads, depth 32, of local io_uring", "rand-read-4Ki-32-disk-direct", Lanes(Iops, LUNAR, RING), AtLeast(0.50)),
-    ceiling("digests: IOPS at 4 KiB, of those without", "rand-read-4Ki-32-tmpfs-digests", Lanes(Iops, LUNAR.digests(), LUNAR), AtLeast(0.90)),
-    ceiling("digests: throughput at 256 KiB, of that without", "read-256Ki-8-tmpfs-digests", Lanes(Bytes, LUNAR.digests(), LUNAR), AtLeast(0.90)),
-    ceiling("p99 by p50, four connections, depth 32", "rand-read-4Ki-32-tmpfs-connections", Tail(LUNAR.connections(4)), AtMost(3.0)),
-    ceiling("IOPS of four connections by one's, two cores", "rand-read-4Ki-32-tmpfs-two-cores", Lanes(Iops, LUNAR.connections(4), LUNAR), AtLeast(1.5)),
+    tgt("IOPS, 4 KiB random reads, depth 32, file in tmpfs", READS, Lanes(Iops, LUNAR, TGT), Least(4.0)),
+    tgt("IOPS, 4 KiB random reads, depth 32, file on the disk, cached", "rand-read-4Ki-32-disk", Lanes(Iops, LUNAR, TGT), Least(4.0)),
+    tgt("IOPS, the same in tmpfs asked by libiscsi", LIBISCSI, Lanes(Iops, LUNAR.libiscsi(), TGT.libiscsi()), LeastUnlessClientBusy(4.0)),
+    tgt("throughput, 256 KiB reads", "read-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), Least(1.5)),
+    tgt("throughput, 256 KiB writes", "write-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), Least(1.5)),
+    tgt("CPU of the target for a 4 KiB read, depth 32", READS, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
+    tgt("CPU of the target for a 4 KiB write, depth 32", WRITES, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
+    tgt("IOPS, 4 KiB reads, one at a time", READ_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
+    tgt("IOPS, 4 KiB writes, one at a time", WRITE_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
+    tgt("IOPS, 4 KiB writes, depth 32, write-back in tmpfs", WRITES, Lanes(Iops, LUNAR, TGT), Least(2.0)),
+    tgt("IOPS, 4 KiB writes, depth 32, write-through on the disk", "rand-write-4Ki-32-disk-through", Lanes(Iops, LUNAR, TGT), Least(1.5)),
+    ceiling("4 KiB reads one at a time, of raw TCP's ping-pong", READ_ALONE, RawTcp(LUNAR, Ground::Ping), Least(0.85)),
+    ceiling("IOPS, four sessions of depth 32, of the null target", "rand-read-4Ki-32-tmpfs-sessions", Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
+    ceiling("CPU for a 4 KiB read, of the null target's", READS, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
+    ceiling("CPU for a 4 KiB write, of the null target's", WRITES, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
+    ceiling("1 MiB reads, of raw TCP's stream", "read-1Mi-8-tmpfs", RawTcp(LUNAR, Ground::Stream), Least(0.70)),
+    ceiling("direct 4 KiB reads, depth 32, of local io_uring", "rand-read-4Ki-32-disk-direct", Lanes(Iops, LUNAR, RING), Least(0.50)),
+    ceiling("digests: IOPS at 4 KiB, of those without", "rand-read-4Ki-32-tmpfs-digests", Lanes(Iops, LUNAR.digests(), LUNAR), Least(0.90)),
+    ceiling("digests: throughput at 256 KiB, of that without", "read-256Ki-8-tmpfs-digests", Lanes(Bytes, LUNAR.digests(), LUNAR), Least(0.90)),
+    ceiling("p99 by p50, four connections, depth 32", "rand-read-4Ki-32-tmpfs-connections", Tail(LUNAR.connections(4)), Most(3.0)),
+    ceiling("IOPS of four connections by one's, two cores", "rand-read-4Ki-32-tmpfs-two-cores", Lanes(Iops, LUNAR.connections(4), LUNAR), Least(1.5)),
 ];
 
 const fn tgt(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bound) -> Goal {
@@ -104,8 +104,8 @@ impl Goal {
     fn verdict(&self, cell: Option<&CellResult>) -> Verdict {
         let got = cell.and_then(|cell| self.ratio.of(cell));
         let (wanted, is_at_least) = match self.bound {
-            AtLeast(wanted) | AtLeastUnlessClientBound(wanted) => (wanted, true),
-            AtMost(wanted) => (wanted, false),
+            Least(wanted) | LeastUnlessClientBusy(wanted) => (wanted, true),
+            Most(wanted) => (wanted, false),
         };
         let (mut outcome, mut note) = (Outcome::NotMeasured, None);
         if let (Some(cell), Some(got)) = (cell, got) {
@@ -136,7 +136,7 @@ impl Goal {
 
     /// Why a goal that was missed does not count as missed.
     fn exception(&self, cell: &CellResult) -> Option<String> {
-        let (AtLeastUnlessClientBound(_), Lanes(_, lane, _)) = (self.bound, self.ratio) else {
+        let (LeastUnlessClientBusy(_), Lanes(_, lane, _)) = (self.bound, self.ratio) else {
             return None;
         };
         let name = lane.name();

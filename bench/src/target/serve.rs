@@ -14,6 +14,8 @@ const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:target";
 /// Programs and places.
 #[derive(Clone, Debug)]
 pub struct Programs {
+    /// `lunar`.
+    pub lunar: PathBuf,
     /// Where files on a disk are made.
     pub directory: PathBuf,
     /// Another build to compare with.
@@ -84,8 +86,7 @@ impl Serving {
         match contestant {
             Contestant::Lunar => {
                 if self.lunar.is_none() {
-                    let program = crate::server::binary()?;
-                    self.lunar = Some(self.lunar(core, &program)?);
+                    self.lunar = Some(self.lunar(core, &self.programs.lunar)?);
                 }
                 lunar_portal(self.lunar.as_ref())
             }

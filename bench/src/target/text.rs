@@ -1,6 +1,7 @@
 //! A run for a terminal.
 
 use super::results::{CellResult, OUTCOMES, Outcome, Run, Verdict};
+use super::serve::Programs;
 use crate::files;
 use anyhow::Result;
 use load::report::{Cell, Column, Table};
@@ -11,14 +12,17 @@ use std::process::Command;
 ///
 /// # Errors
 /// There is no such folder.
-pub fn facts(directory: &Path) -> Result<Vec<(String, String)>> {
+pub fn facts(programs: &Programs) -> Result<Vec<(String, String)>> {
     let mut facts = load::report::machine().facts();
     let mut add = |name: &str, value: String| facts.push((name.to_owned(), value));
     add("tmpfs", files::file_system(Path::new("/dev/shm"))?);
-    add("disk", files::file_system(directory)?);
-    add("lunar", version(&crate::server::binary()?, &["--version"]));
+    add("disk", files::file_system(&programs.directory)?);
+    add("lunar", version(&programs.lunar, &["--version"]));
     add("tgt", version(Path::new("tgtd"), &["--version"]));
-    add("libiscsi", version(Path::new("dpkg-query"), &["-W", "libiscsi-dev"]));
+    add("libiscsi", version(Path::new("dpkg-query"), &["-f", "${Version}", "-W", "libiscsi-dev"]));
+    // A machine that is busy all the time looks quiet to the probe.
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    add("load average when it began", load.split_whitespace().next().unwrap_or("-").to_owned());
     Ok(facts)
 }
 
