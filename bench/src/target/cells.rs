@@ -185,7 +185,7 @@ impl Cell {
         self.lanes.iter().map(of).max().unwrap_or(1).max(1)
     }
 
-    /// Which probe of raw TCP says whether the machine was quiet: the one whose shape is the cell's.
+    /// Which probe of raw TCP says whether the machine was quiet: that of the cell's shape.
     pub fn ground(&self) -> Ground {
         match (self.depth, self.io_bytes) {
             (1, _) => Ground::Ping,

@@ -58,31 +58,63 @@ const WRITES: &str = "rand-write-4Ki-32-tmpfs";
 const READ_ALONE: &str = "rand-read-4Ki-1-tmpfs";
 const WRITE_ALONE: &str = "rand-write-4Ki-1-tmpfs";
 const LIBISCSI: &str = "rand-read-4Ki-32-tmpfs-libiscsi";
+const READS_DISK: &str = "rand-read-4Ki-32-disk";
+const STREAM_READS: &str = "read-256Ki-8-tmpfs";
+const STREAM_WRITES: &str = "write-256Ki-8-tmpfs";
+const DURABLE_WRITES: &str = "rand-write-4Ki-32-disk-through";
+const SESSIONS: &str = "rand-read-4Ki-32-tmpfs-sessions";
+const LARGE_READS: &str = "read-1Mi-8-tmpfs";
+const DIRECT_READS: &str = "rand-read-4Ki-32-disk-direct";
+const DIGESTS: &str = "rand-read-4Ki-32-tmpfs-digests";
+const STREAM_DIGESTS: &str = "read-256Ki-8-tmpfs-digests";
+const CONNECTIONS: &str = "rand-read-4Ki-32-tmpfs-connections";
+const TWO_CORES: &str = "rand-read-4Ki-32-tmpfs-two-cores";
 
 /// All goals, in the order in which they are told.
 #[rustfmt::skip] // a table
 pub const GOALS: &[Goal] = &[
-    tgt("IOPS, 4 KiB random reads, depth 32, file in tmpfs", READS, Lanes(Iops, LUNAR, TGT), Least(4.0)),
-    tgt("IOPS, 4 KiB random reads, depth 32, file on the disk, cached", "rand-read-4Ki-32-disk", Lanes(Iops, LUNAR, TGT), Least(4.0)),
-    tgt("IOPS, the same in tmpfs asked by libiscsi", LIBISCSI, Lanes(Iops, LUNAR.libiscsi(), TGT.libiscsi()), LeastUnlessClientBusy(4.0)),
-    tgt("throughput, 256 KiB reads", "read-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), Least(1.5)),
-    tgt("throughput, 256 KiB writes", "write-256Ki-8-tmpfs", Lanes(Bytes, LUNAR, TGT), Least(1.5)),
-    tgt("CPU of the target for a 4 KiB read, depth 32", READS, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
-    tgt("CPU of the target for a 4 KiB write, depth 32", WRITES, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
-    tgt("IOPS, 4 KiB reads, one at a time", READ_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
-    tgt("IOPS, 4 KiB writes, one at a time", WRITE_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
-    tgt("IOPS, 4 KiB writes, depth 32, write-back in tmpfs", WRITES, Lanes(Iops, LUNAR, TGT), Least(2.0)),
-    tgt("IOPS, 4 KiB writes, depth 32, write-through on the disk", "rand-write-4Ki-32-disk-through", Lanes(Iops, LUNAR, TGT), Least(1.5)),
-    ceiling("4 KiB reads one at a time, of raw TCP's ping-pong", READ_ALONE, RawTcp(LUNAR, Ground::Ping), Least(0.85)),
-    ceiling("IOPS, four sessions of depth 32, of the null target", "rand-read-4Ki-32-tmpfs-sessions", Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
-    ceiling("CPU for a 4 KiB read, of the null target's", READS, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
-    ceiling("CPU for a 4 KiB write, of the null target's", WRITES, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
-    ceiling("1 MiB reads, of raw TCP's stream", "read-1Mi-8-tmpfs", RawTcp(LUNAR, Ground::Stream), Least(0.70)),
-    ceiling("direct 4 KiB reads, depth 32, of local io_uring", "rand-read-4Ki-32-disk-direct", Lanes(Iops, LUNAR, RING), Least(0.50)),
-    ceiling("digests: IOPS at 4 KiB, of those without", "rand-read-4Ki-32-tmpfs-digests", Lanes(Iops, LUNAR.digests(), LUNAR), Least(0.90)),
-    ceiling("digests: throughput at 256 KiB, of that without", "read-256Ki-8-tmpfs-digests", Lanes(Bytes, LUNAR.digests(), LUNAR), Least(0.90)),
-    ceiling("p99 by p50, four connections, depth 32", "rand-read-4Ki-32-tmpfs-connections", Tail(LUNAR.connections(4)), Most(3.0)),
-    ceiling("IOPS of four connections by one's, two cores", "rand-read-4Ki-32-tmpfs-two-cores", Lanes(Iops, LUNAR.connections(4), LUNAR), Least(1.5)),
+    tgt("IOPS, 4 KiB random reads, depth 32, file in tmpfs",
+        READS, Lanes(Iops, LUNAR, TGT), Least(4.0)),
+    tgt("IOPS, 4 KiB random reads, depth 32, file on the disk, cached",
+        READS_DISK, Lanes(Iops, LUNAR, TGT), Least(4.0)),
+    tgt("IOPS, the same in tmpfs asked by libiscsi",
+        LIBISCSI, Lanes(Iops, LUNAR.libiscsi(), TGT.libiscsi()), LeastUnlessClientBusy(4.0)),
+    tgt("throughput, 256 KiB reads",
+        STREAM_READS, Lanes(Bytes, LUNAR, TGT), Least(1.5)),
+    tgt("throughput, 256 KiB writes",
+        STREAM_WRITES, Lanes(Bytes, LUNAR, TGT), Least(1.5)),
+    tgt("CPU of the target for a 4 KiB read, depth 32",
+        READS, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
+    tgt("CPU of the target for a 4 KiB write, depth 32",
+        WRITES, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
+    tgt("IOPS, 4 KiB reads, one at a time",
+        READ_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
+    tgt("IOPS, 4 KiB writes, one at a time",
+        WRITE_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
+    tgt("IOPS, 4 KiB writes, depth 32, write-back in tmpfs",
+        WRITES, Lanes(Iops, LUNAR, TGT), Least(2.0)),
+    tgt("IOPS, 4 KiB writes, depth 32, write-through on the disk",
+        DURABLE_WRITES, Lanes(Iops, LUNAR, TGT), Least(1.5)),
+    ceiling("4 KiB reads one at a time, of raw TCP's ping-pong",
+        READ_ALONE, RawTcp(LUNAR, Ground::Ping), Least(0.85)),
+    ceiling("IOPS, four sessions of depth 32, of the null target",
+        SESSIONS, Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
+    ceiling("CPU for a 4 KiB read, of the null target's",
+        READS, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
+    ceiling("CPU for a 4 KiB write, of the null target's",
+        WRITES, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
+    ceiling("1 MiB reads, of raw TCP's stream",
+        LARGE_READS, RawTcp(LUNAR, Ground::Stream), Least(0.70)),
+    ceiling("direct 4 KiB reads, depth 32, of local io_uring",
+        DIRECT_READS, Lanes(Iops, LUNAR, RING), Least(0.50)),
+    ceiling("digests: IOPS at 4 KiB, of those without",
+        DIGESTS, Lanes(Iops, LUNAR.digests(), LUNAR), Least(0.90)),
+    ceiling("digests: throughput at 256 KiB, of that without",
+        STREAM_DIGESTS, Lanes(Bytes, LUNAR.digests(), LUNAR), Least(0.90)),
+    ceiling("p99 by p50, four connections, depth 32",
+        CONNECTIONS, Tail(LUNAR.connections(4)), Most(3.0)),
+    ceiling("IOPS of four connections by one's, two cores",
+        TWO_CORES, Lanes(Iops, LUNAR.connections(4), LUNAR), Least(1.5)),
 ];
 
 const fn tgt(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bound) -> Goal {
@@ -91,6 +123,17 @@ const fn tgt(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bound)
 
 const fn ceiling(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bound) -> Goal {
     Goal { part: "ceilings", what, cell, ratio, bound }
+}
+
+/// How many may be missed, none of them of the column tgt.
+const MISSES_MAX: usize = 2;
+/// The same in words.
+pub const RULE: &str = "at most two goals may be missed, none of them of the column tgt";
+
+/// Whether no more are missed than may be. What is void or was not measured is not missed.
+pub fn are_met(goals: &[Verdict]) -> bool {
+    let missed = || goals.iter().filter(|goal| goal.outcome == Outcome::Miss);
+    missed().count() <= MISSES_MAX && missed().all(|goal| goal.part != "tgt")
 }
 
 /// What came of all goals.
@@ -259,6 +302,19 @@ mod tests {
         let ping = goal("4 KiB reads one at a time");
         let verdict = ping.verdict(Some(&cell(READ_ALONE, &[&[("lunar", iops(18_000.0))]])));
         assert_eq!((verdict.got, verdict.outcome), (Some(0.9), Outcome::Pass));
+    }
+
+    /// Goal: two misses are forgiven, a third is not, and none of tgt's.
+    #[test]
+    fn some_may_miss() {
+        let miss = |part: &str| Verdict {
+            part: part.to_owned(),
+            outcome: Outcome::Miss,
+            ..GOALS[0].verdict(None)
+        };
+        assert!(are_met(&[miss("ceilings"), miss("scale"), GOALS[0].verdict(None)]));
+        assert!(!are_met(&[miss("ceilings"), miss("scale"), miss("ceilings")]));
+        assert!(!are_met(&[miss("tgt")]));
     }
 
     /// Goal: a void cell is neither pass nor miss, and says what moved.

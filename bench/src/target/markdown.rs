@@ -6,50 +6,39 @@ use super::text;
 use load::report::{Table, size_text};
 use std::fmt::Write;
 
+/// All that does not come from a run.
+const TEMPLATE: &str = include_str!("../../performance.template.md");
+
 /// The chapter.
 pub fn chapter(run: &Run) -> String {
-    let mut text = format!(
-        "# Performance\n\nWritten by `make bench-full` from one run; nobody edits it. What the words mean and how \
-         to run it stands in [benchmarks.md](benchmarks.md).\n\n## The machine\n\n{}",
-        facts(run)
-    );
-    text += &method(run);
-    text += "\n## Goals\n\n";
-    text += &goals(&run.goals);
-    text += "\n## Where rivals do well\n\n";
-    text += &rivals_text(&rivals::places(run));
-    text += "\n## Durability\n\n";
-    text += &durability(run);
-    text += "\n## All figures\n\n";
-    text += &figures(run);
-    text
+    let which = match run.is_full {
+        true => "All cells.",
+        false => "The short form: the cells that goals need.",
+    };
+    let parts = [
+        ("benchmarks", "[benchmarks.md](benchmarks.md)".to_owned()),
+        ("facts", facts(run)),
+        ("which", which.to_owned()),
+        ("rounds", run.rounds.to_string()),
+        ("seconds", run.seconds.to_string()),
+        ("goals", goals(&run.goals)),
+        ("rivals", rivals_text(&rivals::places(run))),
+        ("durability", durability(run)),
+        ("figures", run.cells.iter().map(figures_of).collect()),
+    ];
+    parts.iter().fold(TEMPLATE.to_owned(), |text, (name, part)| {
+        text.replace(&format!("{{{{{name}}}}}"), part.trim_end())
+    })
 }
 
 fn facts(run: &Run) -> String {
-    let rows = run.facts.iter().map(|(name, value)| format!("| {name} | {} |\n", cell_text(value)));
-    format!("| | |\n|---|---|\n{}", rows.collect::<String>())
+    let row = |(name, value): &(String, String)| format!("| {name} | {} |\n", cell_text(value));
+    let rows: String = run.facts.iter().map(row).collect();
+    format!("| | |\n|---|---|\n{rows}")
 }
 
-fn method(run: &Run) -> String {
-    let (rounds, seconds) = (run.rounds, run.seconds);
-    let which =
-        if run.is_full { "All cells." } else { "The short form: the cells that goals need." };
-    format!(
-        "\n## The method\n\n\
-         {which} {rounds} rounds of {seconds} s for each lane. In each round raw TCP is probed, then all lanes of a cell \
-         take their turn on the same file, in an order that is reversed in every second round. The target runs on core 0, \
-         the client on core 1 (cells called *two cores*: both on both). Every ratio is that of a round; the median of the \
-         rounds counts. A cell whose probe moved by more than 25 % is measured again, up to as many rounds more; those \
-         rounds count whose probes lie closest together, and if even these moved too far the cell is void: it neither \
-         passes nor misses.\n\n\
-         CPU is that of the target's process alone, by the kernel's statistics of its threads, over warm-up and \
-         measurement. Loopback TCP; no network is measured. `lunar by libiscsi` is Lunar asked by the generator on \
-         libiscsi, `by iscsi-perf` by Debian's program of this name, which reads only and tells no latencies; all other \
-         lanes are asked by our own initiator, in one session of one connection unless the name says more. tgt runs as \
-         Debian installs it, backing store `rdwr`; `tgt aio` is its asynchronous one, which is always direct. The null \
-         target logs initiators in and answers from one piece of memory: no store, no SCSI.\n"
-    )
-}
+const GOALS_HEAD: &str = "\
+    | | part | goal | wanted | median of the rounds | cell |\n|---|---|---|---|--:|---|\n";
 
 fn goals(goals: &[Verdict]) -> String {
     let mut text =
@@ -77,9 +66,9 @@ fn rivals_text(places: &[Place]) -> String {
         return format!("In no cell of this run is a rival ahead, or closer than {CLOSE}.\n");
     }
     let mut text = format!(
-        "Wherever a rival is ahead, or ours is less than {CLOSE} times better. The ratio says how many times better ours \
-         is: below 1 theirs is. tgt and Lunar are compared round by round; our client and libiscsi's, both on Lunar, by \
-         medians of two cells.\n\n\
+        "Wherever a rival is ahead, or ours is less than {CLOSE} times better. The ratio says how \
+         many times better ours is: below 1 theirs is. tgt and Lunar are compared round by round; \
+         our client and libiscsi's, both on Lunar, by medians of two cells.\n\n\
          | cell | ours | theirs | figure | ours is better by | |\n|---|---|---|---|--:|---|\n"
     );
     for place in places {
@@ -89,40 +78,17 @@ fn rivals_text(places: &[Place]) -> String {
             false => format!("{:.2}", ratio.median),
         };
         let who = if ratio.median < 1.0 { "theirs is ahead" } else { "close" };
-        let (cell, what) = (&place.cell, place.what);
-        let _ = writeln!(
-            text,
-            "| {cell} | {} | {} | {what} | {spread} | {who} |",
-            place.ours, place.theirs
-        );
+        let Place { cell, ours, theirs, what, .. } = place;
+        let _ = writeln!(text, "| {cell} | {ours} | {theirs} | {what} | {spread} | {who} |");
     }
     text
 }
 
 fn durability(run: &Run) -> String {
-    let mut text = "In `tmpfs` and `disk` writes may stay in the target's cache until the initiator asks for a flush \
-                    (write-back), on both sides. In `disk-through` a write is answered when it is durable: Lunar's \
-                    `--cache write-through` answers once `fdatasync` has returned, one for many writes (group commit); \
-                    tgt's `--bsoflags sync` opens the file with `O_SYNC`, so that each write returns when it is durable. \
-                    `direct` is `O_DIRECT` on both sides.\n"
-        .to_owned();
-    if !run.durability.is_empty() {
-        text += "\nSeen while it ran (`/proc/PID/fdinfo`, the target's caching page, system calls):\n\n\
-                 | store | target | |\n|---|---|---|\n";
-        for row in &run.durability {
-            let _ =
-                writeln!(text, "| {} | {} | {} |", row.store, row.contestant, cell_text(&row.text));
-        }
-    }
-    text
-}
-
-fn figures(run: &Run) -> String {
-    let mut text = "Medians of the rounds that count; IOPS with the least and the most. CPU s/100k: processor seconds of \
-                    the target for 100,000 requests. Busy: percent of one core.\n"
-        .to_owned();
-    for cell in &run.cells {
-        text += &figures_of(cell);
+    let mut text = "| store | target | |\n|---|---|---|\n".to_owned();
+    for row in &run.durability {
+        let said = cell_text(&row.text);
+        let _ = writeln!(text, "| {} | {} | {said} |", row.store, row.contestant);
     }
     text
 }
@@ -186,10 +152,11 @@ mod tests {
              1.05 (1.05 to 1.05) | rand-read-4Ki-32-tmpfs |",
             "| **not measured** | tgt | throughput, 256 KiB reads | at least 1.5 | - | \
              read-256Ki-8-tmpfs |",
-            "| rand-read-4Ki-32-tmpfs | lunar | tgt | p99 | 0.75 (0.75 to 0.75) | theirs is ahead |",
+            "-tmpfs | lunar | tgt | p99 | 0.75 (0.75 to 0.75) | theirs is ahead |",
             "| rand-read-4Ki-32-tmpfs-libiscsi | lunar | lunar by libiscsi | IOPS | 0.50 | \
              theirs is ahead |",
             "| tmpfs | tgt | a\\|b |",
+            "stands in [benchmarks.md](benchmarks.md).",
             "### rand-read-4Ki-32-tmpfs\n\nrand-read, 4Ki, depth 32, tmpfs. Raw TCP: ping-pong \
              50.0 us, exchange 400000/s, stream 3000 MB/s; the pipelined exchange moved by 0 % (1 \
              rounds).",
@@ -199,7 +166,7 @@ mod tests {
         ] {
             assert!(told.contains(line), "no {line:?} in\n{told}");
         }
-        assert!(told.ends_with("|\n"));
+        assert!(told.ends_with("|\n") && !told.contains("{{"), "{told}");
     }
 
     /// Goal: a run is read again as it was written.

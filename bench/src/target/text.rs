@@ -1,5 +1,6 @@
 //! A run for a terminal.
 
+use super::goals;
 use super::results::{CellResult, OUTCOMES, Outcome, Run, Verdict};
 use super::serve::Programs;
 use crate::files;
@@ -127,11 +128,12 @@ pub fn goals_table(goals: &[Verdict]) -> Table {
     table
 }
 
-/// `19 pass, 1 miss, 0 void, 1 not measured`.
+/// `19 pass, 1 miss, 0 void, 1 not measured`, and whether that will do.
 pub fn counts(goals: &[Verdict]) -> String {
     let count = |outcome: Outcome| {
         let count = goals.iter().filter(|goal| goal.outcome == outcome).count();
         format!("{count} {}", outcome.text())
     };
-    OUTCOMES.map(count).join(", ")
+    let met = if goals::are_met(goals) { "kept" } else { "broken" };
+    format!("{} (the rule that {} is {met})", OUTCOMES.map(count).join(", "), goals::RULE)
 }
