@@ -35,7 +35,7 @@ pub struct Sample {
 /// Both clients, built.
 pub struct Clients {
     lunar: Option<PathBuf>,
-    libiscsi: PathBuf,
+    libiscsi: Option<PathBuf>,
     core: Option<u16>,
     threads: u16,
 }
@@ -46,7 +46,7 @@ impl Clients {
     /// # Errors
     /// One cannot be built.
     pub fn new(core: Option<u16>, threads: u16) -> Result<Self> {
-        Ok(Self { lunar: Some(server::binary()?), libiscsi: build()?, core, threads })
+        Ok(Self { lunar: Some(server::binary()?), libiscsi: Some(build()?), core, threads })
     }
 
     /// Builds the generator alone.
@@ -54,7 +54,12 @@ impl Clients {
     /// # Errors
     /// It cannot be built.
     pub fn generator(core: Option<u16>) -> Result<Self> {
-        Ok(Self { lunar: None, libiscsi: build()?, core, threads: 1 })
+        Ok(Self { lunar: None, libiscsi: Some(build()?), core, threads: 1 })
+    }
+
+    /// A build of `lunar` alone, with one thread.
+    pub fn of_build(core: Option<u16>, lunar: &Path) -> Self {
+        Self { lunar: Some(lunar.to_owned()), libiscsi: None, core, threads: 1 }
     }
 
     /// `lunar bench`.
@@ -77,7 +82,8 @@ impl Clients {
     /// It fails, or takes too long.
     pub fn libiscsi(&self, request: &Request<'_>) -> Result<Sample> {
         let range = request.range_bytes.to_string();
-        let result = self.run(&self.libiscsi, &[], &["--range", &range], request)?;
+        let libiscsi = self.libiscsi.as_ref().context("the generator was not built")?;
+        let result = self.run(libiscsi, &[], &["--range", &range], request)?;
         sample(&result["iops"], &result["client_cpu_us_per_request"], &result)
     }
 

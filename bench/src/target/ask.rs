@@ -8,7 +8,7 @@ use super::cells::{Cell, Client, Contestant, DISK_BYTES, Lane, pattern_text};
 use super::results::Sample;
 use super::serve::{Portal, Serving};
 use crate::cores::CLIENT_CORE;
-use crate::libiscsi::clients::{Clients, Request};
+use crate::libiscsi::clients::{self, Clients, Request};
 use anyhow::{Context, Result};
 use load::Owner;
 use std::time::Duration;
@@ -71,6 +71,7 @@ impl Asking {
         let (mut sample, whole) = match lane.client {
             Client::Ours => (ours::turn(&turn)?, self.times.whole()),
             Client::Libiscsi => (self.libiscsi(&turn)?, self.times.whole()),
+            Client::Own => (turn.own()?, self.times.whole()),
             Client::Perf => perf::turn(&turn)?,
         };
         let spent = before.zip(owner.processor_time());
@@ -83,30 +84,51 @@ impl Asking {
     }
 
     fn libiscsi(&mut self, turn: &Turn<'_>) -> Result<Sample> {
-        let core = (!turn.cell.is_shared).then_some(CLIENT_CORE);
         if self.generator.is_none() {
-            self.generator = Some(Clients::generator(core)?);
+            self.generator = Some(Clients::generator(turn.core())?);
         }
         let generator = self.generator.as_ref().context("built above")?;
-        let sample = generator.libiscsi(&Request {
-            url: &turn.portal.url,
-            pattern: pattern_text(turn.cell.pattern),
-            io_bytes: turn.cell.io_bytes.into(),
-            depth: turn.cell.depth,
+        Ok(turn.sample(&generator.libiscsi(&turn.request())?))
+    }
+}
+
+impl Turn<'_> {
+    /// `lunar bench` of the build that serves.
+    fn own(&self) -> Result<Sample> {
+        let program = self.portal.program.as_ref().context("only Lunar brings a client")?;
+        let client = Clients::of_build(self.core(), program);
+        Ok(self.sample(&client.lunar(&self.request())?))
+    }
+
+    /// Where a client that is a program of its own runs.
+    fn core(&self) -> Option<u16> {
+        (!self.cell.is_shared).then_some(CLIENT_CORE)
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
+            url: &self.portal.url,
+            pattern: pattern_text(self.cell.pattern),
+            io_bytes: self.cell.io_bytes.into(),
+            depth: self.cell.depth,
             range_bytes: DISK_BYTES,
-            seconds: turn.times.measured.as_secs_f64(),
-            warm_up: turn.times.warm_up.as_secs_f64(),
-            seed: turn.seed,
-        })?;
-        let [p50, p99, p99_9] = sample.latency_micros.map(Some);
-        Ok(Sample {
-            iops: sample.iops,
-            bytes_per_second: sample.iops * f64::from(turn.cell.io_bytes),
+            seconds: self.times.measured.as_secs_f64(),
+            warm_up: self.times.warm_up.as_secs_f64(),
+            seed: self.seed,
+        }
+    }
+
+    /// What a client that is a program of its own told.
+    fn sample(&self, told: &clients::Sample) -> Sample {
+        let [p50, p99, p99_9] = told.latency_micros.map(Some);
+        Sample {
+            iops: told.iops,
+            bytes_per_second: told.iops * f64::from(self.cell.io_bytes),
             p50_us: p50,
             p99_us: p99,
             p99_9_us: p99_9,
-            client_busy: Some(sample.cpu_micros * sample.iops / 1e6),
+            client_busy: Some(told.cpu_micros * told.iops / 1e6),
             ..Sample::default()
-        })
+        }
     }
 }

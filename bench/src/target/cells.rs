@@ -73,6 +73,8 @@ pub enum Client {
     Ours,
     /// The generator on libiscsi (bench/libiscsi).
     Libiscsi,
+    /// `lunar bench` of the build that serves.
+    Own,
     /// Debian's `iscsi-perf`: reads only, tells no latencies.
     Perf,
 }
@@ -112,6 +114,11 @@ impl Lane {
         Self { client: Client::Perf, ..self }
     }
 
+    /// Asked by `lunar bench` of the same build.
+    pub const fn own(self) -> Self {
+        Self { client: Client::Own, ..self }
+    }
+
     /// Over so many sessions.
     pub const fn sessions(self, sessions: u16) -> Self {
         Self { sessions, ..self }
@@ -141,6 +148,7 @@ impl Lane {
         match self.client {
             Client::Ours => {}
             Client::Libiscsi => name += " by libiscsi",
+            Client::Own => name += " by its own client",
             Client::Perf => name += " by iscsi-perf",
         }
         for (count, what) in [(self.sessions, "sessions"), (self.connections, "connections")] {
@@ -313,8 +321,10 @@ pub const CELLS: &[Cell] = &[
 ];
 
 const BUILDS: &[Lane] = &[LUNAR, BASE];
+const BOTH_ENDS: &[Lane] = &[LUNAR.own(), BASE.own()];
 
-/// What two builds are compared by, on disks in memory.
+/// What two builds are compared by, on disks in memory: the target alone, asked by our client, and
+/// both ends, each target asked by the client of its build.
 #[rustfmt::skip] // a table
 pub const COMPARED: &[Cell] = &[
     short("", MEMORY, RandomRead, K4, 1, BUILDS),
@@ -323,6 +333,11 @@ pub const COMPARED: &[Cell] = &[
     short("", MEMORY, RandomWrite, K4, 32, BUILDS),
     short("", MEMORY, Read, K256, 8, BUILDS),
     short("", MEMORY, Write, K256, 8, BUILDS),
+    short("both-ends", MEMORY, RandomRead, K4, 1, BOTH_ENDS),
+    short("both-ends", MEMORY, RandomRead, K4, 32, BOTH_ENDS),
+    short("both-ends", MEMORY, RandomWrite, K4, 32, BOTH_ENDS),
+    short("both-ends", MEMORY, Read, K256, 8, BOTH_ENDS),
+    short("both-ends", MEMORY, Write, K256, 8, BOTH_ENDS),
 ];
 
 const fn full(

@@ -1,7 +1,7 @@
-//! Two builds of Lunar, asked in turns by the same client: regressions show.
+//! Two builds of Lunar, asked in turns: regressions show.
 
 use super::ask::Times;
-use super::cells::{BASE, COMPARED, Cell, LUNAR};
+use super::cells::{COMPARED, Cell};
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
 use super::serve::Programs;
@@ -16,8 +16,9 @@ use std::time::Duration;
 /// A build is slower where every round says so, and the median by more than this.
 const SLOWER: f64 = 0.95;
 
-/// Two builds of `lunar serve` on disks in memory, asked in turns by the initiator that this
-/// program is built with. Each round gives a ratio.
+/// Two builds of `lunar serve` on disks in memory, asked in turns: by the initiator that this
+/// program is built with, and (both-ends) each by `lunar bench` of its own build. Each round gives
+/// a ratio.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  make bench-compare REV=HEAD~1\n  \
     cargo run --release -p bench -- compare --base /tmp/old/lunar --only rand-read")]
@@ -89,10 +90,10 @@ impl Compare {
 
 impl Row {
     fn of(cell: &CellResult) -> Option<Self> {
-        let (ours, base) = (LUNAR.name(), BASE.name());
+        let [ours, base] = &cell.lanes[..] else { return None };
         let ratio = |of: fn(&Sample) -> Option<f64>| {
             cell.figures(|round| {
-                let (one, other) = (of(round.lanes.get(&ours)?)?, of(round.lanes.get(&base)?)?);
+                let (one, other) = (of(round.lanes.get(ours)?)?, of(round.lanes.get(base)?)?);
                 (other > 0.0).then(|| one / other)
             })
         };

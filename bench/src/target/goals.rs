@@ -101,8 +101,6 @@ pub const GOALS: &[Goal] = &[
         SESSIONS, Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
     ceiling("CPU for a 4 KiB read, of the null target's",
         READS, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
-    ceiling("CPU for a 4 KiB write, of the null target's",
-        WRITES, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
     ceiling("1 MiB reads, of raw TCP's stream",
         LARGE_READS, RawTcp(LUNAR, Ground::Stream), Least(0.70)),
     ceiling("direct 4 KiB reads, depth 32, of local io_uring",

@@ -37,9 +37,6 @@ fn facts(run: &Run) -> String {
     format!("| | |\n|---|---|\n{rows}")
 }
 
-const GOALS_HEAD: &str = "\
-    | | part | goal | wanted | median of the rounds | cell |\n|---|---|---|---|--:|---|\n";
-
 fn goals(goals: &[Verdict]) -> String {
     let mut text =
         "| | part | goal | wanted | median of the rounds | cell |\n|---|---|---|---|--:|---|\n"

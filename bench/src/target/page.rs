@@ -56,7 +56,8 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
     patterns.sort_unstable();
     patterns.dedup();
     for pattern in patterns {
-        let like = |cell: &&&CellResult| cell.pattern == pattern && !cell.is_shared;
+        let like =
+            |cell: &&&CellResult| cell.pattern == pattern && !cell.is_shared && !cell.is_void;
         let cells: Vec<&CellResult> = cells.iter().filter(like).copied().collect();
         let is_random = pattern.starts_with("rand-");
         let (shown, x): (&[Shown], fn(&CellResult) -> f64) = match is_random {
@@ -70,7 +71,11 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
                 false => Axis::new("request", Unit::Bytes, Scale::Log2),
             },
             y: Axis::new(*what, *unit, Scale::Linear),
-            series: series(&cells, x, *of),
+            // A point alone is no line; the tables have it.
+            series: series(&cells, x, *of)
+                .into_iter()
+                .filter(|line| line.points.len() > 1)
+                .collect(),
         });
         section.plots.extend(plots.filter(Plot::shows_something));
     }

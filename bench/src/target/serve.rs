@@ -42,6 +42,8 @@ pub struct Serving {
 pub struct Portal {
     pub url: String,
     pub pid: u32,
+    /// The build of Lunar that serves, if one does.
+    pub program: Option<PathBuf>,
 }
 
 impl Serving {
@@ -88,14 +90,14 @@ impl Serving {
                 if self.lunar.is_none() {
                     self.lunar = Some(self.lunar(core, &self.programs.lunar)?);
                 }
-                lunar_portal(self.lunar.as_ref())
+                lunar_portal(self.lunar.as_ref(), &self.programs.lunar)
             }
             Contestant::Base => {
+                let program = self.programs.base.clone().context("no other build is named")?;
                 if self.base.is_none() {
-                    let program = self.programs.base.clone().context("no other build is named")?;
                     self.base = Some(self.lunar(core, &program)?);
                 }
-                lunar_portal(self.base.as_ref())
+                lunar_portal(self.base.as_ref(), &program)
             }
             Contestant::Tgt | Contestant::TgtAio => self.tgt(core, contestant),
             Contestant::Null => {
@@ -103,9 +105,9 @@ impl Serving {
                     self.null = Some(NullServer::start(core, DISK_BYTES)?);
                 }
                 let null = self.null.as_ref().context("started above")?;
-                Ok(Portal { url: null.url(), pid: null.pid() })
+                Ok(Portal { url: null.url(), pid: null.pid(), program: None })
             }
-            Contestant::Ring => Ok(Portal { url: String::new(), pid: 0 }),
+            Contestant::Ring => Ok(Portal { url: String::new(), pid: 0, program: None }),
         }
     }
 
@@ -136,11 +138,12 @@ impl Serving {
         }
         let running = if is_aio { &self.tgt_aio } else { &self.tgt };
         let tgt = running.as_ref().context("started above")?;
-        Ok(Portal { url: tgt.url(), pid: tgt.pid() })
+        Ok(Portal { url: tgt.url(), pid: tgt.pid(), program: None })
     }
 }
 
-fn lunar_portal(server: Option<&Server>) -> Result<Portal> {
+fn lunar_portal(server: Option<&Server>, program: &Path) -> Result<Portal> {
     let server = server.context("started above")?;
-    Ok(Portal { url: format!("iscsi://{}/{TARGET}/0", server.address()), pid: server.pid() })
+    let url = format!("iscsi://{}/{TARGET}/0", server.address());
+    Ok(Portal { url, pid: server.pid(), program: Some(program.to_owned()) })
 }

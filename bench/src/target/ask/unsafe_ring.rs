@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_file_is_read() {
         let cell = CELLS.iter().find(|cell| cell.lanes.contains(&RING)).unwrap();
-        let portal = Portal { url: String::new(), pid: 0 };
+        let portal = Portal { url: String::new(), pid: 0, program: None };
         let measured = Duration::from_millis(20);
         let times = Times { warm_up: Duration::ZERO, measured };
         let asked = Turn { cell, lane: &RING, seed: 1, times, portal: &portal };
