@@ -176,6 +176,9 @@ mod tests {
                 let range = BlockRange::new(8, 8);
                 disk.write(range, Bytes::from(vec![1; 4096]), false).await.unwrap();
                 disk.flush().await.unwrap();
+                let large = Bytes::from(vec![1; 1 << 20]);
+                let refused = disk.write(BlockRange::new(0, 2048), large, false).await;
+                assert!(refused.is_err(), "it would want R2T");
                 read(disk, 4096).await;
             }
             first.close().await.unwrap();

@@ -245,6 +245,7 @@ const M1: u32 = 1 << 20;
 const PAIR: &[Lane] = &[LUNAR, TGT];
 const WITH_NULL: &[Lane] = &[LUNAR, TGT, NULL];
 const LIBISCSI: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi()];
+const LIBISCSI_NULL: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi(), NULL.libiscsi()];
 const PERF: &[Lane] = &[LUNAR.perf(), TGT.perf()];
 const DIGESTS: &[Lane] = &[LUNAR, LUNAR.digests()];
 const SESSIONS: &[Lane] = &[LUNAR.sessions(4), NULL.sessions(4)];
@@ -259,7 +260,7 @@ pub const CELLS: &[Cell] = &[
     // File in memory: what the path of a request costs.
     short("", TMPFS, RandomRead, K4, 1, PAIR),
     short("", TMPFS, RandomRead, K4, 32, WITH_NULL),
-    short("libiscsi", TMPFS, RandomRead, K4, 32, LIBISCSI),
+    short("libiscsi", TMPFS, RandomRead, K4, 32, LIBISCSI_NULL),
     short("", TMPFS, RandomWrite, K4, 1, PAIR),
     short("", TMPFS, RandomWrite, K4, 32, WITH_NULL),
     short("", TMPFS, Read, K256, 8, PAIR),
