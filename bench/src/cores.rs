@@ -2,11 +2,16 @@
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
 
 /// Where targets run, and what answers probes.
 pub const TARGET_CORE: u16 = 0;
 /// Where clients run, and what asks in probes.
 pub const CLIENT_CORE: u16 = 1;
+
+/// How long a thread spins to see how much of its core it gets: some turns of the scheduler.
+const SPIN: Duration = Duration::from_millis(20);
 
 /// Keeps this thread, and those that it starts from now on, on one core.
 ///
@@ -22,10 +27,35 @@ pub fn pin(core: u16) -> Result<()> {
     })
 }
 
+/// How much of its core this thread gets while it spins: 1 is all of it.
+pub fn share() -> f64 {
+    let spent = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    let (begun, before) = (Instant::now(), spent());
+    while begun.elapsed() < SPIN {
+        std::hint::spin_loop();
+    }
+    ((spent() - before) / begun.elapsed().as_secs_f64()).min(1.0)
+}
+
 /// How many cores this thread may use.
 ///
 /// # Errors
 /// The system does not tell.
 pub fn allowed() -> Result<usize> {
     Ok(sched_getaffinity(None)?.count() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a share is a part of a core, and not nothing.
+    #[test]
+    fn shares() {
+        let share = share();
+        assert!(share > 0.0 && share <= 1.0, "{share}");
+    }
 }

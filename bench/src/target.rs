@@ -127,6 +127,7 @@ impl Target {
 
     fn tell(&self, run: &Run) -> Result<()> {
         print!("{}", text::goals_text(&run.goals));
+        text::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
         let write = |path: &Option<PathBuf>, what: &dyn Fn() -> Result<String>| match path {
             Some(path) => std::fs::write(path, what()?).with_context(|| path.display().to_string()),
             None => Ok(()),

@@ -17,7 +17,7 @@ pub fn chapter(run: &Run) -> String {
     };
     let parts = [
         ("benchmarks", "[benchmarks.md](benchmarks.md)".to_owned()),
-        ("facts", facts(run)),
+        ("facts", format!("{}\n{}", facts(run), text::disturbance(run).unwrap_or_default())),
         ("which", which.to_owned()),
         ("rounds", run.rounds.to_string()),
         ("seconds", run.seconds.to_string()),
@@ -156,7 +156,7 @@ mod tests {
             "stands in [benchmarks.md](benchmarks.md).",
             "### rand-read-4Ki-32-tmpfs\n\nrand-read, 4Ki, depth 32, tmpfs. Raw TCP: ping-pong \
              50.0 us, exchange 400000/s, stream 3000 MB/s; the pipelined exchange moved by 0 % (1 \
-             rounds).",
+             rounds); a spinning thread had 98 % of its core.",
             "| lane | IOPS | MB/s | p50 us | p99 us | p99.9 us | CPU s/100k | target busy | client \
              busy |\n| --- | --: | --: | --: | --: | --: | --: | --: | --: |\n| lunar | 105000 \
              (105000 to 105000) | 430.1 | 10 | 40 | 80 | 0.952 | 100 | 50 |",

@@ -24,6 +24,7 @@ pub fn report(run: &Run) -> Report {
     goals.prose.push(text::counts(&run.goals));
     let notes = run.goals.iter().filter_map(|goal| Some((goal, goal.note.as_ref()?)));
     goals.warnings = notes.map(|(goal, note)| format!("{}: {note}", goal.what)).collect();
+    goals.warnings.extend(text::disturbance(run));
     let mut sections = vec![goals];
     let mut stores: Vec<&str> = run.cells.iter().map(|cell| cell.store.as_str()).collect();
     stores.dedup();

@@ -5,6 +5,9 @@ use load::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The part of a core that a spinning thread gets where nothing else is at work, at least.
+const UNDISTURBED: f64 = 0.9;
+
 /// What one lane did in one round.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Sample {
@@ -32,6 +35,9 @@ pub struct Ceiling {
     pub exchanges_per_second: f64,
     /// In the direction of the data.
     pub stream_bytes_per_second: f64,
+    /// How much of a core a thread got that only spins, just before: the less of both cores. Less
+    /// than all of it went to somebody else.
+    pub core_share: f64,
 }
 
 /// One round: the probe, then all lanes.
@@ -186,6 +192,12 @@ impl CellResult {
     pub fn figures(&self, of: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
         let all: Option<Vec<f64>> = self.counted().map(of).collect();
         all.filter(|all| !all.is_empty()).map(Spread::of)
+    }
+
+    /// Something else had a tenth of a core or more while it was measured.
+    pub fn is_disturbed(&self) -> bool {
+        self.figures(|round| Some(round.raw_tcp.core_share))
+            .is_some_and(|share| share.median < UNDISTURBED)
     }
 
     /// A figure of a lane.

@@ -109,8 +109,12 @@ pub mod tests {
             target_busy: Some(1.0),
             client_busy: Some(0.5),
         };
-        let raw_tcp =
-            Ceiling { ping_us: 50.0, exchanges_per_second: 4e5, stream_bytes_per_second: 3e9 };
+        let raw_tcp = Ceiling {
+            ping_us: 50.0,
+            exchanges_per_second: 4e5,
+            stream_bytes_per_second: 3e9,
+            core_share: 0.98,
+        };
         let cell = |key: &str, lanes: &[(&str, Sample)]| CellResult {
             key: key.to_owned(),
             store: "tmpfs".to_owned(),

@@ -37,14 +37,20 @@ impl Ground {
             depth: cell.depth.saturating_mul(sessions),
             connections: sessions.max(cell.most(|lane| lane.connections)),
         };
+        let target_share = on_a_thread(|| {
+            cores::pin(TARGET_CORE)?;
+            Ok(cores::share())
+        })?;
         let ask = || {
             cores::pin(CLIENT_CORE)?;
+            let core_share = cores::share().min(target_share);
             let mut probed = Probed::default();
             self.0.round(shape, round, &mut probed)?;
             Ok(Ceiling {
                 ping_us: probed.ping_micros().median,
                 exchanges_per_second: probed.exchanges_per_second().median,
                 stream_bytes_per_second: probed.stream_bytes_per_second().median,
+                core_share,
             })
         };
         on_a_thread(ask)
@@ -136,7 +142,8 @@ mod tests {
 
     fn ceiling(exchanges_per_second: f64) -> Ceiling {
         let ping_us = 1e6 / exchanges_per_second;
-        Ceiling { ping_us, exchanges_per_second, stream_bytes_per_second: exchanges_per_second }
+        let stream_bytes_per_second = exchanges_per_second;
+        Ceiling { ping_us, exchanges_per_second, stream_bytes_per_second, core_share: 1.0 }
     }
 
     fn run(probes: &[f64], count: Count) -> (CellResult, Vec<(String, u64)>) {

@@ -58,11 +58,25 @@ pub fn raw_tcp(cell: &CellResult) -> String {
     let (ping, exchange) = (tcp(|tcp| tcp.ping_us), tcp(|tcp| tcp.exchanges_per_second));
     let stream = tcp(|tcp| tcp.stream_bytes_per_second) / 1e6;
     let (moved, rounds) = (cell.probe_moved * 100.0, cell.rounds.len());
+    let share = tcp(|tcp| tcp.core_share) * 100.0;
     format!(
         "Raw TCP: ping-pong {ping:.1} us, exchange {exchange:.0}/s, stream {stream:.0} MB/s; \
-         the {} moved by {moved:.0} % ({rounds} rounds).",
+         the {} moved by {moved:.0} % ({rounds} rounds); a spinning thread had {share:.0} % of its \
+         core.",
         cell.probe
     )
+}
+
+/// That the machine had something else to do, if it had.
+pub fn disturbance(run: &Run) -> Option<String> {
+    let disturbed = run.cells.iter().filter(|cell| cell.is_disturbed()).count();
+    (disturbed > 0).then(|| {
+        format!(
+            "In {disturbed} of {} cells something else had a tenth of a core or more: these \
+             figures are not those of this machine with nothing else at work.",
+            run.cells.len()
+        )
+    })
 }
 
 /// The lanes of a cell, as a table.
