@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// A build is slower where every round says so, and the median by more than this.
 const SLOWER: f64 = 0.95;
+/// So many rounds agree by chance once in sixteen times; fewer tell nothing.
+const ROUNDS_MIN: usize = 5;
 
 /// Two builds of `lunar serve` on disks in memory, asked in turns: by the initiator that this
 /// program is built with, and (both-ends) each by `lunar bench` of its own build. Each round gives
@@ -50,6 +52,8 @@ pub struct Compare {
 struct Row {
     key: String,
     is_void: bool,
+    is_disturbed: bool,
+    rounds: usize,
     iops: Spread,
     /// Less is better.
     target_cpu: Option<Spread>,
@@ -100,18 +104,27 @@ impl Row {
         Some(Self {
             key: cell.key.clone(),
             is_void: cell.is_void,
+            is_disturbed: cell.is_disturbed(),
+            rounds: cell.kept.len(),
             iops: ratio(|sample| Some(sample.iops))?,
             target_cpu: ratio(|sample| sample.target_cpu_us),
         })
     }
 
+    /// Whether the rounds can tell a difference from chance.
+    fn can_tell(&self) -> bool {
+        !self.is_void && !self.is_disturbed && self.rounds >= ROUNDS_MIN
+    }
+
     fn is_slower(&self) -> bool {
-        !self.is_void && self.iops.most < 1.0 && self.iops.median < SLOWER
+        self.can_tell() && self.iops.most < 1.0 && self.iops.median < SLOWER
     }
 
     fn verdict(&self) -> &'static str {
         match self {
             _ if self.is_void => "void: the machine was not quiet",
+            _ if self.is_disturbed => "void: something else had the cores",
+            _ if self.rounds < ROUNDS_MIN => "too few rounds to tell",
             _ if self.is_slower() => "slower",
             _ if self.iops.least > 1.0 && self.iops.median > 1.0 / SLOWER => "faster",
             _ => "no difference to be seen",
@@ -147,7 +160,8 @@ mod tests {
 
     fn row(ratios: &[f64], is_void: bool) -> Row {
         let iops = Spread::of(ratios.iter().copied());
-        Row { key: "k".to_owned(), is_void, iops, target_cpu: None }
+        let key = "k".to_owned();
+        Row { key, is_void, is_disturbed: false, rounds: ROUNDS_MIN, iops, target_cpu: None }
     }
 
     /// Goal: a difference is told where all rounds agree and it is not small, and nowhere else.
@@ -157,6 +171,10 @@ mod tests {
         assert_eq!(row(&[0.8, 0.9, 1.01], false).verdict(), "no difference to be seen");
         assert_eq!(row(&[0.97, 0.98, 0.99], false).verdict(), "no difference to be seen");
         assert_eq!(row(&[1.2, 1.3, 1.01], false).verdict(), "faster");
+        let few = Row { rounds: 3, ..row(&[0.8, 0.9, 0.95], false) };
+        assert!(few.verdict().starts_with("too few") && !few.is_slower());
+        let busy = Row { is_disturbed: true, ..row(&[0.8, 0.9, 0.95], false) };
+        assert!(busy.verdict().starts_with("void") && !busy.is_slower());
         let void = row(&[0.8, 0.9, 0.95], true);
         assert!(void.verdict().starts_with("void") && !void.is_slower());
     }
