@@ -6,6 +6,7 @@ mod files;
 mod group_commit;
 mod libiscsi;
 mod null_target;
+mod scale;
 mod server;
 mod target;
 mod tgt;
@@ -24,6 +25,8 @@ enum Command {
     Target(target::Target),
     /// Two builds of Lunar against each other
     Compare(target::compare::Compare),
+    /// Many sessions, many LUNs, logins a second, and how soon a server listens
+    Scale(scale::Scale),
     /// The least that initiators log in to and read from: a ceiling for targets
     NullTarget(null_target::NullTarget),
 }
@@ -34,6 +37,7 @@ fn main() -> anyhow::Result<()> {
         Command::Libiscsi(command) => command.run(),
         Command::Target(command) => command.run(),
         Command::Compare(command) => command.run(),
+        Command::Scale(command) => command.run(),
         Command::NullTarget(command) => command.run(),
     }
 }

@@ -1,6 +1,7 @@
 //! The release build of `lunar serve` on a free port, gone with its owner.
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -33,12 +34,23 @@ impl Server {
     /// # Errors
     /// It does not listen.
     pub fn start_program(core: Option<u16>, program: &Path, arguments: &[&str]) -> Result<Self> {
-        let mut child = pinned(core, program)
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting lunar serve")?;
+        let mut command = pinned(core, program);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        Self::start_command(command)
+    }
+
+    /// `lunar target --config FILE`, once it listens.
+    ///
+    /// # Errors
+    /// It does not listen.
+    pub fn start_daemon(program: &Path, config: &Path) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["target", "--config"]).arg(config);
+        Self::start_command(command)
+    }
+
+    fn start_command(mut command: Command) -> Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).spawn().context("starting lunar")?;
         let stdout = child.stdout.take().context("a piped output")?;
         let mut lines = BufReader::new(stdout).lines();
         let address = lines.find_map(|line| {
@@ -48,7 +60,7 @@ impl Server {
         // It may say more; the pipe must not fill.
         std::thread::spawn(move || lines.for_each(drop));
         let mut server = Self { child, address: String::new() };
-        server.address = address.context("lunar serve does not listen")?;
+        server.address = address.context("lunar does not listen")?;
         Ok(server)
     }
 
@@ -78,6 +90,21 @@ pub fn pinned(core: Option<u16>, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", &core.to_string()]).arg(program);
     command
+}
+
+/// Lets this process, and those it starts, open so many files more than usual.
+///
+/// # Errors
+/// The system does not grant them.
+pub fn raise_open_files(more: u64) -> Result<()> {
+    const OTHERS: u64 = 1024;
+    let wanted = more + OTHERS;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < wanted) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum })
+            .with_context(|| format!("{wanted} open files (ulimit -n)"))?;
+    }
+    Ok(())
 }
 
 /// `LUNAR_BIN`, or what is built beside this program, anew, so that it is what the source says.

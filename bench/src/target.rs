@@ -7,7 +7,7 @@ mod durability;
 mod goals;
 mod markdown;
 mod page;
-mod results;
+pub mod results;
 mod rivals;
 mod rounds;
 mod serve;
