@@ -80,12 +80,10 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
         }
-        if woken.readable {
-            connection.receive(&tcp, role, clock.now());
-        }
+        let more = woken.readable && connection.receive(&tcp, role, clock.now());
         connection.send(&tcp, role, clock.now());
         tell_busy();
-        if woken.readable || woken.at_once {
+        if more || woken.at_once {
             // A busy connection must not starve the others of its core.
             tokio::task::yield_now().await;
         }
@@ -137,16 +135,19 @@ impl Connection {
         .await
     }
 
-    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+    /// `true`: there may be more.
+    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> bool {
         if self.inbound.is_stalled() {
             self.inbound.resume(tcp, role, now, &mut self.outbox);
-            return;
+            return true;
         }
         match self.inbound.read(tcp, role, now, &mut self.outbox) {
-            Ok(Arrived::Bytes | Arrived::Nothing) => {}
+            Ok(Arrived::All | Arrived::Nothing) => return self.inbound.is_stalled(),
+            Ok(Arrived::Bytes) => return true,
             Ok(Arrived::End) => self.lost(role, now, None),
             Err(error) => self.lost(role, now, Some(&error)),
         }
+        false
     }
 
     fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {

@@ -8,6 +8,7 @@ use iscsi::framing::{Deframer, Digests, Event};
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use wire::Time;
 
@@ -69,7 +70,9 @@ pub(crate) struct Inbound {
 /// What a read found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Arrived {
-    /// Some bytes; they were handled.
+    /// All that there was, for now; it was handled.
+    All,
+    /// Some bytes, which were handled, and perhaps there are more.
     Bytes,
     /// Nothing at the moment.
     Nothing,
@@ -122,61 +125,59 @@ impl Inbound {
         CHUNK.with(|chunk| {
             let mut chunk = chunk.borrow_mut();
             let missing = self.deframer.payload_missing();
-            let (start, received) = if self.leftover.is_empty() && missing >= DIRECT_BYTES_MIN {
-                match self.read_in_place(tcp, &mut chunk, missing, role) {
-                    Ok(rest) => (0, Ok(rest)),
-                    Err(error) => (0, Err(error)),
-                }
+            let mut start = 0;
+            let received = if self.leftover.is_empty() && missing >= DIRECT_BYTES_MIN {
+                self.read_in_place(tcp, &mut chunk, missing, role)
             } else {
                 // At most an incomplete header: a stalled leftover is resumed first.
-                let start = self.leftover.len();
+                start = self.leftover.len();
                 chunk[..start].copy_from_slice(&self.leftover);
-                (start, tcp.try_read(&mut chunk[start..]).map(|n| (n, n == 0)))
+                let room = &mut chunk[start..];
+                receive(tcp, room.len(), || tcp.try_read(room))
             };
-            let (bytes, end) = match received {
+            let (in_chunk, arrived) = match received {
                 Ok(found) => found,
                 Err(error) if is_transient(&error) => return Ok(Arrived::Nothing),
                 Err(error) => return Err(error),
             };
-            if end {
-                return Ok(Arrived::End);
+            if arrived == Arrived::End {
+                return Ok(arrived);
             }
             self.leftover.clear();
-            let filled = start + bytes;
+            let filled = start + in_chunk;
             let used = self.handle(&chunk[..filled], tcp, role, now, out);
             self.keep(&chunk[used..filled]);
-            Ok(Arrived::Bytes)
+            Ok(arrived)
         })
     }
 
-    /// Receives the missing payload where it belongs and what follows into the chunk. Returns how
-    /// many bytes the chunk got, and whether the peer closed.
+    /// Receives the missing payload where it belongs and what follows into the chunk; returns how
+    /// many bytes that got.
     fn read_in_place<R: Role>(
         &mut self,
         tcp: &TcpStream,
         chunk: &mut [u8],
         missing: usize,
         role: &mut R,
-    ) -> io::Result<(usize, bool)> {
+    ) -> io::Result<(usize, Arrived)> {
         let room = role.payload_room(missing);
         let room_bytes = room.len().min(missing);
         if room_bytes == 0 {
-            return tcp.try_read(chunk).map(|n| (n, n == 0));
+            return receive(tcp, chunk.len(), || tcp.try_read(chunk));
         }
         let room = &mut room[..room_bytes];
         // Behind the end of a segment its padding and the next PDU follow: into the chunk. A room
         // shorter than what is missing is filled first.
         let behind = if room_bytes == missing { chunk.len() } else { 0 };
-        let received = tcp.try_read_vectored(&mut [
-            IoSliceMut::new(room),
-            IoSliceMut::new(&mut chunk[..behind]),
-        ])?;
+        let mut rooms = [IoSliceMut::new(room), IoSliceMut::new(&mut chunk[..behind])];
+        let read = || tcp.try_read_vectored(&mut rooms);
+        let (received, arrived) = receive(tcp, room_bytes + behind, read)?;
         let placed = received.min(room_bytes);
         self.deframer.received(&room[..placed]);
         self.tap.piece(&room[..placed]);
         role.payload_filled(placed);
         count(&DIRECT, placed);
-        Ok((received - placed, received == 0))
+        Ok((received - placed, arrived))
     }
 
     /// Handles PDUs until the bytes end, the turn does, or the role wants to think; what each
@@ -254,6 +255,31 @@ fn place<R: Role>(mut payload: &[u8], role: &mut R) {
         role.payload_filled(bytes);
         count(&COPIED, bytes);
         payload = &payload[bytes..];
+    }
+}
+
+/// Reads with room for so many bytes. Fewer were all that there was: that is remembered, which
+/// spares the call that would find out. What arrives meanwhile is an event of its own, and the end
+/// of the stream is not forgotten.
+fn receive(
+    tcp: &TcpStream,
+    room_bytes: usize,
+    read: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<(usize, Arrived)> {
+    let mut all = None;
+    // Readiness is forgotten as it was before the read: an event that came behind it stays.
+    let received = tcp.try_io(Interest::READABLE, || match read()? {
+        bytes if bytes > 0 && bytes < room_bytes => {
+            all = Some(bytes);
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+        bytes => Ok(bytes),
+    });
+    match (all, received) {
+        (Some(bytes), _) => Ok((bytes, Arrived::All)),
+        (None, Ok(0)) => Ok((0, Arrived::End)),
+        (None, Ok(bytes)) => Ok((bytes, Arrived::Bytes)),
+        (None, Err(error)) => Err(error),
     }
 }
 
