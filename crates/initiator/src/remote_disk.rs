@@ -286,7 +286,7 @@ impl RemoteDisk {
             let written = self.send_write(cdb, piece, data, by_fua).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        if durable && !by_fua { Box::pin(self.flush_all(since)).await } else { Ok(()) }
+        self.settle(durable && !by_fua, since).await
     }
 
     /// Before the first write of an operation that a flush ends.
@@ -294,7 +294,11 @@ impl RemoteDisk {
         self.unflushed.mark(self.paths.resets())
     }
 
-    /// The flush of an operation that began at `since`.
+    /// A flush, if one is needed, of an operation that began at `since`.
+    async fn settle(&self, wanted: bool, since: Mark) -> Result<(), block::Error> {
+        if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }
+    }
+
     async fn flush_all(&self, since: Mark) -> Result<(), block::Error> {
         self.send_flush(since).await.map_err(|error| self.failed(None, error))
     }
@@ -314,7 +318,7 @@ impl RemoteDisk {
             let written = self.send_write(cdb, piece, block.clone(), false).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        if durable { self.flush_all(since).await } else { Ok(()) }
+        self.settle(durable, since).await
     }
 
     async fn extents(

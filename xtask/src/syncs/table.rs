@@ -337,7 +337,7 @@ pub const CALLS: &[Call] = &[
     ),
     kept(
         REMOTE,
-        "if wanted { self.flush_all(since).await } else { Ok(()) }",
+        "if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }",
         "for durable writes to a unit without FUA, which no command of this version makes",
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),
