@@ -87,8 +87,8 @@ pub struct Serve {
     /// Only initiators in this network may log in; may be given again
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<String>,
-    /// Threads that have just had something to do poll for more for 100 us before they sleep: single
-    /// small requests are answered sooner, for more of the processor
+    /// Threads that have just had something to do poll for more for 100 us before they sleep:
+    /// single small requests are answered sooner, for more of the processor
     #[arg(long)]
     latency_mode: bool,
     /// Where reservations and the identities of units are kept [default: FILE.lunar beside each
