@@ -16,7 +16,8 @@ use commands::{
     apply, bench, check, completions, copy, ctl, discover, info, man, read, serve, target,
 };
 use output::{Failure, Format, Stdout};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, set_parent_process_death_signal, test_kill_process};
 use std::process::ExitCode;
 
 /// A storage area network in user space: serve disks over iSCSI, and use them
@@ -26,9 +27,10 @@ struct Cli {
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
     json: bool,
-    /// End when the process that started this one does: for processes that `bench` starts
-    #[arg(long, global = true, hide = true)]
-    end_with_parent: bool,
+    /// End when the process that started this one, of this number, does: for processes that `bench`
+    /// starts
+    #[arg(long, global = true, hide = true, value_name = "PID")]
+    end_with_parent: Option<i32>,
     #[command(subcommand)]
     command: Command,
 }
@@ -57,16 +59,25 @@ fn main() -> ExitCode {
         Err(error) => return wrong_usage(&error),
     };
     let format = if cli.json { Format::Json } else { Format::Human };
-    if cli.end_with_parent
-        && let Err(error) = set_parent_process_death_signal(Some(Signal::KILL))
+    if let Some(parent) = cli.end_with_parent
+        && !end_with(parent)
     {
-        tracing::warn!(%error, "this process may outlive the one that started it");
+        return ExitCode::SUCCESS;
     }
     let stdout = if matches!(cli.command, Command::Read(_)) { Stdout::Data } else { Stdout::Told };
     match run(cli.command, format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => output::report(format, stdout, &failure),
     }
+}
+
+/// Has this process end with the one that started it; `false`: that one is gone already, and the
+/// system will not tell.
+fn end_with(parent: i32) -> bool {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        tracing::warn!(%error, "this process may outlive the one that started it");
+    }
+    Pid::from_raw(parent).is_none_or(|parent| test_kill_process(parent) != Err(Errno::SRCH))
 }
 
 fn run(command: Command, format: Format) -> Result<(), Failure> {

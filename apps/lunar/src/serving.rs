@@ -58,7 +58,7 @@ pub fn serve(
     format: Format,
 ) -> Result<(), Failure> {
     let units = configuration.targets.iter().map(|target| target.luns.len()).sum();
-    open_files::prepare(configuration.limits.connections, units);
+    open_files::prepare(configuration.cores, configuration.limits.connections, units);
     let runtime = runtime()?;
     let metrics = configuration.metrics;
     let hangup = match origin {

@@ -160,6 +160,19 @@ fn a_killed_suite_leaves_nothing_for_long() {
     assert!(left.iter().all(|name| text.contains(name.as_str())), "{left:?}: {text}");
 }
 
+/// Goal: a process that the suite starts ends with it, also when the suite is gone before it can
+/// ask the system for that. It lived on, and held the pipes of whoever had started the suite.
+#[test]
+fn a_process_does_not_outlive_one_that_is_gone() {
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let parent = gone.id().to_string();
+    let serve = ["--end-with-parent", &parent, "serve", "mem:1M", "--listen", "127.0.0.1:0"];
+    let output = run_within(&serve, Duration::from_secs(20));
+    assert_exit(&output, 0);
+    assert_eq!(said(&output), "", "it serves nothing");
+}
+
 /// Goal: a target that is named is only read, and what is no target is refused.
 #[test]
 fn a_named_target_is_only_read() {

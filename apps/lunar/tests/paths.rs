@@ -284,6 +284,37 @@ fn a_path_that_goes_is_latency() {
     home.end();
 }
 
+/// Goal: a path that is back has its turn, with one command at a time too. It was passed over for
+/// ever: picked, put aside as it was not looked at yet, and the next one used.
+#[test]
+fn a_path_that_is_back_has_its_turn() {
+    let home = Home::new();
+    block_on(async {
+        for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
+            let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+            let options = SessionOptions { path_policy: policy, ..options() };
+            let disk = open(&[&lines[0], &lines[1]], options).await;
+            for line in &lines {
+                line.set(Mode::Cut);
+                // Who reads learns of it, and has it made again. A write would wait for that.
+                while disk.paths() == 2 {
+                    read(&disk, 0).await;
+                }
+                line.set(Mode::Pass);
+                until("it is back", || disk.paths() == 2).await;
+                let before = line.carried();
+                let begin = Instant::now();
+                while line.carried() < before + PIECE_BYTES as u64 {
+                    assert!(begin.elapsed() < PATIENCE, "{policy:?} passes over it");
+                    write(&disk, 0, 2).await;
+                }
+            }
+            close(disk).await;
+        }
+    });
+    home.end();
+}
+
 /// Goal: a write that was given up on a lost path cannot overwrite a later one: that waits until
 /// the target has ended the lost session. Method: hold the first write back in the network, cut the
 /// line, write anew, and let the first arrive late.

@@ -223,15 +223,17 @@ impl Session {
             taken => Ok(taken.is_ok()),
         };
         let on_its_way = OnItsWay { session: self, link, id, wary, answered: false };
-        self.executed(on_its_way, taken, answered)
+        self.executed(answered, on_its_way, taken)
     }
 
     /// `taken`: whether the connection has taken the command, or what tells once there is room.
+    /// Dropped before it is polled, `answered` goes before the abort is asked for: what is still to
+    /// be taken is not sent then.
     async fn executed(
         &self,
+        answered: oneshot::Receiver<Result<Executed, Error>>,
         mut on_its_way: OnItsWay<'_>,
         taken: Result<bool, impl Future<Output = bool> + Send + Unpin>,
-        answered: oneshot::Receiver<Result<Executed, Error>>,
     ) -> Result<Executed, Error> {
         let taken = match taken {
             Ok(taken) => taken,

@@ -1,7 +1,12 @@
 //! Byte ranges held while they are read or written.
 
+use super::ring;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Between two turns of a ring whose thread waits for a range.
+const RING_TURN_PAUSE: Duration = Duration::from_micros(200);
 
 /// Who reads and writes which bytes now.
 ///
@@ -57,9 +62,21 @@ impl RangeLock {
                 return RangeGuard { lock: self, id };
             }
             state.waiting += 1;
-            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state);
             state.waiting -= 1;
         }
+    }
+
+    /// Waits until something was released. A thread with a ring, which comes here only where no
+    /// other thread can be had, may wait for its own ring: it has to turn it meanwhile.
+    fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if !ring::is_here() {
+            return self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state); // what ends releases its range
+        ring::turn_here();
+        let waited = self.released.wait_timeout(self.state(), RING_TURN_PAUSE);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Lets go of what is held as `id`.

@@ -75,6 +75,11 @@ pub(super) fn turn_here() {
     }
 }
 
+/// Whether this thread has a ring.
+pub(super) fn is_here() -> bool {
+    here().is_some()
+}
+
 fn here() -> Option<Rc<Ring>> {
     // While the thread ends, there is none.
     HERE.try_with(|here| here.borrow().clone()).ok().flatten()

@@ -53,6 +53,15 @@ struct Met {
     sent_after: u64,
 }
 
+/// How far a command has come when it turns out to be one of the rare ones.
+enum Begun {
+    /// It was not sent. Its path, if one was picked, is the one to look at: whoever takes turns
+    /// would pass over it for ever.
+    Picked(Option<Arc<Path>>),
+    /// It was sent, and this came of it.
+    Met(Met),
+}
+
 fn bytes_of(data_in: &Option<Buffer>) -> u32 {
     data_in.as_ref().map_or(0, |buffer| buffer.len() as u32)
 }
@@ -154,24 +163,34 @@ impl RemoteDisk {
         let sent = Sent { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
         async move {
             // All but this is rare and large, and has its room elsewhere.
-            let Some((path, session)) = self.way_now(writes) else {
-                return Box::pin(self.send_patiently(sent, data_in, None)).await;
+            let (path, session) = match self.way_now(writes) {
+                Ok(way) => way,
+                Err(picked) => {
+                    let begun = Begun::Picked(picked);
+                    return Box::pin(self.send_patiently(sent, data_in, begun)).await;
+                }
             };
             let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
             if executed.as_ref().is_ok_and(Executed::is_good) {
                 return executed.map(|executed| (executed, sent_after));
             }
-            let met = Some(Met { path, session, executed, sent_after });
+            let met = Begun::Met(Met { path, session, executed, sent_after });
             Box::pin(self.send_patiently(sent, None, met)).await
         }
     }
 
-    /// A path to send on, and its session, if nothing has to be waited for.
-    fn way_now(&self, writes: Option<BlockRange>) -> Option<(Arc<Path>, Session)> {
-        let path = self.paths.pick_now()?;
-        let session = ready_now(&path)?;
+    /// A path to send on, and its session, if nothing has to be waited for; else the path that was
+    /// picked.
+    fn way_now(
+        &self,
+        writes: Option<BlockRange>,
+    ) -> Result<(Arc<Path>, Session), Option<Arc<Path>>> {
+        let path = self.paths.pick_now().ok_or(None)?;
         let waits = writes.is_some_and(|range| self.doubts.concerns(range));
-        (!waits).then_some((path, session))
+        match ready_now(&path) {
+            Some(session) if !waits => Ok((path, session)),
+            _ => Err(Some(path)),
+        }
     }
 
     /// Sends it once; also returns after how many resets.
@@ -193,13 +212,17 @@ impl RemoteDisk {
         })
     }
 
-    /// Sends it as often as it takes; `met`: it was sent, and this came of it.
+    /// Sends it as often as it takes.
     async fn send_patiently(
         &self,
         sent: Sent,
         mut data_in: Option<Buffer>,
-        mut met: Option<Met>,
+        begun: Begun,
     ) -> Result<(Executed, u64), Error> {
+        let (mut picked, mut met) = match begun {
+            Begun::Picked(path) => (path, None),
+            Begun::Met(met) => (None, Some(met)),
+        };
         let initiator = self.unit.initiator();
         let (cdb, writes) = (&sent.cdb, sent.writes);
         let mut patience = initiator.patience();
@@ -208,8 +231,12 @@ impl RemoteDisk {
             let again = match met.take() {
                 Some(met) => Some(met),
                 None => {
-                    let look = self.send_again(&sent, &mut data_in, &mut patience, &mut checks);
-                    Box::pin(look).await?
+                    let path = match picked.take().or_else(|| self.paths.pick_now()) {
+                        Some(path) => path,
+                        None => Box::pin(self.paths.pick(&mut patience)).await?,
+                    };
+                    let on = (path, &mut patience, &mut checks);
+                    Box::pin(self.send_on(on, &sent, &mut data_in)).await?
                 }
             };
             let Some(Met { path, session, executed, sent_after }) = again else { continue };
@@ -241,19 +268,14 @@ impl RemoteDisk {
         }
     }
 
-    /// Looks for a path, waits for what has to be waited for, and sends it; `None`: another path
-    /// should be looked for.
-    async fn send_again(
+    /// Waits for what has to be waited for on this path, and sends it; `None`: another path should
+    /// be looked for.
+    async fn send_on(
         &self,
+        (path, patience, checks): (Arc<Path>, &mut Patience, &mut u32),
         sent: &Sent,
         data_in: &mut Option<Buffer>,
-        patience: &mut Patience,
-        checks: &mut u32,
     ) -> Result<Option<Met>, Error> {
-        let path = match self.paths.pick_now() {
-            Some(path) => path,
-            None => Box::pin(self.paths.pick(patience)).await?,
-        };
         let ready = match ready_now(&path) {
             Some(session) => Some(session),
             None => Box::pin(self.ready(&path, patience, checks)).await?,

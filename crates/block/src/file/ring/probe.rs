@@ -4,20 +4,28 @@ use io_uring::{IoUring, Probe, opcode};
 use std::io;
 use std::sync::OnceLock;
 
-/// Whether rings can be made. What stands in the way is in the log.
+/// Whether rings can be made. What stands in the way is in the log. An answer that may be another
+/// one tomorrow, such as that no descriptor is left, is not remembered.
 pub(in crate::file) fn is_permitted() -> bool {
     static PERMITTED: OnceLock<bool> = OnceLock::new();
-    *PERMITTED.get_or_init(|| match probe() {
+    if let Some(permitted) = PERMITTED.get() {
+        return *permitted;
+    }
+    match probe() {
         Ok(()) => {
             tracing::info!("io_uring is permitted: each core has a ring for direct I/O");
-            true
+            *PERMITTED.get_or_init(|| true)
         }
         Err(error) => {
             let why = meaning(&error);
             tracing::warn!(%error, why, "no io_uring: worker threads read and write files");
+            let lasting = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL].map(Some);
+            if lasting.contains(&error.raw_os_error()) {
+                PERMITTED.get_or_init(|| false);
+            }
             false
         }
-    })
+    }
 }
 
 fn probe() -> io::Result<()> {

@@ -289,6 +289,30 @@ fn held_until_completed() {
     }));
 }
 
+/// Goal: a core that does a worker's job, as no thread can be had, and waits for a range that its
+/// own ring holds, turns the ring meanwhile; it would wait for ever.
+#[test]
+fn a_core_that_waits_turns_its_ring() {
+    let scratch = Scratch::new();
+    if skipped(&scratch, "a_core_that_waits_turns_its_ring") {
+        return;
+    }
+    let (device, mut pipe) = piped(&scratch, 8);
+    let pool = BufferPool::default();
+    runtime().block_on(with_ring(async {
+        let mut read = device.read(BlockRange::new(1, 1), pool.take(BLOCK));
+        assert!(futures_util::poll!(&mut read).is_pending());
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            pipe.write_all(&[7; BLOCK]).unwrap();
+        });
+        drop(device.disk.ranges.lock(&(4096..8192), true));
+        assert_eq!(read.await.unwrap()[..], [7; BLOCK]);
+        later.join().unwrap();
+    }));
+    assert_eq!(pool.in_use_bytes(), 0);
+}
+
 /// Goal: what arrives in parts is put together, and an end before all is there is the error that it
 /// is without a ring.
 #[test]

@@ -222,14 +222,14 @@ fn open(entries: u32) -> io::Result<IoUring> {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: `self.0` is not used after this.
-        let mut slots = unsafe { ManuallyDrop::take(&mut self.0) };
+        // SAFETY: `self.0` is not used after this. Until all is through it is never dropped, not
+        // even where a waker panics or no thread can be had: the kernel may still use it.
+        let mut slots = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.0) });
         if slots.settle(Some(Instant::now() + CLOSING_WAIT_MAX), LOOK_PAUSE) {
+            drop(ManuallyDrop::into_inner(slots));
             return;
         }
         tracing::warn!("transfers of a core that ends take long: they are waited for elsewhere");
-        // If there is no thread to be had, it is never dropped: the kernel may still use it.
-        let mut slots = ManuallyDrop::new(slots);
         let wait = move || {
             slots.settle(None, LATER_LOOK_PAUSE);
             drop(ManuallyDrop::into_inner(slots));

@@ -39,7 +39,7 @@ impl Child {
             }
         };
         // Also where this process is killed, and drops nothing.
-        command.arg("--end-with-parent").args(arguments);
+        command.args(["--end-with-parent", &std::process::id().to_string()]).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
         let (tell, lines) = channel();

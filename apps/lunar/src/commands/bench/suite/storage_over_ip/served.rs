@@ -25,7 +25,7 @@ impl Served {
         let failed = |why: String| Failure::new(format!("the target did not start: {why}"));
         let own = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
         let mut child = Command::new(own)
-            .args(["--end-with-parent", "serve"])
+            .args(["--end-with-parent", &std::process::id().to_string(), "serve"])
             .arg(&disk.path)
             .args(["--listen", "127.0.0.1:0", "--name", TARGET])
             .args(["--cache", "write-back", "--io", io])
