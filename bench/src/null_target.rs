@@ -187,6 +187,29 @@ mod tests {
         });
     }
 
+    /// Goal: what a peer asks for is not answered beyond a limit, however long it says that it is.
+    #[test]
+    fn reads_have_a_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("iscsi://{}/{TARGET}/0", listener.local_addr().unwrap());
+        std::thread::spawn(move || serve(&listener, DISK_BYTES));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let options = SessionOptions::new("iqn.2026-11.org.lunarsan:test");
+            let disk = RemoteDisk::connect(&url.parse().unwrap(), &options).await.unwrap();
+            for (blocks, status) in [(32_768_u32, 0x00), (32_769, 0x02)] {
+                let mut cdb = vec![0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+                cdb.extend_from_slice(&blocks.to_be_bytes());
+                cdb.extend_from_slice(&[0, 0]);
+                let unit = disk.unit();
+                let reply = unit.initiator().execute(unit.lun(), cdb, Bytes::new(), blocks * 512);
+                assert_eq!(reply.await.unwrap().result.status, status, "{blocks} blocks");
+            }
+            read(&disk, 4096).await;
+            disk.close().await.unwrap();
+        });
+    }
+
     async fn read(disk: &RemoteDisk, bytes: usize) -> Buffer {
         let range = BlockRange::new(0, (bytes / 512) as u64);
         disk.read(range, BufferPool::default().take(bytes)).await.unwrap()

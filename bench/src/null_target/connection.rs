@@ -19,6 +19,11 @@ use wire::{Lun, SerialNumber, U24};
 const INPUT_BYTES: usize = 2 * (SEGMENT_BYTES_MAX as usize + HEADER_BYTES);
 /// Commands that an initiator may have under way.
 const WINDOW: u32 = 1024;
+/// A longer read is refused.
+const READ_BYTES_MAX: u32 = 16 << 20;
+/// Pieces that are answered with in one turn; whoever asks for more is no load for a ceiling. Two
+/// for each PDU: its header and its data.
+const TURN_PIECES_MAX: usize = 256 << 10;
 /// Pieces of one vectored send. Linux: `IOV_MAX`.
 const PIECES_MAX: usize = 1024;
 /// Somebody who takes nothing for so long is gone.
@@ -96,6 +101,7 @@ impl Connection {
             let data = at + data.start..at + data.end;
             at = data.end.next_multiple_of(4).min(self.filled);
             is_open &= self.pdu(&header, data)?;
+            ensure!(self.pieces.len() <= TURN_PIECES_MAX, "asks for too much at once");
         }
         self.input.copy_within(at..self.filled, 0);
         self.filled -= at;
@@ -177,7 +183,9 @@ impl Connection {
         }
         let expected = command.expected_data_transfer_length;
         match commands::answer(&command.cdb, self.disk_bytes) {
-            Answer::Read => self.read(command.initiator_task_tag, expected),
+            Answer::Read if expected <= READ_BYTES_MAX => {
+                self.read(command.initiator_task_tag, expected)
+            }
             Answer::Write if immediate as u64 == u64::from(expected) => self.good(command, 0),
             Answer::Data(mut data) => {
                 data.truncate(expected as usize);
@@ -188,7 +196,7 @@ impl Connection {
                 }
             }
             Answer::Good => self.good(command, expected),
-            Answer::Write | Answer::Unknown => {
+            Answer::Read | Answer::Write | Answer::Unknown => {
                 let check = self.response(command.initiator_task_tag, 0x02, expected);
                 let length = U24::truncate(SENSE.len() as u32);
                 self.put(&ScsiResponse { data_segment_length: length, ..check }.encode(), &SENSE);
