@@ -184,7 +184,7 @@ impl Connection {
         let expected = command.expected_data_transfer_length;
         match commands::answer(&command.cdb, self.disk_bytes) {
             Answer::Read if expected <= READ_BYTES_MAX => {
-                self.read(command.initiator_task_tag, expected)
+                self.read(command.initiator_task_tag, expected);
             }
             Answer::Write if immediate as u64 == u64::from(expected) => self.good(command, 0),
             Answer::Data(mut data) => {
