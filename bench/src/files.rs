@@ -5,12 +5,16 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+const PAGE_BYTES: u64 = 4096;
+
 /// A file of its own, removed when dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Allocated and written, so that a sync has no allocation to make durable; `bytes` is a
-    /// whole number of MiB.
+    /// Allocated and written, so that a sync has no allocation to make durable, and by pages, as
+    /// clients that ask for blocks leave it in the page cache: of what is written in one piece,
+    /// ext4 makes folios of up to a mebibyte, and then walks all buffers of such a folio for every
+    /// small write into it. `bytes` is a whole number of pages.
     ///
     /// # Errors
     /// It is there already, or cannot be written.
@@ -18,9 +22,9 @@ impl Scratch {
         let path = directory.join(format!("lunar-bench-{}-{name}", std::process::id()));
         let file = File::create_new(&path).with_context(|| path.display().to_string())?;
         let scratch = Self(path);
-        let piece = vec![0x5a; 1 << 20];
-        for at in 0..bytes >> 20 {
-            file.write_all_at(&piece, at << 20)?;
+        let page = [0x5a; PAGE_BYTES as usize];
+        for at in 0..bytes / PAGE_BYTES {
+            file.write_all_at(&page, at * PAGE_BYTES)?;
         }
         file.sync_all()?;
         Ok(scratch)

@@ -8,7 +8,6 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -251,12 +250,19 @@ pub(super) fn kind_of(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// Fills `into` from `offset` on, however many calls that takes.
+/// Fills `into` from `offset` on, however many calls that takes. Not by `FileExt`: the C library
+/// makes each of its calls a point where the thread may be cancelled, a fiftieth of a small read.
 pub(super) fn read_fully(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
-    file.read_exact_at(into, offset).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => shorter(error.kind()),
-        _ => error,
-    })
+    let mut done = 0;
+    while done < into.len() {
+        match rustix::io::pread(file, &mut into[done..], offset + done as u64) {
+            Ok(0) => return Err(shorter(io::ErrorKind::UnexpectedEof)),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The file ends before the disk does.
@@ -265,8 +271,19 @@ pub(super) fn shorter(kind: io::ErrorKind) -> io::Error {
 }
 
 /// Writes all of `from` from `offset` on.
-pub(super) fn write_fully(file: &File, from: &[u8], offset: u64) -> io::Result<()> {
-    file.write_all_at(from, offset)
+pub(super) fn write_fully(file: &File, mut from: &[u8], mut offset: u64) -> io::Result<()> {
+    while !from.is_empty() {
+        match rustix::io::pwrite(file, from, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                from = &from[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Reads what is in the page cache from `offset` on, up to the first page that is not.

@@ -191,7 +191,7 @@ impl Opening<'_> {
             std::thread::sleep(CLAIM_PAUSE);
             opened = how.open(&self.options.path);
         }
-        opened.map_err(|error| {
+        opened.inspect(keep_no_access_times).map_err(|error| {
             let what = match Errno::from_io_error(&error) {
                 Some(Errno::INVAL) if self.options.direct => {
                     "direct I/O is not possible on this file system; use buffered I/O"
@@ -360,4 +360,12 @@ fn is_nowait(file: &File, size_bytes: u64, alignment: DirectAlignment) -> bool {
     let mut unit = BufferPool::new(0).take(alignment.offset_bytes as usize);
     let mut into = [IoSliceMut::new(&mut unit)];
     rustix::io::preadv2(file, &mut into, size_bytes, ReadWriteFlags::NOWAIT).is_ok()
+}
+
+/// Nobody asks when a disk was last read, and each read of it need not look. Only the owner of a
+/// file may choose that (open(2), O_NOATIME): for others it stays as it is.
+fn keep_no_access_times(file: &File) {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
+        let _ = rustix::fs::fcntl_setfl(file, flags | OFlags::NOATIME);
+    }
 }

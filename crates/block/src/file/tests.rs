@@ -52,6 +52,22 @@ fn refused(options: FileOptions) -> String {
     error.to_string()
 }
 
+/// Goal: reads of a disk do not look after the access time of its file. Method: one that is older
+/// than the file's last change, which any file system that keeps access times would renew.
+#[test]
+fn reads_leave_the_access_time() {
+    let scratch = Scratch::new();
+    let options = scratch.options(1 << 20);
+    drop(FileDevice::open(options.clone()).unwrap());
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    let file = std::fs::File::open(&options.path).unwrap();
+    file.set_times(std::fs::FileTimes::new().set_accessed(old)).unwrap();
+    let pool = crate::BufferPool::default();
+    let device = FileDevice::open(options).unwrap();
+    drop(block_on(device.read(BlockRange::new(0, 8), pool.take(4096))).unwrap());
+    assert_eq!(file.metadata().unwrap().accessed().unwrap(), old);
+}
+
 /// A new file has its size and takes no room; it keeps its data and its size when opened again.
 #[test]
 fn created_and_kept() {
