@@ -1,7 +1,7 @@
 //! Which processor cores a thread may use.
 
 use anyhow::{Context, Result};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
@@ -38,14 +38,6 @@ pub fn share() -> f64 {
         std::hint::spin_loop();
     }
     ((spent() - before) / begun.elapsed().as_secs_f64()).min(1.0)
-}
-
-/// How many cores this thread may use.
-///
-/// # Errors
-/// The system does not tell.
-pub fn allowed() -> Result<usize> {
-    Ok(sched_getaffinity(None)?.count() as usize)
 }
 
 #[cfg(test)]

@@ -13,25 +13,18 @@ use load::{Latency, Outcome, Pace, Work};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One thread on the client's core asks over all sessions. Where the cores are shared, there are as
-/// many threads as connections and no more than cores, as in `lunar bench`.
+/// One thread asks over all sessions and connections: on the client's core, or where the scheduler
+/// puts it if the cores are shared. With a second one it would be the client that is measured,
+/// whose threads then take turns on cores that the target needs.
 ///
 /// # Errors
 /// The target refuses a login or a request.
 pub fn turn(turn: &Turn<'_>) -> Result<Sample> {
     on_a_thread(|| {
-        let threads = match turn.cell.is_shared {
-            true => usize::from(turn.lane.connections).min(cores::allowed()?),
-            false => {
-                cores::pin(CLIENT_CORE)?;
-                1
-            }
-        };
-        let mut runtime = match threads {
-            1 => tokio::runtime::Builder::new_current_thread(),
-            _ => tokio::runtime::Builder::new_multi_thread(),
-        };
-        let runtime = runtime.worker_threads(threads).enable_all().build()?;
+        if !turn.cell.is_shared {
+            cores::pin(CLIENT_CORE)?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(ask(turn))
     })
 }
