@@ -246,6 +246,7 @@ const PAIR: &[Lane] = &[LUNAR, TGT];
 const WITH_NULL: &[Lane] = &[LUNAR, TGT, NULL];
 const LIBISCSI: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi()];
 const LIBISCSI_NULL: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi(), NULL.libiscsi()];
+const MEMORY_NULL: &[Lane] = &[LUNAR, NULL];
 const PERF: &[Lane] = &[LUNAR.perf(), TGT.perf()];
 const DIGESTS: &[Lane] = &[LUNAR, LUNAR.digests()];
 const SESSIONS: &[Lane] = &[LUNAR.sessions(4), NULL.sessions(4)];
@@ -293,6 +294,9 @@ pub const CELLS: &[Cell] = &[
     full("connections", TMPFS, RandomWrite, K4, 32, CONNECTIONS),
     shared(full("two-cores", TMPFS, RandomWrite, K4, 32, CONNECTIONS)),
     shared(full("two-cores-pair", TMPFS, RandomRead, K4, 32, PAIR)),
+    // No file at all, as behind the null target: what is left are sockets, iSCSI and SCSI.
+    full("null", MEMORY, RandomRead, K4, 32, MEMORY_NULL),
+    full("sessions", MEMORY, RandomRead, K4, 32, SESSIONS),
     // File on a disk, in the page cache.
     short("", DISK, RandomRead, K4, 32, PAIR),
     full("", DISK, RandomRead, K4, 1, PAIR),
