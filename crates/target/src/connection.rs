@@ -4,10 +4,10 @@ use crate::access::{self, Path};
 use crate::join;
 use crate::login::Login;
 use crate::server::Shared;
-use crate::session::{Mail, Mailbox, Session};
+use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
 use crate::task_map::TaskSet;
-use crate::tasks::{Tasks, data_in_bytes};
+use crate::tasks::{Asker, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use iscsi::connection::target::{CloseReason, ConnectionLimits, Input, Output, TargetConnection};
@@ -62,6 +62,8 @@ struct Connection {
     login: Login,
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
+    /// What it sees, in this turn: kept for longer it would keep units that are gone.
+    view: Option<KnownView>,
     /// In full feature phase: the trace of the session that is known here.
     traced: Option<u32>,
     tasks: Tasks,
@@ -110,6 +112,7 @@ impl Connection {
             login: Login::default(),
             joining: None,
             session: None,
+            view: None,
             traced: None,
             tasks,
             commands,
@@ -182,10 +185,11 @@ impl Connection {
             Output::ToSession(message) => self.tell_session(now, message),
             Output::Start(task) => {
                 if let Some((session, _)) = &self.session {
-                    let view = session.view();
-                    self.commands.start(now, &task, &view);
-                    let step = self.tasks.start(&self.shared, session, &view, task, out.bytes());
-                    drop(view);
+                    let view = session.view_known(&mut self.view);
+                    let unit = view.unit(task.lun);
+                    self.commands.start(now, &task, unit.is_some());
+                    let asker = Asker { shared: &self.shared, session, view };
+                    let step = self.tasks.start(&asker, unit, task, out.bytes());
                     self.answer(step);
                 }
             }
@@ -404,6 +408,11 @@ impl Role for Connection {
         }
         self.settle(now, out);
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn turn_ends(&mut self, now: Time) {
+        self.view = None;
+        self.commands.turn_ends(now);
     }
 
     fn deadline(&self) -> Option<Time> {

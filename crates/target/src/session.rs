@@ -18,7 +18,8 @@ use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -37,6 +38,12 @@ pub(crate) enum Mail {
     },
     /// Time is up: close at once.
     Cut,
+}
+
+/// What a session saw when it was asked.
+pub(crate) struct KnownView {
+    changes: u64,
+    view: Arc<View>,
 }
 
 /// Sends to a connection. Unbounded in type only: a session sends at most a few values for each
@@ -91,6 +98,8 @@ pub(crate) struct Session {
     pub(crate) path: Path,
     pub(crate) since: SystemTime,
     view: ArcSwap<View>,
+    /// How often it has been another one.
+    view_changes: AtomicU64,
     pub(crate) quota: SessionQuota,
     protocol_level: u16,
     port: TargetPort,
@@ -152,6 +161,7 @@ impl Session {
             logged_out: AtomicBool::new(false),
             trace: Arc::default(),
             view: ArcSwap::from_pointee(view),
+            view_changes: AtomicU64::new(0),
         };
         for unit in session.view().units() {
             session.attach_to(&unit);
@@ -171,12 +181,26 @@ impl Session {
         self.view.load()
     }
 
+    /// What it sees now, for who asks often: `known` keeps it until it is another one, and all that
+    /// is seen in it alive.
+    ///
+    /// Who has been told something by the session's machine sees at least what was seen then: both
+    /// change under its lock.
+    pub(crate) fn view_known<'a>(&self, known: &'a mut Option<KnownView>) -> &'a View {
+        let changes = self.view_changes.load(Acquire);
+        if known.as_ref().is_some_and(|known| known.changes != changes) {
+            *known = None;
+        }
+        &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
+    }
+
     /// What it sees from now on; tasks that have begun go on with the units they have.
     pub(crate) fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
         let mut machine = self.machine();
         machine.set_units(view.list().to_vec());
         self.view.store(Arc::clone(&view));
+        self.view_changes.fetch_add(1, Release);
         view
     }
 

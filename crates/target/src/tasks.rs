@@ -44,8 +44,8 @@ const RETRY_TENTHS: u16 = 1;
 mod place;
 mod throttle;
 
-use place::PlaceQueued;
 pub(crate) use place::TaskPlace;
+use place::{PlaceQueued, place_at_hand};
 use throttle::{Passed, Throttled, Turn};
 
 /// All tasks of one connection.
@@ -98,7 +98,8 @@ struct Planned {
 }
 
 impl Planned {
-    /// The data-in, if nothing has to be waited for: most cached reads and writes end here.
+    /// The data-in, if nothing has to be waited for: most cached writes end here, and deferred
+    /// reads.
     fn done_at_hand(&self, data: &[u8]) -> Option<Bytes> {
         let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return None };
         if !order.is_granted() {
@@ -191,6 +192,9 @@ impl Tasks {
     }
 
     fn take_buffer(&mut self, task: TaskId) -> Option<Collected> {
+        if self.buffers.is_empty() {
+            return None; // as with all that only read
+        }
         let collected = self.buffers.remove(&task);
         if let Some(Collected::Buffer(buffer)) = &collected {
             self.buffer_bytes -= buffer.len();
@@ -198,73 +202,67 @@ impl Tasks {
         collected
     }
 
-    /// Plans a task: it wants data, it runs, it is done, or it waits for a limit.
+    /// Plans a task of `unit`, if there is such a one: it wants data, it runs, it is done, or it
+    /// waits for a limit.
     pub(crate) fn start(
         &mut self,
-        shared: &Arc<Shared>,
-        session: &Arc<Session>,
-        view: &View,
+        asker: &Asker<'_>,
+        unit: Option<&Arc<LogicalUnit>>,
         task: Task,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        match self.queue_unseen(session, view.unit(task.lun), &task) {
+        match self.queue_unseen(asker.session, unit, &task) {
             Some(waits) => waits,
-            None => self.judge(shared, session, view, task, Turn::New, outbox_bytes),
+            None => self.judge(asker, unit, task, Turn::New, outbox_bytes),
         }
     }
 
     fn judge(
         &mut self,
-        shared: &Arc<Shared>,
-        session: &Arc<Session>,
-        view: &View,
+        asker: &Asker<'_>,
+        unit: Option<&Arc<LogicalUnit>>,
         task: Task,
         mut turn: Turn,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        let unit = view.unit(task.lun).cloned();
-        let context = session.context(view);
-        let generation = unit.as_ref().map(|unit| unit.generation()).unwrap_or_default();
-        let planned = match &unit {
-            Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
-            None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
+        let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
+        let plan = match plan(asker, unit, &task) {
+            Ok(plan) => plan,
+            Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
         };
-        let plan = match planned {
-            Ok(plan) => {
-                if task.cdb.first() == Some(&REPORT_LUNS) {
-                    let told = |unit: &Arc<LogicalUnit>| {
-                        unit.scsi().luns_were_reported(session.nexus);
-                    };
-                    view.units().iter().for_each(told);
-                }
-                plan
-            }
-            Err(refusal) => return Some(self.refuse(task.id, unit.as_ref(), refusal)),
-        };
-        let block_bytes = unit.as_ref().map_or(0, |unit| unit.device().geometry().block_bytes);
+        let block_bytes = unit.map_or(0, |unit| unit.block_bytes());
         let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
         let plan = end_where_announced(plan, expected);
         let wants = plan.data_out_bytes(block_bytes);
         let plan = match fit_data_out(plan, block_bytes, wants, expected) {
             Ok(plan) => plan,
             Err(sense) => {
-                let refused = self.refuse(task.id, unit.as_ref(), sense.into());
+                let refused = self.refuse(task.id, unit, sense.into());
                 return Some(with_data_out(refused, wants));
             }
         };
-        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
-        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-        let paid = self.pay(session, &task, unit.as_ref(), &plan, &mut turn);
+        let paid = self.pay(asker.session, &task, unit, &plan, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let order = unit.as_ref().map(|unit| PlaceQueued::new(unit, task.attribute));
+        if let (Plan::Read { range, from_medium: false }, Some(unit)) = (&plan, unit)
+            && self.may_read(bytes_of(unit, *range), outbox_bytes)
+            && let Some(_place) = place_at_hand(unit, task.attribute)
+            && let Some(data_in) = read_at_hand(unit, generation, *range)
+        {
+            drop(self.take_buffer(task.id));
+            let outcome = Outcome { status: Status::GOOD.0, data_in, ..Outcome::default() };
+            return Some(Input::Done { task: task.id, outcome });
+        }
+        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
+        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+        let order = unit.map(|unit| PlaceQueued::new(unit, task.attribute));
         drop(turn); // now the next in line may go
-        let fenced = is_preempt_and_abort(&task.cdb);
+        let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
         let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
         if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
-            return self.start_reading(shared, session, task.id, planned, outbox_bytes);
+            return self.start_reading(asker, task.id, planned, outbox_bytes);
         }
         self.reserve(task.id, task.expected_bytes);
         if matches!(self.buffers.get(&task.id), Some(Collected::Refused)) {
@@ -275,22 +273,25 @@ impl Tasks {
         Some(Input::Wants { task: task.id, data_out_bytes: collect_bytes as u32 })
     }
 
+    /// Whether a task may read so much now: none waits to read, and what others have read is sent
+    /// as far as has to be.
+    fn may_read(&self, bytes: usize, outbox_bytes: usize) -> bool {
+        let busy = self.read_bytes + outbox_bytes;
+        self.deferred.is_empty() && (busy == 0 || busy + bytes <= self.limits.data_in_bytes)
+    }
+
     fn start_reading(
         &mut self,
-        shared: &Arc<Shared>,
-        session: &Arc<Session>,
+        asker: &Asker<'_>,
         task: TaskId,
         planned: Planned,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        let busy = self.read_bytes + outbox_bytes;
-        if !self.deferred.is_empty()
-            || (busy > 0 && busy + read_bytes(&planned) > self.limits.data_in_bytes)
-        {
+        if !self.may_read(read_bytes(&planned), outbox_bytes) {
             self.deferred.push_back((task, planned));
             return None;
         }
-        self.launch(shared, session, task, planned, Bytes::new())
+        self.launch(asker.shared, asker.session, task, planned, Bytes::new())
     }
 
     /// Starts reads that had to wait, as far as there is room now and in this turn: where some are
@@ -458,15 +459,40 @@ pub(crate) fn data_in_bytes(ended: &Input) -> usize {
 /// Data a plan will hold in memory until it is sent.
 fn read_bytes(planned: &Planned) -> usize {
     match (&planned.plan, &planned.unit) {
-        (Plan::Read { range, .. }, Some(unit)) => {
-            let bytes = range.count * u64::from(unit.device().geometry().block_bytes);
-            usize::try_from(bytes).unwrap_or(usize::MAX)
-        }
+        (Plan::Read { range, .. }, Some(unit)) => bytes_of(unit, *range),
         _ => 0,
     }
 }
 
-/// Who asks.
+fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
+    let bytes = range.count * u64::from(unit.block_bytes());
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Judges a task of `unit`, or of a LUN that has none.
+fn plan(asker: &Asker<'_>, unit: Option<&Arc<LogicalUnit>>, task: &Task) -> Result<Plan, Refusal> {
+    let Asker { session, view, .. } = asker;
+    let context = session.context(view);
+    let plan = match unit {
+        Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
+        None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
+    }?;
+    if task.cdb.first() == Some(&REPORT_LUNS) {
+        for unit in view.units() {
+            unit.scsi().luns_were_reported(session.nexus);
+        }
+    }
+    Ok(plan)
+}
+
+/// Who asks, and what he sees.
+pub(crate) struct Asker<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) session: &'a Arc<Session>,
+    pub(crate) view: &'a View,
+}
+
+/// Who asks, while a task runs.
 struct By {
     shared: Arc<Shared>,
     session: Arc<Session>,
