@@ -226,21 +226,18 @@ impl Tasks {
         outbox_bytes: usize,
     ) -> Option<Input> {
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
-        let plan = match plan(asker, unit, &task) {
+        let mut plan = match plan(asker, unit, &task) {
             Ok(plan) => plan,
             Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
         };
         let block_bytes = unit.map_or(0, |unit| unit.block_bytes());
         let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
-        let plan = end_where_announced(plan, expected);
+        end_where_announced(&mut plan, expected);
         let wants = plan.data_out_bytes(block_bytes);
-        let plan = match fit_data_out(plan, block_bytes, wants, expected) {
-            Ok(plan) => plan,
-            Err(sense) => {
-                let refused = self.refuse(task.id, unit, sense.into());
-                return Some(with_data_out(refused, wants));
-            }
-        };
+        if let Err(sense) = fit_data_out(&mut plan, block_bytes, wants, expected) {
+            let refused = self.refuse(task.id, unit, sense.into());
+            return Some(with_data_out(refused, wants));
+        }
         let paid = self.pay(asker.session, &task, unit, &plan, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
@@ -619,13 +616,11 @@ fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
 }
 
 /// Some parameter lists say themselves where they end; what the initiator announces is collected.
-fn end_where_announced(plan: Plan, expected: u64) -> Plan {
-    match plan {
-        Plan::Parameters { bytes, parked } if parked.is_open_ended() => {
-            let announced = u32::try_from(expected).unwrap_or(u32::MAX);
-            Plan::Parameters { bytes: bytes.min(announced), parked }
-        }
-        plan => plan,
+fn end_where_announced(plan: &mut Plan, expected: u64) {
+    if let Plan::Parameters { bytes, parked } = plan
+        && parked.is_open_ended()
+    {
+        *bytes = u32::try_from(expected).unwrap_or(u32::MAX).min(*bytes);
     }
 }
 
@@ -634,25 +629,29 @@ fn end_where_announced(plan: Plan, expected: u64) -> Plan {
 /// Plain writes move what both sides allow, whole blocks of it; the rest is a residual (RFC 7143
 /// §11.4.5.1). Commands whose data has one right length are refused with any other: there a wrong
 /// length means that initiator and target do not speak of the same command.
-fn fit_data_out(plan: Plan, block_bytes: u32, wants: u64, expected: u64) -> Result<Plan, Sense> {
+fn fit_data_out(plan: &mut Plan, block_bytes: u32, wants: u64, expected: u64) -> Result<(), Sense> {
+    if wants == expected {
+        return Ok(());
+    }
     let exact = matches!(
         plan,
         Plan::CompareAndWrite { .. } | Plan::WriteSame { pattern: Pattern::DataOut, .. }
     );
-    if wants == expected || (wants < expected && !exact) {
-        return Ok(plan);
+    if wants < expected && !exact {
+        return Ok(());
     }
     let block = u64::from(block_bytes);
     match plan {
-        Plan::Write { range, durable } if expected.is_multiple_of(block) => {
-            let range = LbaRange { count: expected / block, ..range };
-            Ok(Plan::Write { range, durable })
+        Plan::Write { range, .. } if expected.is_multiple_of(block) => {
+            range.count = expected / block;
+            Ok(())
         }
-        Plan::WriteAndVerify { range, compare: Compare::Medium | Compare::Bytes }
+        Plan::WriteAndVerify { range, compare: compare @ (Compare::Medium | Compare::Bytes) }
             if expected.is_multiple_of(block) =>
         {
-            let range = LbaRange { count: expected / block, ..range };
-            Ok(Plan::WriteAndVerify { range, compare: Compare::Bytes })
+            range.count = expected / block;
+            *compare = Compare::Bytes;
+            Ok(())
         }
         _ => Err(Sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT),
     }
