@@ -16,7 +16,7 @@ use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSessi
 use iscsi::text::ConnectionParameters;
 use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -55,7 +55,7 @@ struct Speaker<'a> {
     cid: u16,
     mail: &'a mut UnboundedReceiver<Mail>,
     /// What it hears, in this order.
-    heard: &'a mut Vec<Mail>,
+    heard: &'a mut VecDeque<Mail>,
 }
 
 /// Why a connection cannot join.
@@ -268,9 +268,9 @@ impl Session {
         cid: u16,
         message: ToSession,
         mail: &mut UnboundedReceiver<Mail>,
-        heard: &mut Vec<Mail>,
+        heard: &mut VecDeque<Mail>,
     ) {
-        let closed = message == ToSession::ConnectionClosed;
+        let closed = matches!(message, ToSession::ConnectionClosed);
         let speaker = Speaker { cid, mail, heard };
         self.step(shared, now, Input::Connection(cid, message), Some(speaker));
         if closed {
@@ -365,15 +365,18 @@ impl Session {
         }
         machine.handle(now, input);
         while let Some(output) = machine.poll() {
-            if let Output::ToConnection(_, ToConnection::LogoutDone(LogoutResult::CLOSED)) = &output
-            {
-                self.logged_out.store(true, Relaxed);
-            }
             match output {
-                Output::ToConnection(cid, value) => match &mut speaker {
-                    Some(speaker) if cid == speaker.cid => speaker.heard.push(Mail::Session(value)),
-                    _ => self.send(cid, value),
-                },
+                Output::ToConnection(cid, value) => {
+                    if matches!(value, ToConnection::LogoutDone(LogoutResult::CLOSED)) {
+                        self.logged_out.store(true, Relaxed);
+                    }
+                    match &mut speaker {
+                        Some(speaker) if cid == speaker.cid => {
+                            speaker.heard.push_back(Mail::Session(value));
+                        }
+                        _ => self.send(cid, value),
+                    }
+                }
                 Output::Manage { id, function, lun } => {
                     manage::spawn(Arc::clone(shared), Arc::clone(self), id, function, lun);
                 }

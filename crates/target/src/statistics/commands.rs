@@ -5,7 +5,7 @@ use super::operation::Operation;
 use super::{Counters, TargetCounters, add};
 use crate::session::Session;
 use crate::task_map::TaskMap;
-use iscsi::connection::target::{Input, Outcome, Task};
+use iscsi::connection::target::{Outcome, Task};
 use iscsi::framing::TaskId;
 use net::Clock;
 use std::collections::BTreeMap;
@@ -86,27 +86,26 @@ impl Commands {
         }
     }
 
-    /// Before the machine is told `input`.
-    pub(crate) fn input(&mut self, input: &Input) {
-        match input {
-            Input::Done { task, outcome } | Input::Failed { task, outcome } => {
-                if let Some((_, command)) = self.newest.take_if(|(id, _)| id == task) {
-                    self.end(&command, outcome, 1);
-                } else if let Some(command) = self.underway.remove(task) {
-                    self.end(&command, outcome, 0);
-                }
-            }
-            Input::HeaderDigestError => {
-                if let Some(target) = &self.target {
-                    add(&target.header_digest_errors, 1);
-                }
-            }
-            Input::Payload { digest_ok: false, .. } => {
-                if let Some(target) = &self.target {
-                    add(&target.data_digest_errors, 1);
-                }
-            }
-            _ => {}
+    /// Before the machine is told of a command's end.
+    pub(crate) fn done(&mut self, task: TaskId, outcome: &Outcome) {
+        if let Some((_, command)) = self.newest.take_if(|(id, _)| *id == task) {
+            self.end(&command, outcome, 1);
+        } else if let Some(command) = self.underway.remove(&task) {
+            self.end(&command, outcome, 0);
+        }
+    }
+
+    /// A header's digest was wrong.
+    pub(crate) fn header_digest_error(&self) {
+        if let Some(target) = &self.target {
+            add(&target.header_digest_errors, 1);
+        }
+    }
+
+    /// A data segment's digest was wrong.
+    pub(crate) fn data_digest_error(&self) {
+        if let Some(target) = &self.target {
+            add(&target.data_digest_errors, 1);
         }
     }
 
