@@ -10,7 +10,7 @@ use crate::options::Limits;
 use crate::quota::Dues;
 use crate::server::Shared;
 use crate::session::Session;
-use crate::task_map::TaskMap;
+use crate::task_map::{RecentTasks, TaskMap};
 use crate::unit::{BUFFERS, LogicalUnit};
 use crate::view::View;
 use block::Buffer;
@@ -52,9 +52,9 @@ use throttle::{Passed, Throttled, Turn};
 pub(crate) struct Tasks {
     limits: Limits,
     /// Data-out, from its first byte until the task runs.
-    buffers: TaskMap<Collected>,
+    buffers: RecentTasks<Collected>,
     buffer_bytes: usize,
-    waiting: TaskMap<Planned>,
+    waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
     throttled: Throttled,
     running: TaskMap<Running>,
@@ -137,9 +137,9 @@ impl Tasks {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             limits: limits.clone(),
-            buffers: TaskMap::default(),
+            buffers: RecentTasks::default(),
             buffer_bytes: 0,
-            waiting: TaskMap::default(),
+            waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
             throttled: Throttled::default(),
             running: TaskMap::default(),
@@ -160,10 +160,11 @@ impl Tasks {
         self.unpolled
     }
 
-    /// Makes sure that `task` has a buffer for data-out of `bytes` in all.
-    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) {
-        if self.buffers.contains_key(&task) {
-            return;
+    /// Makes sure that `task` has a buffer for data-out of `bytes` in all; `false`: there was no
+    /// room for it.
+    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) -> bool {
+        if let Some(collected) = self.buffers.get(task) {
+            return matches!(collected, Collected::Buffer(_));
         }
         // What a peer announces beyond any command we would run is not kept: the plan will say
         // that it was too much.
@@ -177,12 +178,14 @@ impl Tasks {
             self.buffer_bytes += bytes;
             Collected::Buffer(BUFFERS.take(bytes))
         };
+        let room = matches!(collected, Collected::Buffer(_));
         self.buffers.insert(task, collected);
+        room
     }
 
     /// The bytes `at..end` of a task's buffer, as far as it has them.
     pub(crate) fn room(&mut self, task: TaskId, at: usize, end: usize) -> &mut [u8] {
-        match self.buffers.get_mut(&task) {
+        match self.buffers.get_mut(task) {
             Some(Collected::Buffer(buffer)) => {
                 let end = end.min(buffer.len());
                 buffer.get_mut(at.min(end)..end).unwrap_or_default()
@@ -195,7 +198,7 @@ impl Tasks {
         if self.buffers.is_empty() {
             return None; // as with all that only read
         }
-        let collected = self.buffers.remove(&task);
+        let collected = self.buffers.remove(task);
         if let Some(Collected::Buffer(buffer)) = &collected {
             self.buffer_bytes -= buffer.len();
         }
@@ -248,8 +251,7 @@ impl Tasks {
             && let Some(data_in) = read_at_hand(unit, generation, *range)
         {
             drop(self.take_buffer(task.id));
-            let outcome = Outcome { status: Status::GOOD.0, data_in, ..Outcome::default() };
-            return Some(Input::Done { task: task.id, outcome });
+            return Some(Input::Done { task: task.id, outcome: good(data_in, 0, false) });
         }
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
@@ -261,8 +263,7 @@ impl Tasks {
             drop(self.take_buffer(task.id));
             return self.start_reading(asker, task.id, planned, outbox_bytes);
         }
-        self.reserve(task.id, task.expected_bytes);
-        if matches!(self.buffers.get(&task.id), Some(Collected::Refused)) {
+        if !self.reserve(task.id, task.expected_bytes) {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: later(Status::TASK_SET_FULL) });
         }
@@ -288,7 +289,7 @@ impl Tasks {
             self.deferred.push_back((task, planned));
             return None;
         }
-        self.launch(asker.shared, asker.session, task, planned, Bytes::new())
+        self.launch(asker.shared, asker.session, task, planned, None)
     }
 
     /// Starts reads that had to wait, as far as there is room now and in this turn: where some are
@@ -309,7 +310,7 @@ impl Tasks {
                 break;
             }
             if let Some((task, planned)) = self.deferred.pop_front() {
-                let ended = self.launch(shared, session, task, planned, Bytes::new());
+                let ended = self.launch(shared, session, task, planned, None);
                 read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
                 done.extend(ended);
             }
@@ -324,12 +325,12 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
     ) -> Option<Input> {
-        let planned = self.waiting.remove(&task)?;
+        let planned = self.waiting.remove(task)?;
         let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
         buffer.truncate(planned.collect_bytes);
-        self.launch(shared, session, task, planned, buffer.freeze())
+        self.launch(shared, session, task, planned, Some(buffer))
     }
 
     /// Runs as far as it goes without waiting.
@@ -339,13 +340,13 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: Bytes,
+        data: Option<Buffer>,
     ) -> Option<Input> {
-        if let Some(data_in) = planned.done_at_hand(&data) {
-            let Planned { unit, wants_bytes, fenced, .. } = planned;
-            let ran = Ran { task, ending: Ending::Good(data_in), unit, wants_bytes, fenced };
-            return Some(Input::Done { task, outcome: outcome(ran) });
+        if let Some(data_in) = planned.done_at_hand(data.as_deref().unwrap_or_default()) {
+            let Planned { wants_bytes, fenced, .. } = planned;
+            return Some(Input::Done { task, outcome: good(data_in, wants_bytes, fenced) });
         }
+        let data = data.map(Buffer::freeze).unwrap_or_default();
         let (unit, read_bytes) = (planned.unit.clone(), read_bytes(&planned));
         let abort = AbortSignal::default();
         let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };
@@ -368,7 +369,7 @@ impl Tasks {
             || self.deferred.iter().find(|(id, _)| *id == task).map(|(_, planned)| planned);
         match self.running.get(&task) {
             Some(running) => running.unit.as_ref(),
-            None => match self.waiting.get(&task).or_else(deferred) {
+            None => match self.waiting.get(task).or_else(deferred) {
                 Some(planned) => planned.unit.as_ref(),
                 None => self.throttled.unit_of(task),
             },
@@ -397,7 +398,7 @@ impl Tasks {
     /// itself or is left to the system, a moment later ([`crate::leftovers`]).
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
         drop(self.take_buffer(task));
-        self.waiting.remove(&task);
+        self.waiting.remove(task);
         self.deferred.retain(|(deferred, _)| *deferred != task);
         self.throttled.abort(task);
         if let Some(running) = self.running.get_mut(&task) {
@@ -572,6 +573,11 @@ async fn on_unit(
     execute_paying(Arc::clone(unit), generation, plan, data, abort, dues).await
 }
 
+fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome {
+    let status = Status::GOOD.0;
+    Outcome { status, data_in, data_out_bytes, fenced, ..Outcome::default() }
+}
+
 fn outcome(ran: Ran) -> Outcome {
     let status = |status: Status| Outcome {
         status: status.0,
@@ -580,7 +586,7 @@ fn outcome(ran: Ran) -> Outcome {
         ..Outcome::default()
     };
     match ran.ending {
-        Ending::Good(data_in) => Outcome { data_in, ..status(Status::GOOD) },
+        Ending::Good(data_in) => good(data_in, ran.wants_bytes, ran.fenced),
         Ending::Conflict => status(Status::RESERVATION_CONFLICT),
         Ending::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
         Ending::Aborted => Outcome::default(), // nobody is told

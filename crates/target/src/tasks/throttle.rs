@@ -210,7 +210,7 @@ impl Tasks {
     }
 
     fn held_bytes(&self, task: TaskId) -> usize {
-        match self.buffers.get(&task) {
+        match self.buffers.get(task) {
             Some(Collected::Buffer(buffer)) => buffer.len(),
             _ => 0,
         }
