@@ -35,7 +35,8 @@ struct Shared {
     idle: [Mutex<Vec<Memory>>; CLASSES],
     /// Memory of pooled buffers, in use and idle.
     pooled_bytes: AtomicUsize,
-    in_use_bytes: AtomicUsize,
+    /// Memory of buffers that are freed after use.
+    single_use_bytes: AtomicUsize,
     over_limit: AtomicUsize,
 }
 
@@ -55,7 +56,7 @@ impl BufferPool {
             limit_bytes,
             idle: [const { Mutex::new(Vec::new()) }; CLASSES],
             pooled_bytes: AtomicUsize::new(0),
-            in_use_bytes: AtomicUsize::new(0),
+            single_use_bytes: AtomicUsize::new(0),
             over_limit: AtomicUsize::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -72,12 +73,8 @@ impl BufferPool {
         let pooled = class.and_then(|class| Some((class, shared.pooled(class)?)));
         let (class, memory) = match pooled {
             Some((class, memory)) => (Some(class), memory),
-            None => {
-                shared.over_limit.fetch_add(1, Relaxed);
-                (None, Memory::new(len.next_multiple_of(PAGE_BYTES)))
-            }
+            None => (None, shared.single_use(len)),
         };
-        shared.in_use_bytes.fetch_add(memory.allocated_bytes(), Relaxed);
         Buffer { memory, len, class, shared: Arc::clone(shared) }
     }
 
@@ -91,7 +88,10 @@ impl BufferPool {
     /// Memory of all buffers that are in use, pooled or not; each counts with its class and the
     /// page that aligns it. 0: every buffer and every share of one was dropped.
     pub fn in_use_bytes(&self) -> usize {
-        self.shared.in_use_bytes.load(Relaxed)
+        // Not counted as they come and go: that is once for each command, and this is seldom asked.
+        let idle = self.pooled_bytes();
+        let pooled = self.shared.pooled_bytes.load(Relaxed).saturating_sub(idle);
+        pooled + self.shared.single_use_bytes.load(Relaxed)
     }
 
     /// Memory of idle buffers, ready for the next user.
@@ -134,9 +134,11 @@ impl Shared {
     /// Memory of `class`: an idle one, or a new one if the limit allows. Idle memory of other
     /// classes gives way.
     fn pooled(&self, class: usize) -> Option<Memory> {
-        if let Some(memory) = self.pop_idle(class) {
-            return Some(memory);
-        }
+        self.pop_idle(class).or_else(|| self.allocate(class))
+    }
+
+    #[cold]
+    fn allocate(&self, class: usize) -> Option<Memory> {
         let bytes = PAGE_BYTES << class;
         let allocated = bytes + PAGE_BYTES;
         while !self.reserve(allocated) {
@@ -145,6 +147,14 @@ impl Shared {
             self.pooled_bytes.fetch_sub(memory.allocated_bytes(), Relaxed);
         }
         Some(Memory::new(bytes))
+    }
+
+    #[cold]
+    fn single_use(&self, len: usize) -> Memory {
+        let memory = Memory::new(len.next_multiple_of(PAGE_BYTES));
+        self.over_limit.fetch_add(1, Relaxed);
+        self.single_use_bytes.fetch_add(memory.allocated_bytes(), Relaxed);
+        memory
     }
 
     fn pop_idle(&self, class: usize) -> Option<Memory> {
@@ -166,11 +176,13 @@ impl Shared {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        let bytes = memory.allocated_bytes();
-        if let Some(class) = self.class {
-            self.shared.idle(class).push(memory);
+        match self.class {
+            Some(class) => self.shared.idle(class).push(memory),
+            None => {
+                let bytes = memory.allocated_bytes();
+                self.shared.single_use_bytes.fetch_sub(bytes, Relaxed);
+            }
         }
-        self.shared.in_use_bytes.fetch_sub(bytes, Relaxed);
     }
 }
 

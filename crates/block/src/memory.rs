@@ -9,7 +9,6 @@ use crate::{
     PAGE_BYTES, Resize, Sparse,
 };
 use bytes::Bytes;
-use futures_util::FutureExt;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -300,7 +299,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn read_at_hand(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        self.pass(range).now_or_never().is_some_and(|_passing| self.read_now(range, into).is_ok())
+        self.try_pass(range).is_some_and(|_passing| self.read_now(range, into).is_ok())
     }
 
     fn write(
@@ -316,7 +315,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn write_at_hand(&self, range: BlockRange, from: &[u8], _durable: bool) -> bool {
-        self.pass(range).now_or_never().is_some_and(|_passing| self.write_now(range, from).is_ok())
+        self.try_pass(range).is_some_and(|_passing| self.write_now(range, from).is_ok())
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {

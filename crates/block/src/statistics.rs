@@ -20,10 +20,15 @@ pub struct Durations {
 impl Durations {
     /// Counts one.
     pub fn count(&self, nanos: u64) {
+        self.count_all(nanos, 1);
+    }
+
+    /// Counts several that took as long as each other.
+    pub fn count_all(&self, nanos: u64, times: u64) {
         let bucket = nanos.checked_sub(1).map_or(0, |below| u64::BITS - below.leading_zeros());
         let bucket = bucket.saturating_sub(FIRST_BOUND_LOG2) as usize;
-        self.buckets[bucket.min(DURATION_BOUNDS)].fetch_add(1, Relaxed);
-        self.sum_nanos.fetch_add(nanos, Relaxed);
+        self.buckets[bucket.min(DURATION_BOUNDS)].fetch_add(times, Relaxed);
+        self.sum_nanos.fetch_add(nanos.wrapping_mul(times), Relaxed);
     }
 
     /// What was counted so far; what is counted meanwhile may be missing.
@@ -116,7 +121,8 @@ mod tests {
     #[test]
     fn counts_add_up() {
         let (one, other) = (Durations::default(), Durations::default());
-        (0..5).for_each(|_| one.count(10_000));
+        one.count(10_000);
+        one.count_all(10_000, 4);
         (0..3).for_each(|_| other.count(10_000_000));
         let mut sum = one.read();
         sum.add(&other.read());

@@ -38,6 +38,8 @@ pub trait Role {
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox);
     /// Takes completions and messages in. `Ready` if anything was done; else the waker is kept.
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
+    /// All that this turn has received and done is through; what it queued is sent next.
+    fn turn_ends(&mut self, _now: Time) {}
     /// When [`elapsed`](Self::elapsed) is to be called.
     fn deadline(&self) -> Option<Time>;
     /// The deadline has come.
@@ -81,7 +83,9 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
             role.elapsed(now, &mut connection.outbox);
         }
         let more = woken.readable && connection.receive(&tcp, role, clock.now());
-        connection.send(&tcp, role, clock.now());
+        let now = clock.now();
+        role.turn_ends(now);
+        connection.send(&tcp, role, now);
         tell_busy();
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.

@@ -477,6 +477,13 @@ pub(crate) fn find(options: &UnitOptions, cdb: &[u8]) -> Found {
     let action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
     let mut found = Found::NoOpcode;
     let first = usize::from(FIRST_OF_OPCODE[usize::from(opcode)]);
+    // Most commands that come are alone with their operation code.
+    if let Some(command) = COMMANDS.get(first)
+        && command.service_action.is_none()
+        && command.is_offered(options)
+    {
+        return Found::Command(command);
+    }
     for command in COMMANDS.iter().skip(first) {
         if command.opcode != opcode || !command.is_offered(options) {
             continue;

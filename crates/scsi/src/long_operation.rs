@@ -122,8 +122,8 @@ impl Operations {
     pub(crate) fn check(&self, cdb: &[u8], medium: bool) -> Result<(), Sense> {
         const FORMAT_UNIT: u8 = 0x04;
         const SANITIZE: u8 = 0x48;
-        if tells(cdb) {
-            return Ok(());
+        if matches!(self.phase, Phase::Idle) || tells(cdb) {
+            return Ok(()); // mostly there is none
         }
         let starts_another = matches!(cdb.first(), Some(&SANITIZE | &FORMAT_UNIT));
         match &self.phase {

@@ -7,7 +7,7 @@ pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, AttentionQueue};
-use crate::commands::{self, Command, Found, Medium, Request};
+use crate::commands::{self, Found, Medium, Request};
 use crate::copy::{CopyResults, Party};
 use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
@@ -285,8 +285,9 @@ impl BlockUnit {
         context: &Context<'_>,
         cdb: &[u8],
     ) -> Result<Plan, Refusal> {
+        let mut known = self.nexuses.get_mut(&nexus);
         if !tells_despite_attention(cdb)
-            && let Some(attention) = self.take_attention(nexus)
+            && let Some(attention) = known.as_mut().and_then(|nexus| nexus.attentions.take())
         {
             return Err(attention.sense().into());
         }
@@ -296,7 +297,13 @@ impl BlockUnit {
             Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
-        self.check_reservation(nexus, command, cdb)?;
+        if let Some(access) = command.reservation.access(cdb) {
+            // Ours: the target asks for a nexus it never attached.
+            let nexus = known.ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+            if self.reservations.conflict(&nexus.ports, access) {
+                return Err(Refusal::ReservationConflict);
+            }
+        }
         self.port_groups.check(context.port.portal_group_tag, cdb)?;
         self.operations.check(cdb, command.medium != Medium::Unneeded)?;
         if command.medium != Medium::Unneeded {
@@ -573,20 +580,6 @@ impl BlockUnit {
     pub(crate) fn present(&self, ports: &[ItNexus]) -> Vec<NexusId> {
         let present = self.nexuses.iter().filter(|(_, nexus)| ports.contains(&nexus.ports));
         present.map(|(id, _)| *id).collect()
-    }
-
-    fn check_reservation(
-        &mut self,
-        nexus: NexusId,
-        command: &Command,
-        cdb: &[u8],
-    ) -> Result<(), Refusal> {
-        let Some(access) = command.reservation.access(cdb) else { return Ok(()) };
-        let (reservations, ports) = self.reservations(nexus)?;
-        if reservations.conflict(ports, access) {
-            return Err(Refusal::ReservationConflict);
-        }
-        Ok(())
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Sense> {

@@ -4,13 +4,15 @@ use crate::access::{self, Path};
 use crate::join;
 use crate::login::Login;
 use crate::server::Shared;
-use crate::session::{Mail, Mailbox, Session};
+use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
 use crate::task_map::TaskSet;
-use crate::tasks::{Tasks, data_in_bytes};
+use crate::tasks::{Asker, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
-use iscsi::connection::target::{CloseReason, ConnectionLimits, Input, Output, TargetConnection};
+use iscsi::connection::target::{
+    CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
+};
 use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::{Join, Joined};
 use iscsi::pdu::LoginStatus;
@@ -56,12 +58,14 @@ struct Connection {
     /// Answers that the machine gets when it has nothing more to say.
     answers: VecDeque<Input>,
     /// What the session has just said, in memory that is kept.
-    heard: Vec<Mail>,
+    heard: VecDeque<Mail>,
     mailbox: Mailbox,
     mail: UnboundedReceiver<Mail>,
     login: Login,
     joining: Option<(Joining, u16)>,
     session: Option<(Arc<Session>, u16)>,
+    /// What it sees, in this turn: kept for longer it would keep units that are gone.
+    view: Option<KnownView>,
     /// In full feature phase: the trace of the session that is known here.
     traced: Option<u32>,
     tasks: Tasks,
@@ -104,12 +108,13 @@ impl Connection {
             path,
             machine,
             answers: VecDeque::new(),
-            heard: Vec::new(),
+            heard: VecDeque::new(),
             mailbox,
             mail,
             login: Login::default(),
             joining: None,
             session: None,
+            view: None,
             traced: None,
             tasks,
             commands,
@@ -123,36 +128,31 @@ impl Connection {
     }
 
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        self.tell_machine(now, input, out);
-        self.settle(now, out);
+        self.feed(now, input);
+        self.follow(now, out);
     }
 
     /// Feeds answers and follows outputs until there are neither.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
-        while let Some(input) = self.answers.pop_front() {
-            self.tell_machine(now, input, out);
+        if let Some(input) = self.answers.pop_front() {
+            self.handle(now, input, out);
         }
     }
 
-    /// Feeds one input and follows its outputs.
-    fn tell_machine(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        self.feed(now, input);
-        loop {
-            match self.machine.poll() {
-                Output::Wait(deadline) => {
-                    self.deadline = deadline;
-                    break;
-                }
-                output => self.follow(now, output, out),
-            }
-        }
-    }
-
+    /// Inlined: mostly it is known which input it is, and none is copied.
+    #[inline(always)]
     fn feed(&mut self, now: Time, input: Input) {
-        if let Input::Session(ToConnection::AbortTask { task, .. }) = &input {
-            self.managed.insert(*task);
+        match &input {
+            Input::Done { task, outcome } | Input::Failed { task, outcome } => {
+                self.commands.done(*task, outcome);
+            }
+            Input::Session(ToConnection::AbortTask { task, .. }) => {
+                self.managed.insert(*task);
+            }
+            Input::HeaderDigestError => self.commands.header_digest_error(),
+            Input::Payload { digest_ok: false, .. } => self.commands.data_digest_error(),
+            _ => {}
         }
-        self.commands.input(&input);
         self.machine.handle(now, input);
     }
 
@@ -163,10 +163,46 @@ impl Connection {
         }
     }
 
-    fn follow(&mut self, now: Time, output: Output, out: &mut Outbox) {
+    /// Follows what the machine says, and feeds it its answers when it has nothing more to say.
+    fn follow(&mut self, now: Time, out: &mut Outbox) {
+        loop {
+            match self.machine.poll() {
+                Output::Send(pdu) => out.push(pdu),
+                Output::ToSession(message) => self.tell_session(now, message),
+                Output::Start(task) => self.start(now, task, out.bytes()),
+                Output::Receive(place) => self.receive(place),
+                Output::Run(task) => {
+                    if let Some((session, _)) = &self.session {
+                        let step = self.tasks.run(&self.shared, session, task);
+                        self.answer(step);
+                    }
+                }
+                Output::Wait(deadline) => {
+                    self.deadline = deadline;
+                    match self.answers.pop_front() {
+                        Some(input) => self.feed(now, input),
+                        None => return,
+                    }
+                }
+                output => self.follow_rare(output, out),
+            }
+        }
+    }
+
+    fn start(&mut self, now: Time, task: Task, outbox_bytes: usize) {
+        let Some((session, _)) = &self.session else { return };
+        let view = session.view_known(&mut self.view);
+        let unit = view.unit(task.lun);
+        self.commands.start(now, &task, unit.is_some());
+        let asker = Asker { shared: &self.shared, session, view };
+        let step = self.tasks.start(&asker, unit, task, outbox_bytes);
+        self.answer(step);
+    }
+
+    /// What does not come with every command.
+    #[cold]
+    fn follow_rare(&mut self, output: Output, out: &mut Outbox) {
         match output {
-            Output::Receive(place) => self.receive(place),
-            Output::Send(pdu) => out.push(pdu),
             Output::Identify(claim) => {
                 let answer = self.login.identify(&self.shared, *claim, self.path);
                 self.answers.extend(answer.map(Box::new).map(Input::Identified));
@@ -178,22 +214,6 @@ impl Connection {
                 let records =
                     access::visible_targets(&self.shared, name, self.path, only.as_deref());
                 self.answers.push_back(Input::Targets(records));
-            }
-            Output::ToSession(message) => self.tell_session(now, message),
-            Output::Start(task) => {
-                if let Some((session, _)) = &self.session {
-                    let view = session.view();
-                    self.commands.start(now, &task, &view);
-                    let step = self.tasks.start(&self.shared, session, &view, task, out.bytes());
-                    drop(view);
-                    self.answer(step);
-                }
-            }
-            Output::Run(task) => {
-                if let Some((session, _)) = &self.session {
-                    let step = self.tasks.run(&self.shared, session, task);
-                    self.answer(step);
-                }
             }
             Output::Abort(task) => {
                 self.commands.abort(task);
@@ -214,35 +234,42 @@ impl Connection {
                 out.set_digests(parameters.digests);
                 self.traced = Some(0);
             }
-            Output::Close(reason) => {
-                // Now: the peer may take its time to close, and try again meanwhile.
-                match &reason {
-                    CloseReason::LoginRefused { status, why } => {
-                        self.login.refused(&self.shared, self.path, *status, why);
-                    }
-                    CloseReason::TimedOut(_) if self.session.is_none() => {
-                        self.login.timed_out(&self.shared, self.path);
-                    }
-                    _ => {}
-                }
-                self.over = Some(reason);
-            }
-            Output::Wait(_) => {}
+            Output::Close(reason) => self.close(reason),
+            // Those are followed where they come.
+            Output::Send(_)
+            | Output::ToSession(_)
+            | Output::Start(_)
+            | Output::Receive(_)
+            | Output::Run(_)
+            | Output::Wait(_) => {}
         }
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        // Now: the peer may take its time to close, and try again meanwhile.
+        match &reason {
+            CloseReason::LoginRefused { status, why } => {
+                self.login.refused(&self.shared, self.path, *status, why);
+            }
+            CloseReason::TimedOut(_) if self.session.is_none() => {
+                self.login.timed_out(&self.shared, self.path);
+            }
+            _ => {}
+        }
+        self.over = Some(reason);
     }
 
     /// The machine hears the answer before anything more is asked of it: what it sends next tells
     /// the window as it is now.
     fn tell_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
-        let closed = message == ToSession::ConnectionClosed;
+        let closed = matches!(message, ToSession::ConnectionClosed);
         if let ToSession::TaskEnded(task) = &message
             && !self.managed.is_empty()
         {
             self.managed.remove(task);
         }
-        let mut heard = std::mem::take(&mut self.heard);
-        session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut heard);
+        session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut self.heard);
         if closed {
             // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
             // nobody is told.
@@ -250,10 +277,9 @@ impl Connection {
                 unit.scsi().raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
             }
         }
-        for mail in heard.drain(..) {
+        while let Some(mail) = self.heard.pop_front() {
             self.feed(now, input_of(mail));
         }
-        self.heard = heard;
     }
 
     fn receive(&mut self, place: Place) {
@@ -404,6 +430,11 @@ impl Role for Connection {
         }
         self.settle(now, out);
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn turn_ends(&mut self, now: Time) {
+        self.view = None;
+        self.commands.turn_ends(now);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -12,7 +12,7 @@ use crate::abort::{AbortSignal, Aborted};
 use crate::leftovers::Change;
 use crate::long_operation::Generation;
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
-use crate::ranges::RangeGuard;
+use crate::ranges::{RangeGuard, RangeLocks};
 use crate::unit::{BUFFERS, LogicalUnit};
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
 use bytes::Bytes;
@@ -84,7 +84,7 @@ pub(crate) async fn execute_paying(
     abort: AbortSignal,
     dues: Dues,
 ) -> Ending {
-    let block_bytes = u64::from(unit.device().geometry().block_bytes);
+    let block_bytes = u64::from(unit.block_bytes());
     let run = Run { unit: &unit, generation, block_bytes, abort, dues };
     match run.plan(plan, data).await {
         Ok(ending) => ending,
@@ -104,10 +104,9 @@ pub(crate) fn read_at_hand(
     if !unit.ranges.are_shown() {
         return None;
     }
-    let device = unit.device();
-    let bytes = usize::try_from(range.count * u64::from(device.geometry().block_bytes)).ok()?;
+    let bytes = usize::try_from(range.count * u64::from(unit.block_bytes())).ok()?;
     let mut buffer = BUFFERS.take(bytes);
-    let read = device.read_at_hand(block_range(range), &mut buffer);
+    let read = unit.device().read_at_hand(block_range(range), &mut buffer);
     // What a long operation has half done is not shown.
     let overtaken = unit.generation().operations != generation.operations;
     (read && !overtaken).then(|| buffer.freeze())
@@ -121,10 +120,12 @@ pub(crate) fn write_at_hand(
     data: &[u8],
     durable: bool,
 ) -> Option<()> {
-    let lock = unit.ranges.queue(range, false);
+    let share = RangeLocks::try_share(&*unit.ranges);
+    let queued = if share.is_none() { Some(unit.ranges.queue(range, false)) } else { None };
     // Under the lock: an operation that begins later waits for it.
     let overtaken = unit.generation().operations != generation.operations;
-    if !lock.is_granted() || overtaken || unit.leftovers.are_too_many() {
+    let waits = queued.as_ref().is_some_and(|queued| !queued.is_granted());
+    if waits || overtaken || unit.leftovers.are_too_many() {
         return None;
     }
     let written = unit.device().write_at_hand(block_range(range), data, durable);

@@ -8,6 +8,7 @@
 
 use scsi::plan::LbaRange;
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +18,20 @@ use tokio::sync::{Notify, oneshot};
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
     state: Mutex<State>,
+    /// Everything is shared so many times [`SHARE`], apart from what `state` knows; and
+    /// [`EXCLUSIVE`] while it knows of an exclusive claim, held or waiting. Changed under its lock
+    /// but for the shares.
+    shares: AtomicUsize,
     /// Held ranges that are secluded; while there is none, reads need not look.
     secluded: AtomicUsize,
     /// One of them was let go.
     shown: Notify,
 }
+
+/// In `shares`: nobody else may share without a place in the queue.
+const EXCLUSIVE: usize = 1;
+/// In `shares`: one that shares.
+const SHARE: usize = 2;
 
 #[derive(Debug, Default)]
 struct State {
@@ -48,6 +58,13 @@ struct Claim {
 pub(crate) struct RangeGuard {
     locks: Arc<RangeLocks>,
     id: u64,
+}
+
+/// Everything is shared, at the cost of two additions: who wants any range for himself waits until
+/// this is dropped.
+#[derive(Debug)]
+pub(crate) struct Share<L: Deref<Target = RangeLocks>> {
+    locks: L,
 }
 
 /// A place in the queue, taken when asked for; held once granted.
@@ -104,10 +121,13 @@ impl RangeLocks {
         let mut state = self.state();
         let claim = Claim::new(state.next_id, range, exclusive);
         state.next_id += 1;
-        let blocked = (exclusive || state.exclusive_claims > 0)
-            && (state.held.iter().any(|held| held.excludes(&claim))
+        if exclusive {
+            self.claim_exclusively(&mut state, 1);
+        }
+        let blocked = state.exclusive_claims > 0
+            && (exclusive && self.is_shared()
+                || state.held.iter().any(|held| held.excludes(&claim))
                 || state.waiting.iter().any(|(waiting, _)| waiting.excludes(&claim)));
-        state.exclusive_claims += usize::from(exclusive);
         let wait = if blocked {
             let (grant, granted) = oneshot::channel();
             state.waiting.push_back((claim, grant));
@@ -124,9 +144,40 @@ impl RangeLocks {
         let mut state = self.state();
         let claim = Claim::new(state.next_id, range, true);
         state.next_id += 1;
-        state.exclusive_claims += 1;
+        self.claim_exclusively(&mut state, 1);
         state.held.push(claim);
         RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait: None }
+    }
+
+    /// Shares everything with all others who share, unless there is an exclusive claim: then a
+    /// place in the queue has to be taken.
+    pub(crate) fn try_share<L: Deref<Target = Self>>(locks: L) -> Option<Share<L>> {
+        if locks.shares.load(SeqCst) & EXCLUSIVE != 0 {
+            return None;
+        }
+        let before = locks.shares.fetch_add(SHARE, SeqCst);
+        // Dropped, it wakes whoever took it for one that shares.
+        let share = Share { locks };
+        (before & EXCLUSIVE == 0).then_some(share)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shares.load(SeqCst) >= SHARE
+    }
+
+    /// From the first such claim on nobody shares without a place in the queue.
+    fn claim_exclusively(&self, state: &mut State, claims: usize) {
+        state.exclusive_claims += claims;
+        if state.exclusive_claims > 0 {
+            self.shares.fetch_or(EXCLUSIVE, SeqCst);
+        }
+    }
+
+    /// Lets those in whom nobody keeps out any more.
+    fn grant_next(&self, state: &mut State) {
+        if !state.waiting.is_empty() {
+            state.grant_next(self.is_shared());
+        }
     }
 
     /// No range at all is secluded.
@@ -154,12 +205,13 @@ impl RangeLocks {
 
     fn seclude(&self, which: impl Fn(&Claim) -> bool) {
         let mut state = self.state();
-        let State { held, exclusive_claims, .. } = &mut *state;
-        for claim in held.iter_mut().filter(|claim| which(claim) && !claim.secluded) {
-            *exclusive_claims += usize::from(!claim.exclusive);
+        let mut claims = 0;
+        for claim in state.held.iter_mut().filter(|claim| which(claim) && !claim.secluded) {
+            claims += usize::from(!claim.exclusive);
             (claim.secluded, claim.exclusive) = (true, true);
             self.secluded.fetch_add(1, SeqCst);
         }
+        self.claim_exclusively(&mut state, claims);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -201,8 +253,7 @@ impl RangeQueued {
 }
 
 impl State {
-    /// Whether it was secluded.
-    fn remove(&mut self, id: u64) -> bool {
+    fn remove(&mut self, id: u64) -> Option<Claim> {
         let held = self.held.iter().position(|held| held.id == id);
         let claim = match held {
             Some(at) => Some(self.held.swap_remove(at)),
@@ -212,13 +263,15 @@ impl State {
             }
         };
         self.exclusive_claims -= usize::from(claim.is_some_and(|claim| claim.exclusive));
-        claim.is_some_and(|claim| claim.secluded)
+        claim
     }
 
-    fn grant_next(&mut self) {
+    /// `shared`: by somebody without a place in the queue.
+    fn grant_next(&mut self, shared: bool) {
         let mut still_waiting: VecDeque<(Claim, _)> = VecDeque::with_capacity(self.waiting.len());
         while let Some((claim, grant)) = self.waiting.pop_front() {
-            let blocked = self.held.iter().any(|held| held.excludes(&claim))
+            let blocked = (claim.exclusive && shared)
+                || self.held.iter().any(|held| held.excludes(&claim))
                 || still_waiting.iter().any(|(earlier, _)| earlier.excludes(&claim));
             if blocked {
                 still_waiting.push_back((claim, grant));
@@ -235,14 +288,23 @@ impl State {
 impl Drop for RangeGuard {
     fn drop(&mut self) {
         let mut state = self.locks.state();
-        let secluded = state.remove(self.id);
-        if !state.waiting.is_empty() {
-            state.grant_next();
+        let claim = state.remove(self.id);
+        if state.exclusive_claims == 0 && claim.is_some_and(|claim| claim.exclusive) {
+            self.locks.shares.fetch_and(!EXCLUSIVE, SeqCst);
         }
+        self.locks.grant_next(&mut state);
         drop(state);
-        if secluded {
+        if claim.is_some_and(|claim| claim.secluded) {
             self.locks.secluded.fetch_sub(1, SeqCst);
             self.locks.shown.notify_waiters();
+        }
+    }
+}
+
+impl<L: Deref<Target = RangeLocks>> Drop for Share<L> {
+    fn drop(&mut self) {
+        if self.locks.shares.fetch_sub(SHARE, SeqCst) == SHARE | EXCLUSIVE {
+            self.locks.grant_next(&mut self.locks.state());
         }
     }
 }
@@ -324,6 +386,84 @@ mod tests {
         assert!(read.now_or_never().is_some());
         drop(write.now_or_never().unwrap());
         assert_eq!((locks.secluded.load(SeqCst), locks.state().exclusive_claims), (0, 0));
+        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
+    }
+
+    /// Those who share everything without a place in the queue keep the exclusive out, wherever it
+    /// is, and it keeps such out who come later, from when it waits to when it is gone.
+    #[test]
+    fn shares_and_exclusive_claims_wait_for_each_other() {
+        let locks = Arc::new(RangeLocks::default());
+        let _elsewhere = locks.lock(range(100, 1), false).now_or_never().unwrap();
+        let first = RangeLocks::try_share(&*locks).unwrap();
+        let second = RangeLocks::try_share(Arc::clone(&locks)).unwrap();
+        let mut alone = Box::pin(locks.lock(range(0, 1), true));
+        let mut other = Box::pin(locks.lock(range(8, 1), true));
+        assert!((&mut alone).now_or_never().is_none());
+        assert!((&mut other).now_or_never().is_none());
+        assert!(RangeLocks::try_share(&*locks).is_none());
+        drop(first);
+        assert!((&mut alone).now_or_never().is_none());
+        drop(second);
+        let (alone, other) = (alone.now_or_never().unwrap(), other.now_or_never().unwrap());
+        drop(alone);
+        assert!(RangeLocks::try_share(&*locks).is_none(), "the other is still there");
+        drop(other);
+        let share = RangeLocks::try_share(&*locks).unwrap();
+        let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+        assert!(RangeLocks::try_share(&*locks).is_none(), "behind the head");
+        drop((share, head));
+        assert_eq!(locks.shares.load(SeqCst), 0);
+    }
+
+    /// A waiter that gives up lets others share again, and so does a secluded range let go.
+    #[test]
+    fn sharing_goes_on_after_whoever_kept_it_from_others() {
+        let locks = Arc::new(RangeLocks::default());
+        let share = RangeLocks::try_share(&*locks).unwrap();
+        let mut waiter = Box::pin(locks.lock(range(0, 1), true));
+        assert!((&mut waiter).now_or_never().is_none());
+        drop(waiter);
+        drop(RangeLocks::try_share(&*locks).unwrap());
+        drop(share);
+        let left = locks.lock(range(0, 1), false).now_or_never().unwrap();
+        left.seclude();
+        assert!(RangeLocks::try_share(&*locks).is_none());
+        drop(left);
+        assert!(RangeLocks::try_share(&*locks).is_some());
+        assert_eq!(locks.shares.load(SeqCst), 0);
+    }
+
+    /// Threads that share and threads that exclude are never inside together, and none is
+    /// forgotten.
+    #[test]
+    fn sharers_and_excluders_on_many_threads() {
+        let locks = Arc::new(RangeLocks::default());
+        let (sharers, alone) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let share = || {
+            for _ in 0..2000 {
+                let Some(_share) = RangeLocks::try_share(&*locks) else { continue };
+                sharers.fetch_add(1, SeqCst);
+                assert_eq!(alone.load(SeqCst), 0);
+                sharers.fetch_sub(1, SeqCst);
+            }
+        };
+        let exclude = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for _ in 0..500 {
+                let _guard = runtime.block_on(locks.lock(range(0, 1), true));
+                assert_eq!(alone.fetch_add(1, SeqCst), 0);
+                assert_eq!(sharers.load(SeqCst), 0);
+                alone.fetch_sub(1, SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(share);
+                scope.spawn(exclude);
+            }
+        });
+        assert_eq!(locks.shares.load(SeqCst), 0);
         assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
     }
 

@@ -16,9 +16,10 @@ use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSessi
 use iscsi::text::ConnectionParameters;
 use scsi::plan::NexusId;
 use scsi::unit::{Context, InitiatorPort, TargetPort};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -39,6 +40,12 @@ pub(crate) enum Mail {
     Cut,
 }
 
+/// What a session saw when it was asked.
+pub(crate) struct KnownView {
+    changes: u64,
+    view: Arc<View>,
+}
+
 /// Sends to a connection. Unbounded in type only: a session sends at most a few values for each
 /// command in its window.
 pub(crate) type Mailbox = UnboundedSender<Mail>;
@@ -48,7 +55,7 @@ struct Speaker<'a> {
     cid: u16,
     mail: &'a mut UnboundedReceiver<Mail>,
     /// What it hears, in this order.
-    heard: &'a mut Vec<Mail>,
+    heard: &'a mut VecDeque<Mail>,
 }
 
 /// Why a connection cannot join.
@@ -91,6 +98,8 @@ pub(crate) struct Session {
     pub(crate) path: Path,
     pub(crate) since: SystemTime,
     view: ArcSwap<View>,
+    /// How often it has been another one.
+    view_changes: AtomicU64,
     pub(crate) quota: SessionQuota,
     protocol_level: u16,
     port: TargetPort,
@@ -152,6 +161,7 @@ impl Session {
             logged_out: AtomicBool::new(false),
             trace: Arc::default(),
             view: ArcSwap::from_pointee(view),
+            view_changes: AtomicU64::new(0),
         };
         for unit in session.view().units() {
             session.attach_to(&unit);
@@ -171,12 +181,26 @@ impl Session {
         self.view.load()
     }
 
+    /// What it sees now, for who asks often: `known` keeps it until it is another one, and all that
+    /// is seen in it alive.
+    ///
+    /// Who has been told something by the session's machine sees at least what was seen then: both
+    /// change under its lock.
+    pub(crate) fn view_known<'a>(&self, known: &'a mut Option<KnownView>) -> &'a View {
+        let changes = self.view_changes.load(Acquire);
+        if known.as_ref().is_some_and(|known| known.changes != changes) {
+            *known = None;
+        }
+        &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
+    }
+
     /// What it sees from now on; tasks that have begun go on with the units they have.
     pub(crate) fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
         let mut machine = self.machine();
         machine.set_units(view.list().to_vec());
         self.view.store(Arc::clone(&view));
+        self.view_changes.fetch_add(1, Release);
         view
     }
 
@@ -244,9 +268,9 @@ impl Session {
         cid: u16,
         message: ToSession,
         mail: &mut UnboundedReceiver<Mail>,
-        heard: &mut Vec<Mail>,
+        heard: &mut VecDeque<Mail>,
     ) {
-        let closed = message == ToSession::ConnectionClosed;
+        let closed = matches!(message, ToSession::ConnectionClosed);
         let speaker = Speaker { cid, mail, heard };
         self.step(shared, now, Input::Connection(cid, message), Some(speaker));
         if closed {
@@ -341,15 +365,18 @@ impl Session {
         }
         machine.handle(now, input);
         while let Some(output) = machine.poll() {
-            if let Output::ToConnection(_, ToConnection::LogoutDone(LogoutResult::CLOSED)) = &output
-            {
-                self.logged_out.store(true, Relaxed);
-            }
             match output {
-                Output::ToConnection(cid, value) => match &mut speaker {
-                    Some(speaker) if cid == speaker.cid => speaker.heard.push(Mail::Session(value)),
-                    _ => self.send(cid, value),
-                },
+                Output::ToConnection(cid, value) => {
+                    if matches!(value, ToConnection::LogoutDone(LogoutResult::CLOSED)) {
+                        self.logged_out.store(true, Relaxed);
+                    }
+                    match &mut speaker {
+                        Some(speaker) if cid == speaker.cid => {
+                            speaker.heard.push_back(Mail::Session(value));
+                        }
+                        _ => self.send(cid, value),
+                    }
+                }
                 Output::Manage { id, function, lun } => {
                     manage::spawn(Arc::clone(shared), Arc::clone(self), id, function, lun);
                 }

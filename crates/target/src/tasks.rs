@@ -10,7 +10,7 @@ use crate::options::Limits;
 use crate::quota::Dues;
 use crate::server::Shared;
 use crate::session::Session;
-use crate::task_map::TaskMap;
+use crate::task_map::{RecentTasks, TaskMap};
 use crate::unit::{BUFFERS, LogicalUnit};
 use crate::view::View;
 use block::Buffer;
@@ -44,17 +44,17 @@ const RETRY_TENTHS: u16 = 1;
 mod place;
 mod throttle;
 
-use place::PlaceQueued;
 pub(crate) use place::TaskPlace;
+use place::{PlaceQueued, place_at_hand};
 use throttle::{Passed, Throttled, Turn};
 
 /// All tasks of one connection.
 pub(crate) struct Tasks {
     limits: Limits,
     /// Data-out, from its first byte until the task runs.
-    buffers: TaskMap<Collected>,
+    buffers: RecentTasks<Collected>,
     buffer_bytes: usize,
-    waiting: TaskMap<Planned>,
+    waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
     throttled: Throttled,
     running: TaskMap<Running>,
@@ -98,7 +98,8 @@ struct Planned {
 }
 
 impl Planned {
-    /// The data-in, if nothing has to be waited for: most cached reads and writes end here.
+    /// The data-in, if nothing has to be waited for: most cached writes end here, and deferred
+    /// reads.
     fn done_at_hand(&self, data: &[u8]) -> Option<Bytes> {
         let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return None };
         if !order.is_granted() {
@@ -136,9 +137,9 @@ impl Tasks {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             limits: limits.clone(),
-            buffers: TaskMap::default(),
+            buffers: RecentTasks::default(),
             buffer_bytes: 0,
-            waiting: TaskMap::default(),
+            waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
             throttled: Throttled::default(),
             running: TaskMap::default(),
@@ -159,10 +160,11 @@ impl Tasks {
         self.unpolled
     }
 
-    /// Makes sure that `task` has a buffer for data-out of `bytes` in all.
-    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) {
-        if self.buffers.contains_key(&task) {
-            return;
+    /// Makes sure that `task` has a buffer for data-out of `bytes` in all; `false`: there was no
+    /// room for it.
+    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) -> bool {
+        if let Some(collected) = self.buffers.get(task) {
+            return matches!(collected, Collected::Buffer(_));
         }
         // What a peer announces beyond any command we would run is not kept: the plan will say
         // that it was too much.
@@ -176,12 +178,14 @@ impl Tasks {
             self.buffer_bytes += bytes;
             Collected::Buffer(BUFFERS.take(bytes))
         };
+        let room = matches!(collected, Collected::Buffer(_));
         self.buffers.insert(task, collected);
+        room
     }
 
     /// The bytes `at..end` of a task's buffer, as far as it has them.
     pub(crate) fn room(&mut self, task: TaskId, at: usize, end: usize) -> &mut [u8] {
-        match self.buffers.get_mut(&task) {
+        match self.buffers.get_mut(task) {
             Some(Collected::Buffer(buffer)) => {
                 let end = end.min(buffer.len());
                 buffer.get_mut(at.min(end)..end).unwrap_or_default()
@@ -191,83 +195,75 @@ impl Tasks {
     }
 
     fn take_buffer(&mut self, task: TaskId) -> Option<Collected> {
-        let collected = self.buffers.remove(&task);
+        if self.buffers.is_empty() {
+            return None; // as with all that only read
+        }
+        let collected = self.buffers.remove(task);
         if let Some(Collected::Buffer(buffer)) = &collected {
             self.buffer_bytes -= buffer.len();
         }
         collected
     }
 
-    /// Plans a task: it wants data, it runs, it is done, or it waits for a limit.
+    /// Plans a task of `unit`, if there is such a one: it wants data, it runs, it is done, or it
+    /// waits for a limit.
     pub(crate) fn start(
         &mut self,
-        shared: &Arc<Shared>,
-        session: &Arc<Session>,
-        view: &View,
+        asker: &Asker<'_>,
+        unit: Option<&Arc<LogicalUnit>>,
         task: Task,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        match self.queue_unseen(session, view.unit(task.lun), &task) {
+        match self.queue_unseen(asker.session, unit, &task) {
             Some(waits) => waits,
-            None => self.judge(shared, session, view, task, Turn::New, outbox_bytes),
+            None => self.judge(asker, unit, task, Turn::New, outbox_bytes),
         }
     }
 
     fn judge(
         &mut self,
-        shared: &Arc<Shared>,
-        session: &Arc<Session>,
-        view: &View,
+        asker: &Asker<'_>,
+        unit: Option<&Arc<LogicalUnit>>,
         task: Task,
         mut turn: Turn,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        let unit = view.unit(task.lun).cloned();
-        let context = session.context(view);
-        let generation = unit.as_ref().map(|unit| unit.generation()).unwrap_or_default();
-        let planned = match &unit {
-            Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
-            None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
-        };
-        let plan = match planned {
-            Ok(plan) => {
-                if task.cdb.first() == Some(&REPORT_LUNS) {
-                    let told = |unit: &Arc<LogicalUnit>| {
-                        unit.scsi().luns_were_reported(session.nexus);
-                    };
-                    view.units().iter().for_each(told);
-                }
-                plan
-            }
-            Err(refusal) => return Some(self.refuse(task.id, unit.as_ref(), refusal)),
-        };
-        let block_bytes = unit.as_ref().map_or(0, |unit| unit.device().geometry().block_bytes);
-        let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
-        let plan = end_where_announced(plan, expected);
-        let wants = plan.data_out_bytes(block_bytes);
-        let plan = match fit_data_out(plan, block_bytes, wants, expected) {
+        let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
+        let mut plan = match plan(asker, unit, &task) {
             Ok(plan) => plan,
-            Err(sense) => {
-                let refused = self.refuse(task.id, unit.as_ref(), sense.into());
-                return Some(with_data_out(refused, wants));
-            }
+            Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
         };
-        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
-        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-        let paid = self.pay(session, &task, unit.as_ref(), &plan, &mut turn);
+        let block_bytes = unit.map_or(0, |unit| unit.block_bytes());
+        let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
+        end_where_announced(&mut plan, expected);
+        let wants = plan.data_out_bytes(block_bytes);
+        if let Err(sense) = fit_data_out(&mut plan, block_bytes, wants, expected) {
+            let refused = self.refuse(task.id, unit, sense.into());
+            return Some(with_data_out(refused, wants));
+        }
+        let paid = self.pay(asker.session, &task, unit, &plan, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let order = unit.as_ref().map(|unit| PlaceQueued::new(unit, task.attribute));
+        if let (Plan::Read { range, from_medium: false }, Some(unit)) = (&plan, unit)
+            && self.may_read(bytes_of(unit, *range), outbox_bytes)
+            && let Some(_place) = place_at_hand(unit, task.attribute)
+            && let Some(data_in) = read_at_hand(unit, generation, *range)
+        {
+            drop(self.take_buffer(task.id));
+            return Some(Input::Done { task: task.id, outcome: good(data_in, 0, false) });
+        }
+        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
+        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+        let order = unit.map(|unit| PlaceQueued::new(unit, task.attribute));
         drop(turn); // now the next in line may go
-        let fenced = is_preempt_and_abort(&task.cdb);
+        let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
         let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
         if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
-            return self.start_reading(shared, session, task.id, planned, outbox_bytes);
+            return self.start_reading(asker, task.id, planned, outbox_bytes);
         }
-        self.reserve(task.id, task.expected_bytes);
-        if matches!(self.buffers.get(&task.id), Some(Collected::Refused)) {
+        if !self.reserve(task.id, task.expected_bytes) {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: later(Status::TASK_SET_FULL) });
         }
@@ -275,22 +271,25 @@ impl Tasks {
         Some(Input::Wants { task: task.id, data_out_bytes: collect_bytes as u32 })
     }
 
+    /// Whether a task may read so much now: none waits to read, and what others have read is sent
+    /// as far as has to be.
+    fn may_read(&self, bytes: usize, outbox_bytes: usize) -> bool {
+        let busy = self.read_bytes + outbox_bytes;
+        self.deferred.is_empty() && (busy == 0 || busy + bytes <= self.limits.data_in_bytes)
+    }
+
     fn start_reading(
         &mut self,
-        shared: &Arc<Shared>,
-        session: &Arc<Session>,
+        asker: &Asker<'_>,
         task: TaskId,
         planned: Planned,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        let busy = self.read_bytes + outbox_bytes;
-        if !self.deferred.is_empty()
-            || (busy > 0 && busy + read_bytes(&planned) > self.limits.data_in_bytes)
-        {
+        if !self.may_read(read_bytes(&planned), outbox_bytes) {
             self.deferred.push_back((task, planned));
             return None;
         }
-        self.launch(shared, session, task, planned, Bytes::new())
+        self.launch(asker.shared, asker.session, task, planned, None)
     }
 
     /// Starts reads that had to wait, as far as there is room now and in this turn: where some are
@@ -311,7 +310,7 @@ impl Tasks {
                 break;
             }
             if let Some((task, planned)) = self.deferred.pop_front() {
-                let ended = self.launch(shared, session, task, planned, Bytes::new());
+                let ended = self.launch(shared, session, task, planned, None);
                 read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
                 done.extend(ended);
             }
@@ -326,12 +325,12 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
     ) -> Option<Input> {
-        let planned = self.waiting.remove(&task)?;
+        let planned = self.waiting.remove(task)?;
         let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
         buffer.truncate(planned.collect_bytes);
-        self.launch(shared, session, task, planned, buffer.freeze())
+        self.launch(shared, session, task, planned, Some(buffer))
     }
 
     /// Runs as far as it goes without waiting.
@@ -341,13 +340,13 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: Bytes,
+        data: Option<Buffer>,
     ) -> Option<Input> {
-        if let Some(data_in) = planned.done_at_hand(&data) {
-            let Planned { unit, wants_bytes, fenced, .. } = planned;
-            let ran = Ran { task, ending: Ending::Good(data_in), unit, wants_bytes, fenced };
-            return Some(Input::Done { task, outcome: outcome(ran) });
+        if let Some(data_in) = planned.done_at_hand(data.as_deref().unwrap_or_default()) {
+            let Planned { wants_bytes, fenced, .. } = planned;
+            return Some(Input::Done { task, outcome: good(data_in, wants_bytes, fenced) });
         }
+        let data = data.map(Buffer::freeze).unwrap_or_default();
         let (unit, read_bytes) = (planned.unit.clone(), read_bytes(&planned));
         let abort = AbortSignal::default();
         let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };
@@ -370,7 +369,7 @@ impl Tasks {
             || self.deferred.iter().find(|(id, _)| *id == task).map(|(_, planned)| planned);
         match self.running.get(&task) {
             Some(running) => running.unit.as_ref(),
-            None => match self.waiting.get(&task).or_else(deferred) {
+            None => match self.waiting.get(task).or_else(deferred) {
                 Some(planned) => planned.unit.as_ref(),
                 None => self.throttled.unit_of(task),
             },
@@ -399,7 +398,7 @@ impl Tasks {
     /// itself or is left to the system, a moment later ([`crate::leftovers`]).
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
         drop(self.take_buffer(task));
-        self.waiting.remove(&task);
+        self.waiting.remove(task);
         self.deferred.retain(|(deferred, _)| *deferred != task);
         self.throttled.abort(task);
         if let Some(running) = self.running.get_mut(&task) {
@@ -458,15 +457,40 @@ pub(crate) fn data_in_bytes(ended: &Input) -> usize {
 /// Data a plan will hold in memory until it is sent.
 fn read_bytes(planned: &Planned) -> usize {
     match (&planned.plan, &planned.unit) {
-        (Plan::Read { range, .. }, Some(unit)) => {
-            let bytes = range.count * u64::from(unit.device().geometry().block_bytes);
-            usize::try_from(bytes).unwrap_or(usize::MAX)
-        }
+        (Plan::Read { range, .. }, Some(unit)) => bytes_of(unit, *range),
         _ => 0,
     }
 }
 
-/// Who asks.
+fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
+    let bytes = range.count * u64::from(unit.block_bytes());
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Judges a task of `unit`, or of a LUN that has none.
+fn plan(asker: &Asker<'_>, unit: Option<&Arc<LogicalUnit>>, task: &Task) -> Result<Plan, Refusal> {
+    let Asker { session, view, .. } = asker;
+    let context = session.context(view);
+    let plan = match unit {
+        Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
+        None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
+    }?;
+    if task.cdb.first() == Some(&REPORT_LUNS) {
+        for unit in view.units() {
+            unit.scsi().luns_were_reported(session.nexus);
+        }
+    }
+    Ok(plan)
+}
+
+/// Who asks, and what he sees.
+pub(crate) struct Asker<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) session: &'a Arc<Session>,
+    pub(crate) view: &'a View,
+}
+
+/// Who asks, while a task runs.
 struct By {
     shared: Arc<Shared>,
     session: Arc<Session>,
@@ -549,6 +573,11 @@ async fn on_unit(
     execute_paying(Arc::clone(unit), generation, plan, data, abort, dues).await
 }
 
+fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome {
+    let status = Status::GOOD.0;
+    Outcome { status, data_in, data_out_bytes, fenced, ..Outcome::default() }
+}
+
 fn outcome(ran: Ran) -> Outcome {
     let status = |status: Status| Outcome {
         status: status.0,
@@ -557,7 +586,7 @@ fn outcome(ran: Ran) -> Outcome {
         ..Outcome::default()
     };
     match ran.ending {
-        Ending::Good(data_in) => Outcome { data_in, ..status(Status::GOOD) },
+        Ending::Good(data_in) => good(data_in, ran.wants_bytes, ran.fenced),
         Ending::Conflict => status(Status::RESERVATION_CONFLICT),
         Ending::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
         Ending::Aborted => Outcome::default(), // nobody is told
@@ -593,13 +622,11 @@ fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
 }
 
 /// Some parameter lists say themselves where they end; what the initiator announces is collected.
-fn end_where_announced(plan: Plan, expected: u64) -> Plan {
-    match plan {
-        Plan::Parameters { bytes, parked } if parked.is_open_ended() => {
-            let announced = u32::try_from(expected).unwrap_or(u32::MAX);
-            Plan::Parameters { bytes: bytes.min(announced), parked }
-        }
-        plan => plan,
+fn end_where_announced(plan: &mut Plan, expected: u64) {
+    if let Plan::Parameters { bytes, parked } = plan
+        && parked.is_open_ended()
+    {
+        *bytes = u32::try_from(expected).unwrap_or(u32::MAX).min(*bytes);
     }
 }
 
@@ -608,25 +635,29 @@ fn end_where_announced(plan: Plan, expected: u64) -> Plan {
 /// Plain writes move what both sides allow, whole blocks of it; the rest is a residual (RFC 7143
 /// §11.4.5.1). Commands whose data has one right length are refused with any other: there a wrong
 /// length means that initiator and target do not speak of the same command.
-fn fit_data_out(plan: Plan, block_bytes: u32, wants: u64, expected: u64) -> Result<Plan, Sense> {
+fn fit_data_out(plan: &mut Plan, block_bytes: u32, wants: u64, expected: u64) -> Result<(), Sense> {
+    if wants == expected {
+        return Ok(());
+    }
     let exact = matches!(
         plan,
         Plan::CompareAndWrite { .. } | Plan::WriteSame { pattern: Pattern::DataOut, .. }
     );
-    if wants == expected || (wants < expected && !exact) {
-        return Ok(plan);
+    if wants < expected && !exact {
+        return Ok(());
     }
     let block = u64::from(block_bytes);
     match plan {
-        Plan::Write { range, durable } if expected.is_multiple_of(block) => {
-            let range = LbaRange { count: expected / block, ..range };
-            Ok(Plan::Write { range, durable })
+        Plan::Write { range, .. } if expected.is_multiple_of(block) => {
+            range.count = expected / block;
+            Ok(())
         }
-        Plan::WriteAndVerify { range, compare: Compare::Medium | Compare::Bytes }
+        Plan::WriteAndVerify { range, compare: compare @ (Compare::Medium | Compare::Bytes) }
             if expected.is_multiple_of(block) =>
         {
-            let range = LbaRange { count: expected / block, ..range };
-            Ok(Plan::WriteAndVerify { range, compare: Compare::Bytes })
+            range.count = expected / block;
+            *compare = Compare::Bytes;
+            Ok(())
         }
         _ => Err(Sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT),
     }

@@ -89,6 +89,8 @@ impl LogicalUnitOptions {
 #[derive(Debug)]
 pub struct LogicalUnit {
     options: LogicalUnitOptions,
+    /// Of the device's geometry, where it never changes.
+    block_bytes: u32,
     scsi: Mutex<BlockUnit>,
     /// Who writes where.
     pub(crate) ranges: Arc<RangeLocks>,
@@ -142,6 +144,7 @@ impl LogicalUnit {
             }
         }
         let unit = Arc::new(Self {
+            block_bytes: options.device.geometry().block_bytes,
             options,
             scsi: Mutex::new(scsi),
             ranges: Arc::default(),
@@ -230,6 +233,11 @@ impl LogicalUnit {
     /// The disk.
     pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.options.device
+    }
+
+    /// The length of a logical block.
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.block_bytes
     }
 
     /// Nothing is ever written to it.

@@ -34,12 +34,15 @@ impl Lun {
 
     /// Judges the field. Both single-level forms of one number mean the same unit.
     pub const fn form(self) -> LunForm {
-        match self.0 {
-            [0, low, 0, 0, 0, 0, 0, 0] => LunForm::Unit(low as u16),
-            [high @ 0x40..=0x7f, low, 0, 0, 0, 0, 0, 0] => {
-                LunForm::Unit(u16::from_be_bytes([high & 0x3f, low]))
-            }
-            [0xc1, number, 0, 0, 0, 0, 0, 0] => LunForm::WellKnown(number),
+        // As one number: it is asked for with every command.
+        const SECOND_LEVEL: u64 = 0x0000_ffff_ffff_ffff;
+        if u64::from_be_bytes(self.0) & SECOND_LEVEL != 0 {
+            return LunForm::Other;
+        }
+        match [self.0[0], self.0[1]] {
+            [0, low] => LunForm::Unit(low as u16),
+            [high @ 0x40..=0x7f, low] => LunForm::Unit(u16::from_be_bytes([high & 0x3f, low])),
+            [0xc1, number] => LunForm::WellKnown(number),
             _ => LunForm::Other,
         }
     }

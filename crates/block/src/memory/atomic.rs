@@ -16,9 +16,21 @@ impl MemoryDevice {
     /// Held while more than one chunk of `range` is read or changed: no atomic write of several
     /// chunks comes in between. One chunk alone is whole under its own lock.
     pub(super) async fn pass(&self, range: BlockRange) -> Option<RwLockReadGuard<'_, ()>> {
-        let bytes = self.shape.get().byte_range(range)?;
-        chunks(bytes).nth(1)?;
-        Some(self.fence.read().await)
+        if self.has_several_chunks(range) { Some(self.fence.read().await) } else { None }
+    }
+
+    /// [`pass`](Self::pass), if that needs no waiting.
+    pub(super) fn try_pass(&self, range: BlockRange) -> Option<Option<RwLockReadGuard<'_, ()>>> {
+        if self.has_several_chunks(range) {
+            self.fence.try_read().ok().map(Some)
+        } else {
+            Some(None)
+        }
+    }
+
+    fn has_several_chunks(&self, range: BlockRange) -> bool {
+        let bytes = self.shape.get().byte_range(range);
+        bytes.is_some_and(|bytes| bytes.end > (bytes.start / CHUNK_BYTES + 1) * CHUNK_BYTES)
     }
 
     /// Writes under the locks of all its chunks. Who takes more than one takes them in order.

@@ -7,6 +7,9 @@ pub mod spc;
 /// The first `N` bytes of `cdb`, followed by zeroes where it is shorter. The dispatcher has
 /// refused CDBs that are too short for their command, so nothing real is ever made up here.
 pub fn first<const N: usize>(cdb: &[u8]) -> [u8; N] {
+    if let Some(bytes) = cdb.first_chunk() {
+        return *bytes;
+    }
     let mut bytes = [0; N];
     for (to, from) in bytes.iter_mut().zip(cdb) {
         *to = *from;

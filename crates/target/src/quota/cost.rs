@@ -16,7 +16,7 @@ const UNMAP: u8 = 0x42;
 /// reservations; SYNCHRONIZE CACHE, whose bytes were paid when they were written; SANITIZE and
 /// FORMAT UNIT, which have a rate of their own.
 pub(crate) fn cost(plan: &Plan, unit: &LogicalUnit) -> Option<Cost> {
-    let block_bytes = u64::from(unit.device().geometry().block_bytes);
+    let block_bytes = u64::from(unit.block_bytes());
     let of = |range: &LbaRange| range.count.saturating_mul(block_bytes);
     let bytes = match plan {
         Plan::Read { range, .. }

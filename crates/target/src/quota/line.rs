@@ -69,13 +69,18 @@ impl SessionQuota {
     }
 
     /// The line at a unit, if there is anything to wait for: a limit, or those that wait already.
+    #[inline]
     pub(crate) fn line(&self, unit: &Arc<UnitQuota>) -> Option<Arc<Line>> {
         if !unit.is_limited() && !self.at_target.is_limited() && self.waiting() == 0 {
             return None;
         }
+        Some(self.found_line(unit))
+    }
+
+    fn found_line(&self, unit: &Arc<UnitQuota>) -> Arc<Line> {
         let mut lines = self.lines();
         if let Some(line) = lines.iter().find(|line| Arc::ptr_eq(&line.unit, unit)) {
-            return Some(Arc::clone(line));
+            return Arc::clone(line);
         }
         let gates = [
             unit.initiators.of(&self.initiator),
@@ -92,7 +97,7 @@ impl SessionQuota {
             ways: gates.map(Way::new),
         });
         lines.push(Arc::clone(&line));
-        Some(line)
+        line
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<Arc<Line>>> {

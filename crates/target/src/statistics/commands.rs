@@ -5,15 +5,17 @@ use super::operation::Operation;
 use super::{Counters, TargetCounters, add};
 use crate::session::Session;
 use crate::task_map::TaskMap;
-use crate::view::View;
-use iscsi::connection::target::{Input, Outcome, Task};
+use iscsi::connection::target::{Outcome, Task};
 use iscsi::framing::TaskId;
 use net::Clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::{LunForm, Time};
+use wire::{Lun, LunForm, Time};
 
-/// The commands of a connection that have not ended.
+/// The commands of a connection that have not ended, or not been counted yet.
+///
+/// What ends in a turn of the connection is counted at the end of the turn, before any of its
+/// answers is sent: then many commands cost one look at the clock, and one addition.
 #[derive(Debug)]
 pub(crate) struct Commands {
     clock: Clock,
@@ -21,10 +23,16 @@ pub(crate) struct Commands {
     luns: Vec<Arc<LunCounters>>,
     /// Where a LUN's counters are in `luns`.
     places: BTreeMap<Option<u16>, usize>,
+    /// The LUN field that came last, whether it has a unit, and its place.
+    last: Option<(Lun, bool, usize)>,
+    /// The command that was started last: most end before the next one starts.
+    newest: Option<(TaskId, Underway)>,
+    /// Earlier ones, which count as started.
     underway: TaskMap<Underway>,
+    ended: Vec<Ended>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Underway {
     since: Time,
     place: usize,
@@ -36,6 +44,26 @@ struct Underway {
     aborted: bool,
 }
 
+/// Commands of one kind that started together and have ended.
+#[derive(Debug)]
+struct Ended {
+    since: Time,
+    place: usize,
+    operation: Operation,
+    commands: u64,
+    /// Those of them that do not count as started yet.
+    started: u64,
+    moved: Moved,
+}
+
+impl Ended {
+    fn is_like(&self, command: &Underway) -> bool {
+        self.place == command.place
+            && self.operation == command.operation
+            && self.since == command.since
+    }
+}
+
 impl Commands {
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
@@ -43,6 +71,9 @@ impl Commands {
             target: None,
             luns: Vec::new(),
             places: BTreeMap::new(),
+            last: None,
+            newest: None,
+            ended: Vec::new(),
             underway: TaskMap::default(),
         }
     }
@@ -55,77 +86,124 @@ impl Commands {
         }
     }
 
-    /// Before the machine is told `input`.
-    pub(crate) fn input(&mut self, input: &Input) {
-        match input {
-            Input::Done { task, outcome } | Input::Failed { task, outcome } => {
-                if let Some(command) = self.underway.remove(task) {
-                    self.end(&command, outcome);
-                }
-            }
-            Input::HeaderDigestError => {
-                if let Some(target) = &self.target {
-                    add(&target.header_digest_errors, 1);
-                }
-            }
-            Input::Payload { digest_ok: false, .. } => {
-                if let Some(target) = &self.target {
-                    add(&target.data_digest_errors, 1);
-                }
-            }
-            _ => {}
+    /// Before the machine is told of a command's end.
+    pub(crate) fn done(&mut self, task: TaskId, outcome: &Outcome) {
+        if let Some((_, command)) = self.newest.take_if(|(id, _)| *id == task) {
+            self.end(&command, outcome, 1);
+        } else if let Some(command) = self.underway.remove(&task) {
+            self.end(&command, outcome, 0);
         }
     }
 
-    /// Before a command that has come to its turn is planned.
-    pub(crate) fn start(&mut self, now: Time, task: &Task, view: &View) {
-        let Some(target) = &self.target else { return };
-        let lun = match task.lun.form() {
-            LunForm::Unit(id) => Some(id).filter(|_| view.unit(task.lun).is_some()),
-            _ => None,
-        };
-        let place = *self.places.entry(lun).or_insert_with(|| {
-            self.luns.push(target.lun(lun));
-            self.luns.len() - 1
-        });
+    /// A header's digest was wrong.
+    pub(crate) fn header_digest_error(&self) {
+        if let Some(target) = &self.target {
+            add(&target.header_digest_errors, 1);
+        }
+    }
+
+    /// A data segment's digest was wrong.
+    pub(crate) fn data_digest_error(&self) {
+        if let Some(target) = &self.target {
+            add(&target.data_digest_errors, 1);
+        }
+    }
+
+    /// Before a command that has come to its turn is planned; `seen`: its LUN has a unit.
+    pub(crate) fn start(&mut self, now: Time, task: &Task, seen: bool) {
+        let Some(place) = self.place(task.lun, seen) else { return };
         let operation = Operation::of(&task.cdb);
         let (out_bytes, in_bytes) = match task.write {
             true => (task.expected_bytes, task.expected_read_bytes.unwrap_or(0)),
             false => (0, task.expected_bytes),
         };
-        if let Some(counters) = self.luns.get(place) {
-            counters.started(operation);
-        }
         let command =
             Underway { since: now, place, operation, out_bytes, in_bytes, aborted: false };
-        self.underway.insert(task.id, command);
+        self.keep_newest();
+        self.newest = Some((task.id, command));
+    }
+
+    /// Where the counters of a LUN are; `None`: nothing is counted.
+    fn place(&mut self, lun: Lun, seen: bool) -> Option<usize> {
+        if let Some((last, last_seen, place)) = self.last
+            && (last, last_seen) == (lun, seen)
+        {
+            return Some(place);
+        }
+        let target = self.target.as_ref()?;
+        let number = match lun.form() {
+            LunForm::Unit(id) if seen => Some(id),
+            _ => None,
+        };
+        let place = *self.places.entry(number).or_insert_with(|| {
+            self.luns.push(target.lun(number));
+            self.luns.len() - 1
+        });
+        self.last = Some((lun, seen, place));
+        Some(place)
+    }
+
+    /// The newest command has not ended at once: it counts as started.
+    fn keep_newest(&mut self) {
+        let Some((task, command)) = self.newest.take() else { return };
+        if let Some(counters) = self.luns.get(command.place) {
+            counters.started(command.operation, 1);
+        }
+        self.underway.insert(task, command);
+    }
+
+    /// Counts what has ended; it has taken until now.
+    pub(crate) fn turn_ends(&mut self, now: Time) {
+        self.keep_newest();
+        for ended in self.ended.drain(..) {
+            let Some(counters) = self.luns.get(ended.place) else { continue };
+            if ended.started > 0 {
+                counters.started(ended.operation, ended.started);
+            }
+            let took = now.since(ended.since);
+            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            counters.ended(ended.operation, ended.commands, nanos, ended.moved);
+        }
     }
 
     /// Before a command is aborted.
     pub(crate) fn abort(&mut self, task: TaskId) {
-        if let Some(command) = self.underway.get_mut(&task) {
+        let newest = self.newest.as_mut().filter(|(id, _)| *id == task);
+        let command = newest.map(|(_, command)| command).or_else(|| self.underway.get_mut(&task));
+        if let Some(command) = command {
             command.aborted = true;
         }
     }
 
-    fn end(&self, command: &Underway, outcome: &Outcome) {
-        let Some(counters) = self.luns.get(command.place) else { return };
+    /// `started`: 1 if it does not count as started yet.
+    fn end(&mut self, command: &Underway, outcome: &Outcome, started: u64) {
         let error = match command.aborted {
             true => Some(ErrorKind::Aborted),
             false => ErrorKind::of(outcome.status, &outcome.sense),
         };
         let moved = match error {
-            Some(_) => Moved::default(),
+            Some(error) => {
+                if let Some(counters) = self.luns.get(command.place) {
+                    counters.failed(command.operation, error);
+                }
+                Moved::default()
+            }
             None => Moved {
                 received_bytes: command.out_bytes.min(outcome.data_out_bytes).into(),
                 sent_bytes: (outcome.data_in.len() as u64).min(command.in_bytes.into()),
             },
         };
-        let took = self.clock.now().since(command.since);
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        counters.ended(command.operation, nanos, moved);
-        if let Some(error) = error {
-            counters.failed(command.operation, error);
+        match self.ended.last_mut() {
+            Some(ended) if ended.is_like(command) => {
+                ended.commands += 1;
+                ended.started += started;
+                ended.moved.received_bytes += moved.received_bytes;
+                ended.moved.sent_bytes += moved.sent_bytes;
+            }
+            _ => {
+                let Underway { since, place, operation, .. } = *command;
+                self.ended.push(Ended { since, place, operation, commands: 1, started, moved });
+            }
         }
     }
 }
@@ -133,9 +211,11 @@ impl Commands {
 impl Drop for Commands {
     /// What a connection takes with it is in flight no more.
     fn drop(&mut self) {
+        self.keep_newest();
         for (_, mut command) in std::mem::take(&mut self.underway) {
             command.aborted = true;
-            self.end(&command, &Outcome::default());
+            self.end(&command, &Outcome::default(), 0);
         }
+        self.turn_ends(self.clock.now());
     }
 }

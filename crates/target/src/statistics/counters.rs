@@ -57,13 +57,14 @@ pub(super) struct Moved {
 }
 
 impl LunCounters {
-    pub(super) fn started(&self, operation: Operation) {
-        add(&self.of(operation).started, 1);
+    pub(super) fn started(&self, operation: Operation, commands: u64) {
+        add(&self.of(operation).started, commands);
     }
 
-    pub(super) fn ended(&self, operation: Operation, nanos: u64, moved: Moved) {
+    /// Commands have ended that took so long each, and moved so much together.
+    pub(super) fn ended(&self, operation: Operation, commands: u64, nanos: u64, moved: Moved) {
         let counters = self.of(operation);
-        counters.ended.count(nanos);
+        counters.ended.count_all(nanos, commands);
         if moved.received_bytes > 0 {
             add(&counters.received_bytes, moved.received_bytes);
         }
@@ -173,9 +174,9 @@ mod tests {
             for _ in 0..SETS + 3 {
                 scope.spawn(|| {
                     for round in 0..100 {
-                        counters.started(Operation::Write);
+                        counters.started(Operation::Write, 1);
                         if round != 0 {
-                            counters.ended(Operation::Write, 5_000, moved);
+                            counters.ended(Operation::Write, 1, 5_000, moved);
                         }
                     }
                 });

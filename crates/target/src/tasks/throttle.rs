@@ -1,6 +1,6 @@
 //! Tasks that wait for a limit.
 
-use super::{Collected, Ended, Tasks, later};
+use super::{Asker, Collected, Ended, Tasks, later};
 use crate::abort::{AbortSignal, Aborted};
 use crate::options::Limits;
 use crate::quota::{Cost, InLine, cost};
@@ -122,6 +122,13 @@ impl Tasks {
         turn: &mut Turn,
     ) -> ControlFlow<Option<Input>> {
         let Some(unit) = unit else { return GO };
+        let line = match turn {
+            Turn::New => match session.quota.line(&unit.quota) {
+                Some(line) => Some(line),
+                None => return GO, // as mostly: there are no limits
+            },
+            Turn::First(_) | Turn::Paid(_) => None,
+        };
         let Some(cost) = cost(plan, unit) else { return GO };
         match std::mem::replace(turn, Turn::New) {
             Turn::Paid(in_line) => {
@@ -130,7 +137,7 @@ impl Tasks {
             }
             Turn::First(in_line) => ControlFlow::Break(self.wait(unit, task, in_line, Some(cost))),
             Turn::New => {
-                let Some(line) = session.quota.line(&unit.quota) else { return GO };
+                let Some(line) = line else { return GO };
                 let passed = match line.is_empty().then(|| line.try_pass(cost)) {
                     Some(Ok(())) => return GO,
                     Some(Err(passed)) => passed,
@@ -195,13 +202,15 @@ impl Tasks {
         let mut done = Vec::new();
         while let Some(Passed { task, turn }) = self.throttled.passed.pop_front() {
             self.throttled.remove(task.id);
-            done.extend(self.judge(shared, session, &session.view(), task, turn, outbox_bytes));
+            let view = session.view();
+            let asker = Asker { shared, session, view: &view };
+            done.extend(self.judge(&asker, view.unit(task.lun), task, turn, outbox_bytes));
         }
         done
     }
 
     fn held_bytes(&self, task: TaskId) -> usize {
-        match self.buffers.get(&task) {
+        match self.buffers.get(task) {
             Some(Collected::Buffer(buffer)) => buffer.len(),
             _ => 0,
         }
