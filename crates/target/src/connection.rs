@@ -235,12 +235,15 @@ impl Connection {
     /// the window as it is now.
     fn tell_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
-        let closed = message == ToSession::ConnectionClosed;
         if let ToSession::TaskEnded(task) = &message
             && !self.managed.is_empty()
         {
             self.managed.remove(task);
         }
+        if let Some(answer) = session.answer(*cid, &message, &self.mail) {
+            return self.feed(now, Input::Session(answer));
+        }
+        let closed = message == ToSession::ConnectionClosed;
         let mut heard = std::mem::take(&mut self.heard);
         session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut heard);
         if closed {
