@@ -2,6 +2,7 @@
 
 use super::full_feature::FullFeature;
 use super::limits::seconds;
+use super::task::{Entry, Phase};
 use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
 use crate::framing::{Digests, Place};
 use crate::login::target::{Step, TargetLogin};
@@ -132,7 +133,10 @@ impl TargetConnection {
     /// How many requests wait for their turn or for the session's answer.
     pub fn requests(&self) -> usize {
         match &self.state {
-            State::FullFeature(phase) => phase.requests.len(),
+            State::FullFeature(phase) => {
+                let waits = |entry: &&Entry| entry.phase == Phase::Waiting;
+                phase.requests.len() + phase.tasks.entries().filter(waits).count()
+            }
             State::Login(_) | State::Over => 0,
         }
     }

@@ -350,16 +350,15 @@ impl FullFeature {
             return;
         }
         self.ending = Ending::Closing(reason);
+        self.unjudged -= self.requests.values().filter(|request| !request.judged).count();
         self.requests.clear();
-        self.unjudged = 0;
         self.text_request = None;
         self.held = None;
         // No one acknowledges any more: what waits for it must not wait for ever.
         for fence in self.fences.drain(..) {
             out.push_back(Output::ToSession(ToSession::Fenced(fence.id)));
         }
-        let tasks: Vec<_> = self.tasks.ids().collect();
-        for task in tasks {
+        for task in self.tasks.ids() {
             self.abort_task(task, None, out);
         }
         self.check_closed(out);
