@@ -14,6 +14,7 @@ use crate::pdu::{
 };
 use crate::session::target::{DataDue, ToSession};
 use crate::text::TaskReporting;
+use alloc::boxed::Box;
 use wire::{SerialNumber, Time, U24};
 
 impl FullFeature {
@@ -125,7 +126,7 @@ impl FullFeature {
         }
         self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
         if too_many {
-            entry.outcome = Some(response::task_set_full());
+            entry.outcome = Some(Box::new(response::task_set_full()));
         }
         if too_many || entry.transfer.fault().is_some() {
             entry.phase = Phase::Finished;
@@ -148,8 +149,12 @@ impl FullFeature {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
             Phase::Started | Phase::Running => {
-                entry.outcome.get_or_insert(outcome);
                 entry.phase = Phase::Finished;
+                if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
+                    // Nearly every command: what would hold it back is not even looked for.
+                    return self.send_response(task, outcome, out);
+                }
+                entry.outcome = Some(Box::new(outcome));
             }
             Phase::Aborting { drain_until, .. } => {
                 entry.phase = Phase::Aborting { executing: false, drain_until };
@@ -165,7 +170,7 @@ impl FullFeature {
         if let Some(entry) = self.tasks.get_mut(task)
             && entry.phase == Phase::Failing
         {
-            entry.outcome = Some(outcome);
+            entry.outcome = Some(Box::new(outcome));
             entry.phase = Phase::Finished;
             return self.advance(task, out);
         }
@@ -247,9 +252,14 @@ impl FullFeature {
         if entry.phase != Phase::Finished {
             return; // aborted meanwhile
         }
+        let outcome = entry.outcome.take().map_or_else(Outcome::default, |outcome| *outcome);
+        self.send_response(task, outcome, out);
+    }
+
+    fn send_response(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
         // First the session, so that the response tells the window that its end opened.
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
-        let outcome = entry.outcome.take().unwrap_or_default();
+        let Some(entry) = self.tasks.get_mut(task) else { return };
         let rules = SendRules {
             segment_bytes_max: self.parameters.send_data_segment_bytes_max,
             burst_bytes_max: self.session.max_burst_bytes,

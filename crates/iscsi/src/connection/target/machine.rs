@@ -4,7 +4,7 @@ use super::full_feature::FullFeature;
 use super::limits::seconds;
 use super::task::{Entry, Phase};
 use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
-use crate::framing::{Digests, Place};
+use crate::framing::{Digests, Pdu, Place};
 use crate::login::target::{Step, TargetLogin};
 use crate::pdu::Opcode;
 use crate::session::target::{ToConnection, ToSession};
@@ -29,6 +29,17 @@ enum State {
     Login(Box<Login>),
     FullFeature(Box<FullFeature>),
     Over,
+}
+
+impl State {
+    /// Responses of the login have it already.
+    fn stamp_window(&mut self, pdu: &mut Pdu) {
+        if let Self::FullFeature(phase) = self
+            && pdu.opcode() != Opcode::LOGIN_RESPONSE
+        {
+            phase.numbering.window(&mut pdu.bhs);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -71,22 +82,29 @@ impl TargetConnection {
 
     /// What is to be done next. ExpCmdSN and MaxCmdSN are stamped here, as late as possible.
     pub fn poll(&mut self) -> Output {
-        if self.outputs.is_empty()
-            && let State::FullFeature(phase) = &mut self.state
-        {
-            phase.tell_window(&mut self.outputs);
-        }
         // Stamped where it stands: outputs are moved as little as can be.
-        match (self.outputs.front_mut(), &mut self.state) {
-            (Some(Output::Send(pdu)), State::FullFeature(phase))
-                if pdu.opcode() != Opcode::LOGIN_RESPONSE =>
-            {
-                phase.numbering.window(&mut pdu.bhs);
-            }
-            (Some(Output::Close(_)), state) => *state = State::Over,
-            _ => {}
+        match self.outputs.front_mut() {
+            Some(Output::Send(pdu)) => self.state.stamp_window(pdu),
+            Some(Output::Close(_)) => self.state = State::Over,
+            Some(_) => {}
+            None => return self.wait(),
         }
-        self.outputs.pop_front().unwrap_or_else(|| Output::Wait(self.waits_until()))
+        match self.outputs.pop_front() {
+            Some(output) => output,
+            None => self.wait(),
+        }
+    }
+
+    /// There is nothing more to do, unless the window has opened and nobody was told.
+    #[inline(never)]
+    fn wait(&mut self) -> Output {
+        if let State::FullFeature(phase) = &mut self.state
+            && let Some(mut nop_in) = phase.tell_window()
+        {
+            self.state.stamp_window(&mut nop_in);
+            return Output::Send(nop_in);
+        }
+        Output::Wait(self.waits_until())
     }
 
     fn waits_until(&self) -> Option<Time> {

@@ -70,11 +70,12 @@ pub(super) fn respond(
     let mut data = core::mem::take(&mut outcome.data_in);
     data.truncate(expected_read_bytes(entry) as usize);
     let with_status = !data.is_empty() && may_collapse(entry, &outcome);
-    let mut pieces = pieces(data, rules).peekable();
-    let mut sent: u32 = 0;
-    while let Some(piece) = pieces.next() {
-        let last = pieces.peek().is_none();
-        let mut pdu = data_in(entry, &piece, last);
+    let mut bounds = Bounds::new(rules);
+    while !data.is_empty() {
+        let (offset_bytes, bytes) = bounds.next(data.len());
+        let piece = data.split_to(bytes);
+        let last = data.is_empty();
+        let mut pdu = data_in(entry, offset_bytes, last || bounds.burst_is_over());
         if last && with_status {
             pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
                 Residual::None => DataInFlags::NONE,
@@ -88,12 +89,11 @@ pub(super) fn respond(
         if last && with_status {
             numbering.status(&mut bhs);
         }
-        send(Pdu::with_data(bhs, piece.data));
-        sent += 1;
+        send(Pdu::with_data(bhs, piece));
     }
     if !with_status {
         let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
-        let pdu = response(entry, &outcome, (residual, read_residual), sent);
+        let pdu = response(entry, &outcome, (residual, read_residual), bounds.pieces);
         let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
         numbering.status(&mut bhs);
         send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
@@ -140,37 +140,53 @@ fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
     fine.contains(&outcome.status) && outcome.sense.is_empty() && !entry.task.write
 }
 
-/// A data segment, and whether it ends a sequence.
-struct Piece {
-    offset_bytes: u32,
-    data: Bytes,
-    ends_burst: bool,
+/// Where data is cut: into segments the initiator takes, and sequences of MaxBurstLength.
+struct Bounds {
+    segment_bytes: usize,
+    burst_bytes: usize,
+    burst_left_bytes: usize,
+    offset_bytes: usize,
+    /// How many there were.
+    pieces: u32,
 }
 
-/// Cuts data into segments the initiator takes; sequences are MaxBurstLength long.
-fn pieces(mut data: Bytes, rules: SendRules) -> impl Iterator<Item = Piece> {
-    let segment = rules.segment_bytes_max.max(1) as usize;
-    let burst = rules.burst_bytes_max.max(1) as usize;
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        if data.is_empty() {
-            return None;
+impl Bounds {
+    fn new(rules: SendRules) -> Self {
+        let burst_bytes = rules.burst_bytes_max.max(1) as usize;
+        Self {
+            segment_bytes: rules.segment_bytes_max.max(1) as usize,
+            burst_bytes,
+            burst_left_bytes: burst_bytes,
+            offset_bytes: 0,
+            pieces: 0,
         }
-        let left_in_burst = burst - at % burst;
-        let bytes = data.len().min(segment).min(left_in_burst);
-        let offset_bytes = at as u32;
-        at += bytes;
-        let ends_burst = at.is_multiple_of(burst);
-        Some(Piece { offset_bytes, data: data.split_to(bytes), ends_burst })
-    })
+    }
+
+    /// Offset and length of the next piece, of the data that is left.
+    fn next(&mut self, left_bytes: usize) -> (u32, usize) {
+        if self.burst_left_bytes == 0 {
+            self.burst_left_bytes = self.burst_bytes;
+        }
+        let bytes = left_bytes.min(self.segment_bytes).min(self.burst_left_bytes);
+        let offset_bytes = self.offset_bytes as u32;
+        self.offset_bytes += bytes;
+        self.burst_left_bytes -= bytes;
+        self.pieces += 1;
+        (offset_bytes, bytes)
+    }
+
+    /// The last piece ended a sequence.
+    fn burst_is_over(&self) -> bool {
+        self.burst_left_bytes == 0
+    }
 }
 
-fn data_in(entry: &mut Entry, piece: &Piece, last: bool) -> DataIn {
+fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
     let data_sn = entry.next_data_sn;
     entry.next_data_sn = data_sn.wrapping_add(1);
     DataIn {
         first: FirstByte::plain(Opcode::DATA_IN),
-        flags: DataInFlags::NONE.with_if(last || piece.ends_burst, DataInFlags::FINAL),
+        flags: DataInFlags::NONE.with_if(is_final, DataInFlags::FINAL),
         status: 0,
         total_ahs_words: 0,
         data_segment_length: U24::default(),
@@ -182,7 +198,7 @@ fn data_in(entry: &mut Entry, piece: &Piece, last: bool) -> DataIn {
         exp_cmd_sn: SerialNumber(0),
         max_cmd_sn: SerialNumber(0),
         data_sn,
-        buffer_offset_bytes: piece.offset_bytes,
+        buffer_offset_bytes: offset_bytes,
         residual_bytes: 0,
     }
 }

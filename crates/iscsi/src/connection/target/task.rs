@@ -5,6 +5,7 @@ use super::{Outcome, Task};
 use crate::framing::TaskId;
 use crate::pdu::ScsiCommand;
 use crate::sorted_map::SortedMap;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::{SerialNumber, Time};
 
@@ -44,7 +45,8 @@ pub(super) struct Entry {
     pub(super) placed: bool,
     /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
     pub(super) next_data_sn: u32,
-    pub(super) outcome: Option<Outcome>,
+    /// How it ended, while something holds its response back: rarely. Boxed, as it is large.
+    pub(super) outcome: Option<Box<Outcome>>,
     /// The session was asked for a fence around its response.
     pub(super) fence_asked: bool,
     /// The executor was told of the fault of its transfer.
