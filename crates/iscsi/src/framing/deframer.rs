@@ -234,7 +234,9 @@ impl Segment {
 /// to `out`.
 pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     out.put_slice(&pdu.bhs);
-    out.put_slice(&pdu.ahs);
+    if !pdu.ahs.is_empty() {
+        out.put_slice(&pdu.ahs);
+    }
     if digests.header {
         let mut crc = Crc32c::new();
         crc.update(&pdu.bhs);
@@ -247,7 +249,9 @@ pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
 /// no data. Appended to `out`.
 pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     let padding = &[0; 3][..padding_bytes(pdu.data.len())];
-    out.put_slice(padding);
+    if !padding.is_empty() {
+        out.put_slice(padding);
+    }
     if digests.data && !pdu.data.is_empty() {
         let mut crc = Crc32c::new();
         crc.update(&pdu.data);
