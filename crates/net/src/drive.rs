@@ -59,6 +59,8 @@ pub trait Role {
 
 /// What a turn of the loop woke for.
 struct Woken {
+    /// When: the one look at the clock in a turn.
+    now: Time,
     work: bool,
     readable: bool,
     timer: bool,
@@ -76,12 +78,12 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         set_timer(timer.as_mut(), role.deadline(), &clock);
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
         connection.outbox.begin_turn();
-        let now = clock.now();
+        let now = woken.now;
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
         }
-        let more = woken.readable && connection.receive(&tcp, role, clock.now());
-        connection.send(&tcp, role, clock.now());
+        let more = woken.readable && connection.receive(&tcp, role, now);
+        connection.send(&tcp, role, now);
         tell_busy();
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.
@@ -114,9 +116,10 @@ impl Connection {
                 self.inbound.tap.set(tap.clone());
                 self.outbox.set_tap(tap);
             }
-            let work = role.poll_work(clock.now(), context, &mut self.outbox).is_ready();
+            let now = clock.now();
+            let work = role.poll_work(now, context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
-            let mut woken = Woken { work, timer, readable: false, at_once };
+            let mut woken = Woken { now, work, timer, readable: false, at_once };
             let mut writable = false;
             if self.open {
                 if role.can_receive() && !self.outbox.is_full() {
