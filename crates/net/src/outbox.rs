@@ -9,8 +9,8 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// Pieces handed to one system call, at most.
-const PIECES_MAX: usize = 128;
+/// Pieces handed to one system call, at most: twice as many slices.
+const PIECES_MAX: usize = 64;
 
 /// No more PDUs are handled while this much waits to be sent: a peer that does not read is not
 /// served further.
@@ -36,62 +36,47 @@ pub struct Outbox {
     tap: Option<Arc<TappedConnection>>,
 }
 
-/// What leaves in one go.
+/// What was pushed together: PDUs without data share one.
 #[derive(Debug)]
-enum Piece {
-    /// The next so many bytes of the heads: headers of PDUs without data share a piece.
-    Heads(usize),
-    /// A data segment.
-    Data(Bytes),
+struct Piece {
+    /// So many bytes of the heads come first.
+    head_bytes: usize,
+    /// Then a data segment, if there is one.
+    data: Bytes,
 }
 
 impl Outbox {
     /// Appends a PDU with padding and the digests in force.
     pub fn push(&mut self, pdu: Pdu) {
-        self.free_heads();
         let start = self.heads.len();
         encode_head(&pdu, self.digests, &mut self.heads);
-        self.push_heads(start);
-        let tap = self.tap.as_deref();
-        let copying = tap.map(|tap| tap.begin_sent(&self.heads[start..], &pdu, self.digests));
-        let start = self.heads.len();
+        let data_start = self.heads.len();
         if !pdu.data.is_empty() {
             encode_tail(&pdu, self.digests, &mut self.heads);
         }
-        if let (Some(tap), Some(mut copying)) = (&self.tap, copying) {
+        if let Some(tap) = &self.tap {
+            let (head, tail) = self.heads[start..].split_at(data_start - start);
+            let mut copying = tap.begin_sent(head, &pdu, self.digests);
             copying.add(&pdu.data);
-            copying.add(&self.heads[start..]); // what follows the data
+            copying.add(tail);
             tap.end(copying);
         }
-        if !pdu.data.is_empty() {
-            self.bytes += pdu.data.len();
-            self.pieces.push_back(Piece::Data(pdu.data));
-            self.push_heads(start);
+        self.add(data_start - start, pdu.data);
+        let tail_bytes = self.heads.len() - data_start;
+        if tail_bytes > 0 {
+            self.add(tail_bytes, Bytes::new());
         }
     }
 
-    /// The heads from `start` on are to be sent behind all else.
-    fn push_heads(&mut self, start: usize) {
-        let added = self.heads.len() - start;
-        if added == 0 {
-            return;
-        }
-        self.bytes += added;
+    /// So many bytes of the heads and some data leave behind all else.
+    fn add(&mut self, head_bytes: usize, data: Bytes) {
+        self.bytes += head_bytes + data.len();
         match self.pieces.back_mut() {
-            Some(Piece::Heads(bytes)) => *bytes += added,
-            _ => self.pieces.push_back(Piece::Heads(added)),
-        }
-    }
-
-    /// Takes back the room of heads that were sent, once that is more than what is moved for it.
-    fn free_heads(&mut self) {
-        if self.heads_sent == self.heads.len() {
-            self.heads.clear();
-            self.heads.shrink_to(HEADS_BYTES);
-            self.heads_sent = 0;
-        } else if self.heads_sent >= HEADS_BYTES.max(self.heads.len() / 2) {
-            self.heads.drain(..self.heads_sent);
-            self.heads_sent = 0;
+            Some(last) if last.data.is_empty() => {
+                last.head_bytes += head_bytes;
+                last.data = data;
+            }
+            _ => self.pieces.push_back(Piece { head_bytes, data }),
         }
     }
 
@@ -145,19 +130,19 @@ impl Outbox {
         Ok(())
     }
 
-    /// The first pieces, for one system call.
+    /// What leaves first, for one system call.
     fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut heads = &self.heads[self.heads_sent..];
-        let mut slices = Vec::with_capacity(self.pieces.len().min(PIECES_MAX));
+        let mut slices = Vec::with_capacity(2 * self.pieces.len().min(PIECES_MAX));
         for piece in self.pieces.iter().take(PIECES_MAX) {
-            slices.push(IoSlice::new(match piece {
-                Piece::Heads(bytes) => {
-                    let piece;
-                    (piece, heads) = heads.split_at(*bytes);
-                    piece
-                }
-                Piece::Data(data) => data,
-            }));
+            if piece.head_bytes > 0 {
+                let head;
+                (head, heads) = heads.split_at(piece.head_bytes);
+                slices.push(IoSlice::new(head));
+            }
+            if !piece.data.is_empty() {
+                slices.push(IoSlice::new(&piece.data));
+            }
         }
         slices
     }
@@ -165,21 +150,29 @@ impl Outbox {
     fn advance(&mut self, mut sent: usize) {
         self.bytes -= sent;
         self.turn_bytes += sent;
+        if self.bytes == 0 {
+            self.pieces.clear();
+            self.heads.clear();
+            self.heads.shrink_to(HEADS_BYTES);
+            self.heads_sent = 0;
+            return;
+        }
         while let Some(front) = self.pieces.front_mut() {
-            let (bytes, heads) = match front {
-                Piece::Heads(bytes) => (*bytes, sent.min(*bytes)),
-                Piece::Data(data) => (data.len(), 0),
-            };
-            self.heads_sent += heads;
-            if sent < bytes {
-                match front {
-                    Piece::Heads(bytes) => *bytes -= sent,
-                    Piece::Data(data) => data.advance(sent),
-                }
-                return;
+            let head_bytes = sent.min(front.head_bytes);
+            let data_bytes = (sent - head_bytes).min(front.data.len());
+            front.head_bytes -= head_bytes;
+            front.data.advance(data_bytes);
+            self.heads_sent += head_bytes;
+            sent -= head_bytes + data_bytes;
+            if front.head_bytes + front.data.len() > 0 {
+                break;
             }
-            sent -= bytes;
             self.pieces.pop_front();
+        }
+        // Once that is more than what is moved for it.
+        if self.heads_sent >= HEADS_BYTES.max(self.heads.len() / 2) {
+            self.heads.drain(..self.heads_sent);
+            self.heads_sent = 0;
         }
     }
 }

@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Feeds one input and follows its outputs.
+    /// Feeds one input and follows its outputs, and what those are answered at once.
     fn tell_machine(&mut self, now: Time, input: Input, out: &mut Outbox) {
         self.feed(now, input);
         loop {
@@ -144,6 +144,9 @@ impl Connection {
                     break;
                 }
                 output => self.follow(now, output, out),
+            }
+            while let Some(input) = self.answers.pop_front() {
+                self.feed(now, input);
             }
         }
     }

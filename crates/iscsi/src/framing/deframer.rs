@@ -232,6 +232,7 @@ impl Segment {
 
 /// What stands on the wire before the data of `pdu`: header segments and header digest. Appended
 /// to `out`.
+#[inline]
 pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     out.put_slice(&pdu.bhs);
     if !pdu.ahs.is_empty() {
@@ -247,6 +248,7 @@ pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
 
 /// What stands on the wire behind the data of `pdu`: padding and data digest, nothing if there is
 /// no data. Appended to `out`.
+#[inline]
 pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     let padding = &[0; 3][..padding_bytes(pdu.data.len())];
     if !padding.is_empty() {

@@ -154,6 +154,7 @@ impl FullFeature {
         }
     }
 
+    #[inline]
     pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
         match input {
             Input::Header(header) => self.on_header(now, header, out),
@@ -205,7 +206,9 @@ impl FullFeature {
         let has_data = header.data_segment_bytes() > 0;
         let exp_stat_sn = SerialNumber::get(&header.bhs[AT_EXP_STAT_SN..AT_EXP_STAT_SN + 4]);
         self.numbering.acknowledge(exp_stat_sn);
-        self.pass_fences(out);
+        if !self.fences.is_empty() {
+            self.pass_fences(out);
+        }
         let judged = if self.is_open() { self.judge(&header, out) } else { Err(Refusal::Ignore) };
         match judged {
             Ok(receiving) if has_data => {

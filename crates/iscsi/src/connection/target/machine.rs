@@ -68,19 +68,21 @@ impl TargetConnection {
     }
 
     /// Tells the machine what happened. Infallible: what a peer does wrong is answered on the wire.
+    #[inline]
     pub fn handle(&mut self, now: Time, input: Input) {
         match &mut self.state {
+            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
             State::Login(login) => {
                 if let Some(next) = login.handle(now, input, &mut self.outputs) {
-                    self.state = State::FullFeature(Box::new(next));
+                    self.state = State::FullFeature(next);
                 }
             }
-            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
             State::Over => {}
         }
     }
 
     /// What is to be done next. ExpCmdSN and MaxCmdSN are stamped here, as late as possible.
+    #[inline(always)]
     pub fn poll(&mut self) -> Output {
         // Stamped where it stands: outputs are moved as little as can be.
         match self.outputs.front_mut() {
@@ -91,7 +93,7 @@ impl TargetConnection {
         }
         match self.outputs.pop_front() {
             Some(output) => output,
-            None => self.wait(),
+            None => Output::Wait(None),
         }
     }
 
@@ -162,7 +164,8 @@ impl TargetConnection {
 
 impl Login {
     /// Returns the full feature phase when the login is complete.
-    fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) -> Option<FullFeature> {
+    #[cold]
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) -> Option<Box<FullFeature>> {
         let deadline = *self.deadline.get_or_insert(now.after(seconds(self.limits.login_seconds)));
         let mut steps = Vec::new();
         match input {
@@ -209,7 +212,12 @@ impl Login {
         self.follow(now, steps, out)
     }
 
-    fn follow(&mut self, now: Time, steps: Vec<Step>, out: &mut Outputs) -> Option<FullFeature> {
+    fn follow(
+        &mut self,
+        now: Time,
+        steps: Vec<Step>,
+        out: &mut Outputs,
+    ) -> Option<Box<FullFeature>> {
         let mut next = None;
         for step in steps {
             match step {
@@ -221,7 +229,8 @@ impl Login {
                 }
                 Step::Complete(established) => {
                     out.push_back(Output::FullFeature(established.join.connection));
-                    next = Some(FullFeature::new(now, self.limits.clone(), *established));
+                    let phase = FullFeature::new(now, self.limits.clone(), *established);
+                    next = Some(Box::new(phase));
                 }
                 Step::Refused(status) => {
                     let why = self.login.reason().unwrap_or_default().into();

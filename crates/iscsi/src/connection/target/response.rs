@@ -73,8 +73,8 @@ pub(super) fn respond(
     let mut bounds = Bounds::new(rules);
     while !data.is_empty() {
         let (offset_bytes, bytes) = bounds.next(data.len());
-        let piece = data.split_to(bytes);
-        let last = data.is_empty();
+        let last = bytes == data.len();
+        let piece = if last { core::mem::take(&mut data) } else { data.split_to(bytes) };
         let mut pdu = data_in(entry, offset_bytes, last || bounds.burst_is_over());
         if last && with_status {
             pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
@@ -136,8 +136,9 @@ fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
 
 /// RFC 7143 §11.7.3: a status that is no exception, no sense, not bidirectional.
 fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
-    let fine = [GOOD, CONDITION_MET, INTERMEDIATE, INTERMEDIATE_CONDITION_MET];
-    fine.contains(&outcome.status) && outcome.sense.is_empty() && !entry.task.write
+    let is_fine =
+        matches!(outcome.status, GOOD | CONDITION_MET | INTERMEDIATE | INTERMEDIATE_CONDITION_MET);
+    is_fine && outcome.sense.is_empty() && !entry.task.write
 }
 
 /// Where data is cut: into segments the initiator takes, and sequences of MaxBurstLength.

@@ -4,95 +4,81 @@
 //! What they come to is known at once: one value for the connection that speaks, and none for any
 //! other. So nothing is queued and nothing else is looked at.
 
-use super::machine::{Known, State, TargetSession};
+use super::machine::{Key, Known, State, TargetSession};
 use super::{Arrival, ToConnection, ToSession};
-use crate::framing::TaskId;
-use wire::{Lun, SerialNumber};
+use wire::SerialNumber;
 
 impl TargetSession {
     /// Tells the session what connection `cid` says, if that has one answer and concerns nobody
     /// else. `None`: nothing was done, and it is for [`handle`](Self::handle).
     pub fn reply(&mut self, cid: u16, message: &ToSession) -> Option<ToConnection> {
-        if !self.is_plain(cid) {
+        if !self.is_plain() {
             return None;
         }
-        match *message {
-            ToSession::Arrived { ticket, immediate: false, cmd_sn, ref request } => {
-                match *request {
-                    Arrival::Command { task, initiator_task_tag, lun } => {
-                        self.take_next(cid, cmd_sn, task, initiator_task_tag, lun)?;
-                        let (exp_cmd_sn, max_cmd_sn) = self.told(cid);
-                        Some(ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn })
-                    }
-                    _ => None,
+        let link = self.connections.get_mut(cid).filter(|link| !link.leaving)?;
+        let ticket = match message {
+            ToSession::Arrived { ticket, immediate: false, cmd_sn, request } => {
+                let (key, known) = known(cid, *cmd_sn, request)?;
+                // Nothing has come ahead of its turn: no other number is the next.
+                if !self.window.is_open() || !self.window.pass(*cmd_sn) {
+                    return None;
                 }
+                self.tasks.insert(key, known);
+                Some(*ticket)
             }
             ToSession::TaskEnded(task) => {
-                self.tasks.remove_if((cid, task), |known| known.counted)?;
+                self.tasks.remove_if((cid, *task), |known| known.counted)?;
                 self.window.end();
-                let (exp_cmd_sn, max_cmd_sn) = self.told(cid);
-                Some(ToConnection::Window { exp_cmd_sn, max_cmd_sn })
+                None
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        let (exp_cmd_sn, max_cmd_sn) = (self.window.expected(), self.window.max());
+        link.told = (exp_cmd_sn, max_cmd_sn);
+        Some(match ticket {
+            Some(ticket) => ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn },
+            None => ToConnection::Window { exp_cmd_sn, max_cmd_sn },
+        })
     }
 
-    /// One connection, which stays; nothing came ahead of its turn, waits or is managed.
-    fn is_plain(&self, cid: u16) -> bool {
+    /// One connection; nothing came ahead of its turn, waits or is managed.
+    fn is_plain(&self) -> bool {
         self.state == State::Open
             && self.connections.len() == 1
-            && self.connections.get(cid).is_some_and(|link| !link.leaving)
             && !self.window.has_gap()
             && self.ready.is_empty()
             && self.managements.are_none()
             && self.logouts.is_empty()
             && self.outputs.is_empty()
     }
+}
 
-    /// Takes a command whose turn it is; `None`: it is not.
-    fn take_next(
-        &mut self,
-        cid: u16,
-        cmd_sn: SerialNumber,
-        task: TaskId,
-        initiator_task_tag: u32,
-        lun: Lun,
-    ) -> Option<()> {
-        if !self.window.may_come(cmd_sn) || !self.window.pass(cmd_sn) {
-            return None;
-        }
-        let known = Known {
-            initiator_task_tag,
-            lun,
-            cmd_sn,
-            immediate: false,
-            counted: true,
-            delivered: true,
-            aborting: false,
-        };
-        self.tasks.insert((cid, task), known);
-        Some(())
-    }
-
-    /// The window as it is now, of which this connection is being told.
-    fn told(&mut self, cid: u16) -> (SerialNumber, SerialNumber) {
-        let window = self.window();
-        if let Some(link) = self.connections.get_mut(cid) {
-            link.told = window;
-        }
-        window
-    }
+/// A command that is delivered as it comes; `None`: it is none.
+fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, Known)> {
+    let Arrival::Command { task, initiator_task_tag, lun } = *request else { return None };
+    let known = Known {
+        initiator_task_tag,
+        lun,
+        cmd_sn,
+        immediate: false,
+        counted: true,
+        delivered: true,
+        aborting: false,
+    };
+    Some(((cid, task), known))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{Input, Output, SessionLimits};
     use super::*;
+    use crate::framing::TaskId;
     use crate::pdu::ManagementFunction;
     use crate::text::SessionParameters;
     use alloc::format;
     use alloc::vec::Vec;
     use proptest::prelude::*;
+    use wire::Lun;
 
     #[derive(Clone, Debug)]
     enum Step {
