@@ -5,8 +5,8 @@ use super::numbering::Numbering;
 use super::task::Entry;
 use crate::framing::Pdu;
 use crate::pdu::{
-    DataIn, DataInFlags, FirstByte, Opcode, ResponseFlags, ScsiResponse, ServiceResponse,
-    TAG_RESERVED,
+    DataIn, DataInFlags, FirstByte, HEADER_BYTES, Opcode, ResponseFlags, ScsiResponse,
+    ServiceResponse, TAG_RESERVED,
 };
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -28,6 +28,13 @@ pub(super) struct SendRules {
     pub(super) burst_bytes_max: u32,
     /// Status qualifiers may be sent.
     pub(super) qualifies: bool,
+}
+
+impl SendRules {
+    /// So much fits into one PDU.
+    fn piece_bytes_max(self) -> usize {
+        self.segment_bytes_max.min(self.burst_bytes_max) as usize
+    }
 }
 
 /// More or less than the initiator expected.
@@ -57,8 +64,9 @@ impl Residual {
     }
 }
 
-/// Appends all PDUs that end `entry`: Data-In, then the status, in the last of them where it may
+/// Sends all PDUs that end `entry`: Data-In, then the status, in the last of them where it may
 /// stand there.
+#[inline]
 pub(super) fn respond(
     entry: &mut Entry,
     mut outcome: Outcome,
@@ -66,38 +74,73 @@ pub(super) fn respond(
     numbering: &mut Numbering,
     mut send: impl FnMut(Pdu),
 ) {
-    let (residual, read_residual) = residuals(entry, &outcome);
+    let residuals = residuals(entry, &outcome);
     let mut data = core::mem::take(&mut outcome.data_in);
     data.truncate(expected_read_bytes(entry) as usize);
     let with_status = !data.is_empty() && may_collapse(entry, &outcome);
-    let mut bounds = Bounds::new(rules);
-    while !data.is_empty() {
-        let (offset_bytes, bytes) = bounds.next(data.len());
-        let last = bytes == data.len();
-        let piece = if last { core::mem::take(&mut data) } else { data.split_to(bytes) };
-        let mut pdu = data_in(entry, offset_bytes, last || bounds.burst_is_over());
-        if last && with_status {
-            pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
-                Residual::None => DataInFlags::NONE,
-                Residual::Overflow(_) => DataInFlags::OVERFLOW,
-                Residual::Underflow(_) => DataInFlags::UNDERFLOW,
-            });
-            pdu.status = outcome.status;
-            pdu.residual_bytes = residual.bytes();
-        }
-        let mut bhs = pdu.encode();
-        if last && with_status {
-            numbering.status(&mut bhs);
-        }
-        send(Pdu::with_data(bhs, piece));
+    if with_status && data.len() <= rules.piece_bytes_max() {
+        // Most reads: one PDU says it all.
+        let bhs = conclude(data_in(entry, 0, true), &outcome, residuals.0, numbering);
+        return send(Pdu::with_data(bhs, data));
     }
+    let conclusion = with_status.then_some((&outcome, residuals.0));
+    let pieces = match data.is_empty() {
+        true => 0,
+        false => send_pieces(entry, data, conclusion, rules, numbering, &mut send),
+    };
     if !with_status {
         let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
-        let pdu = response(entry, &outcome, (residual, read_residual), bounds.pieces);
+        let pdu = response(entry, &outcome, residuals, pieces);
         let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
         numbering.status(&mut bhs);
         send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
     }
+}
+
+/// Sends data in as many PDUs as it needs and says how many; the last has a status if there is a
+/// `conclusion`.
+#[inline(never)]
+fn send_pieces(
+    entry: &mut Entry,
+    mut data: Bytes,
+    conclusion: Option<(&Outcome, Residual)>,
+    rules: SendRules,
+    numbering: &mut Numbering,
+    mut send: impl FnMut(Pdu),
+) -> u32 {
+    let mut bounds = Bounds::new(rules);
+    while !data.is_empty() {
+        let (offset_bytes, bytes) = bounds.next(data.len());
+        let piece = data.split_to(bytes);
+        let last = data.is_empty();
+        let data_in = data_in(entry, offset_bytes, last || bounds.burst_is_over());
+        let bhs = match conclusion {
+            Some((outcome, residual)) if last => conclude(data_in, outcome, residual, numbering),
+            _ => data_in.encode(),
+        };
+        send(Pdu::with_data(bhs, piece));
+    }
+    bounds.pieces
+}
+
+/// The last Data-In bears the status.
+#[inline]
+fn conclude(
+    mut pdu: DataIn,
+    outcome: &Outcome,
+    residual: Residual,
+    numbering: &mut Numbering,
+) -> [u8; HEADER_BYTES] {
+    pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
+        Residual::None => DataInFlags::NONE,
+        Residual::Overflow(_) => DataInFlags::OVERFLOW,
+        Residual::Underflow(_) => DataInFlags::UNDERFLOW,
+    });
+    pdu.status = outcome.status;
+    pdu.residual_bytes = residual.bytes();
+    let mut bhs = pdu.encode();
+    numbering.status(&mut bhs);
+    bhs
 }
 
 /// How a task ends for which there is no room; a tenth of a second is enough for many to end.

@@ -187,3 +187,93 @@ impl Tasks {
         drains.min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cdb;
+    use super::super::transfer::TransferRules;
+    use super::*;
+    use crate::pdu::TaskAttribute;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+    use wire::Lun;
+
+    fn entry(id: TaskId, initiator_task_tag: u32) -> Entry {
+        let rules = TransferRules {
+            first_burst_bytes: 0,
+            max_burst_bytes: 0,
+            max_outstanding_r2t: 1,
+            initial_r2t: true,
+            immediate_data: false,
+            data_out_bytes_max: 0,
+        };
+        Entry {
+            task: Task {
+                id,
+                lun: Lun::ZERO,
+                cdb: Cdb::new([0; 16], &[]),
+                attribute: TaskAttribute::SIMPLE,
+                priority: 0,
+                read: false,
+                write: false,
+                expected_bytes: 0,
+                expected_read_bytes: None,
+            },
+            initiator_task_tag,
+            cmd_sn: SerialNumber(0),
+            immediate: initiator_task_tag.is_multiple_of(3),
+            unjudged: false,
+            phase: Phase::Waiting,
+            transfer: Transfer::none(rules, 0),
+            placed: false,
+            next_data_sn: 0,
+            outcome: None,
+            fence_asked: false,
+            fault_told: false,
+        }
+    }
+
+    proptest! {
+        /// Goal: a task is found by its id and its tag as long as it is there, and no id comes
+        /// twice, also where some tasks stay while thousands come and go.
+        /// Method: against a `BTreeMap`; one of a few places in it ends with each step.
+        #[test]
+        fn as_a_map(steps in prop::collection::vec((0usize..12, any::<bool>()), 0..2000)) {
+            let (mut tasks, mut model) = (Tasks::default(), BTreeMap::new());
+            let mut last = 0;
+            for (number, (place, ends)) in (0u32..).zip(steps) {
+                let id = tasks.insert(|id| entry(id, number));
+                prop_assert!(id.0 > last);
+                last = id.0;
+                model.insert(id, number);
+                if ends && let Some((&id, &tag)) = model.iter().nth(place) {
+                    prop_assert_eq!(tasks.with_tag(tag).map(|entry| entry.task.id), Some(id));
+                    prop_assert!(tasks.remove(id) && !tasks.remove(id));
+                    prop_assert!(tasks.get_mut(id).is_none() && tasks.with_tag(tag).is_none());
+                    model.remove(&id);
+                }
+                prop_assert_eq!(tasks.len(), model.len());
+            }
+            prop_assert!(tasks.ids().iter().eq(model.keys()));
+            let immediate = model.values().filter(|tag| tag.is_multiple_of(3)).count();
+            prop_assert_eq!(tasks.immediate(), immediate);
+            for (id, tag) in model {
+                prop_assert_eq!(tasks.get(id).map(|entry| entry.initiator_task_tag), Some(tag));
+            }
+        }
+    }
+
+    /// Goal: what is there bounds the room, not what ever came: a task that stays makes its
+    /// successors pass it.
+    #[test]
+    fn a_task_that_stays_takes_one_slot() {
+        let mut tasks = Tasks::default();
+        let stays = tasks.insert(|id| entry(id, 0));
+        for number in 1..10_000 {
+            let id = tasks.insert(|id| entry(id, number));
+            assert!(tasks.remove(id));
+        }
+        assert_eq!(tasks.get(stays).map(|entry| entry.initiator_task_tag), Some(0));
+        assert_eq!(tasks.slots.len(), SLOTS_MIN);
+    }
+}
