@@ -60,11 +60,30 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         }
     }
 
+    /// Where `key` is.
+    #[inline]
+    fn place(&self, key: K) -> Option<usize> {
+        match self.last(key).is_some() {
+            true => Some(self.entries.len() - 1),
+            false => self.find(key).ok(),
+        }
+    }
+
     #[inline]
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
-        let removed = match self.last(key).is_some() {
+        self.remove_if(key, |_| true)
+    }
+
+    /// Removes it only if it `matches`.
+    #[inline]
+    pub(crate) fn remove_if(&mut self, key: K, matches: impl FnOnce(&V) -> bool) -> Option<V> {
+        let at = self.place(key)?;
+        if !matches(&self.entries[at].1) {
+            return None;
+        }
+        let removed = match at + 1 == self.entries.len() {
             true => self.entries.pop_back(),
-            false => self.find(key).ok().and_then(|at| self.entries.remove(at)),
+            false => self.entries.remove(at),
         };
         removed.map(|(_, value)| value)
     }
@@ -76,10 +95,7 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
-        let at = match self.last(key).is_some() {
-            true => self.entries.len() - 1,
-            false => self.find(key).ok()?,
-        };
+        let at = self.place(key)?;
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 
@@ -131,13 +147,18 @@ mod tests {
         /// Goal: it is a map in order, whatever comes and goes. Method: against a `BTreeMap`.
         #[test]
         fn as_any_ordered_map(
-            steps in prop::collection::vec((0u8..4, 0u16..24, any::<u32>()), 0..300),
+            steps in prop::collection::vec((0u8..5, 0u16..24, any::<u32>()), 0..300),
         ) {
             let (mut map, mut model) = (SortedMap::default(), BTreeMap::new());
             for (step, key, value) in steps {
                 match step {
                     0 | 1 => prop_assert_eq!(map.insert(key, value), model.insert(key, value)),
                     2 => prop_assert_eq!(map.remove(key), model.remove(&key)),
+                    3 => {
+                        let odd = model.get(&key).is_some_and(|value| value % 2 == 1);
+                        let modelled = odd.then(|| model.remove(&key)).flatten();
+                        prop_assert_eq!(map.remove_if(key, |value| value % 2 == 1), modelled);
+                    }
                     _ => {
                         let (last, modelled) = (map.keys().last(), model.keys().last().copied());
                         prop_assert_eq!(last, modelled);

@@ -38,8 +38,8 @@ pub trait Role {
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox);
     /// Takes completions and messages in. `Ready` if anything was done; else the waker is kept.
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
-    /// All that this turn has received and done is through; what it queued is sent next.
-    fn turn_ends(&mut self, _now: Time) {}
+    /// What it has queued is sent next.
+    fn before_sending(&mut self) {}
     /// When [`elapsed`](Self::elapsed) is to be called.
     fn deadline(&self) -> Option<Time>;
     /// The deadline has come.
@@ -61,6 +61,8 @@ pub trait Role {
 
 /// What a turn of the loop woke for.
 struct Woken {
+    /// When: the one look at the clock in a turn.
+    now: Time,
     work: bool,
     readable: bool,
     timer: bool,
@@ -78,13 +80,12 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         set_timer(timer.as_mut(), role.deadline(), &clock);
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
         connection.outbox.begin_turn();
-        let now = clock.now();
+        let now = woken.now;
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
         }
-        let more = woken.readable && connection.receive(&tcp, role, clock.now());
-        let now = clock.now();
-        role.turn_ends(now);
+        let more = woken.readable && connection.receive(&tcp, role, now);
+        role.before_sending();
         connection.send(&tcp, role, now);
         tell_busy();
         if more || woken.at_once {
@@ -118,9 +119,10 @@ impl Connection {
                 self.inbound.tap.set(tap.clone());
                 self.outbox.set_tap(tap);
             }
-            let work = role.poll_work(clock.now(), context, &mut self.outbox).is_ready();
+            let now = clock.now();
+            let work = role.poll_work(now, context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
-            let mut woken = Woken { work, timer, readable: false, at_once };
+            let mut woken = Woken { now, work, timer, readable: false, at_once };
             let mut writable = false;
             if self.open {
                 if role.can_receive() && !self.outbox.is_full() {

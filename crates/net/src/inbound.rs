@@ -196,6 +196,7 @@ impl Inbound {
         loop {
             if turn.burst_is_over() && !self.deframer.is_in_payload() {
                 turn.end_burst(out);
+                role.before_sending();
                 // What fails, or does not fit the socket, is left to the end of the turn.
                 let _ = out.write_to(tcp);
                 turn.begin_burst(out);

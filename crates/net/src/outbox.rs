@@ -2,62 +2,81 @@
 
 use crate::tap::TappedConnection;
 use crate::turn::TURN_BYTES;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
-use iscsi::pdu::HEADER_BYTES;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// Pieces handed to one system call, at most.
-const PIECES_MAX: usize = 128;
+/// Pieces handed to one system call, at most: twice as many slices.
+const PIECES_MAX: usize = 64;
 
 /// No more PDUs are handled while this much waits to be sent: a peer that does not read is not
 /// served further.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
-/// Room for the headers of many PDUs, made at once.
+/// So many bytes of headers that were sent are kept before those behind them are moved, and so much
+/// room when there is nothing to be sent.
 const HEADS_BYTES: usize = 4096;
 
 /// PDUs on their way out of one connection. Data segments are shared, never copied.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    pieces: VecDeque<Bytes>,
+    pieces: VecDeque<Piece>,
+    /// Of all pieces.
     bytes: usize,
     digests: Digests,
     receive_digests: Option<Digests>,
-    /// Headers and tails that are not among the pieces yet.
-    heads: BytesMut,
+    /// Headers and tails: of the pieces, behind what was sent.
+    heads: Vec<u8>,
+    heads_sent: usize,
     /// Sent since the turn began.
     turn_bytes: usize,
     tap: Option<Arc<TappedConnection>>,
 }
 
+/// What was pushed together: PDUs without data share one.
+#[derive(Debug)]
+struct Piece {
+    /// So many bytes of the heads come first.
+    head_bytes: usize,
+    /// Then a data segment, if there is one.
+    data: Bytes,
+}
+
 impl Outbox {
     /// Appends a PDU with padding and the digests in force.
     pub fn push(&mut self, pdu: Pdu) {
-        if self.heads.capacity() - self.heads.len() < HEADER_BYTES {
-            self.heads.reserve(HEADS_BYTES);
-        }
         let start = self.heads.len();
         encode_head(&pdu, self.digests, &mut self.heads);
-        let tap = self.tap.as_deref();
-        let copying = tap.map(|tap| tap.begin_sent(&self.heads[start..], &pdu, self.digests));
+        let data_start = self.heads.len();
         if !pdu.data.is_empty() {
-            self.seal();
             encode_tail(&pdu, self.digests, &mut self.heads);
         }
-        if let (Some(tap), Some(mut copying)) = (&self.tap, copying) {
-            if !pdu.data.is_empty() {
-                copying.add(&pdu.data);
-                copying.add(&self.heads); // what follows the data
-            }
+        if let Some(tap) = &self.tap {
+            let (head, tail) = self.heads[start..].split_at(data_start - start);
+            let mut copying = tap.begin_sent(head, &pdu, self.digests);
+            copying.add(&pdu.data);
+            copying.add(tail);
             tap.end(copying);
         }
-        if !pdu.data.is_empty() {
-            self.bytes += pdu.data.len();
-            self.pieces.push_back(pdu.data);
+        self.add(data_start - start, pdu.data);
+        let tail_bytes = self.heads.len() - data_start;
+        if tail_bytes > 0 {
+            self.add(tail_bytes, Bytes::new());
+        }
+    }
+
+    /// So many bytes of the heads and some data leave behind all else.
+    fn add(&mut self, head_bytes: usize, data: Bytes) {
+        self.bytes += head_bytes + data.len();
+        match self.pieces.back_mut() {
+            Some(last) if last.data.is_empty() => {
+                last.head_bytes += head_bytes;
+                last.data = data;
+            }
+            _ => self.pieces.push_back(Piece { head_bytes, data }),
         }
     }
 
@@ -79,7 +98,7 @@ impl Outbox {
 
     /// How many bytes wait.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.heads.len()
+        self.bytes
     }
 
     /// So much waits that nothing more should be done for this peer.
@@ -92,14 +111,6 @@ impl Outbox {
         self.bytes() == 0
     }
 
-    /// Headers and tails collected so far become one piece: PDUs without data share it.
-    fn seal(&mut self) {
-        if !self.heads.is_empty() {
-            self.bytes += self.heads.len();
-            self.pieces.push_back(self.heads.split().freeze());
-        }
-    }
-
     /// Another turn begins, in which so much may be sent anew.
     pub(crate) fn begin_turn(&mut self) {
         self.turn_bytes = 0;
@@ -107,14 +118,8 @@ impl Outbox {
 
     /// Sends what the socket takes now, as much as is left of the turn.
     pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
-        self.seal();
         while !self.pieces.is_empty() && self.turn_bytes < TURN_BYTES {
-            let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-            let count = self.pieces.len().min(PIECES_MAX);
-            for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-                *slice = IoSlice::new(piece);
-            }
-            match tcp.try_write_vectored(&slices[..count]) {
+            match tcp.try_write_vectored(&self.slices()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => self.advance(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -125,16 +130,95 @@ impl Outbox {
         Ok(())
     }
 
+    /// What leaves first, for one system call.
+    fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut heads = &self.heads[self.heads_sent..];
+        let mut slices = Vec::with_capacity(2 * self.pieces.len().min(PIECES_MAX));
+        for piece in self.pieces.iter().take(PIECES_MAX) {
+            if piece.head_bytes > 0 {
+                let head;
+                (head, heads) = heads.split_at(piece.head_bytes);
+                slices.push(IoSlice::new(head));
+            }
+            if !piece.data.is_empty() {
+                slices.push(IoSlice::new(&piece.data));
+            }
+        }
+        slices
+    }
+
     fn advance(&mut self, mut sent: usize) {
         self.bytes -= sent;
         self.turn_bytes += sent;
+        if self.bytes == 0 {
+            self.pieces.clear();
+            self.heads.clear();
+            self.heads.shrink_to(HEADS_BYTES);
+            self.heads_sent = 0;
+            return;
+        }
         while let Some(front) = self.pieces.front_mut() {
-            if sent < front.len() {
-                front.advance(sent);
-                return;
+            let head_bytes = sent.min(front.head_bytes);
+            let data_bytes = (sent - head_bytes).min(front.data.len());
+            front.head_bytes -= head_bytes;
+            front.data.advance(data_bytes);
+            self.heads_sent += head_bytes;
+            sent -= head_bytes + data_bytes;
+            if front.head_bytes + front.data.len() > 0 {
+                break;
             }
-            sent -= front.len();
             self.pieces.pop_front();
+        }
+        // Once that is more than what is moved for it.
+        if self.heads_sent >= HEADS_BYTES.max(self.heads.len() / 2) {
+            self.heads.drain(..self.heads_sent);
+            self.heads_sent = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: bytes leave once and in order, however little the socket takes at a time, and heads
+    /// that were sent take no room for long. Method: PDUs with and without data and digests are
+    /// pushed while pieces of the stream are taken; what leaves is what they encode to.
+    #[test]
+    fn bytes_leave_in_order() {
+        let (mut outbox, mut expected, mut left) = (Outbox::default(), Vec::new(), Vec::new());
+        let mut taken_bytes = 1;
+        for number in 0..3000_usize {
+            let data = vec![number as u8; (number % 7) * 33];
+            let digests = Digests { header: number % 3 == 0, data: number % 5 == 0 };
+            let pdu = Pdu::with_data([number as u8 ^ 0xff; 48], Bytes::from(data));
+            encode_head(&pdu, digests, &mut expected);
+            expected.extend_from_slice(&pdu.data);
+            encode_tail(&pdu, digests, &mut expected);
+            outbox.set_digests(digests);
+            outbox.push(pdu);
+            assert_eq!(outbox.bytes(), expected.len() - left.len());
+            taken_bytes = (taken_bytes * 5 + 3) % 331;
+            take(&mut outbox, taken_bytes, &mut left);
+            assert!(outbox.heads.len() <= 2 * (outbox.bytes() + HEADS_BYTES), "room comes back");
+            if number % 1000 == 999 {
+                take(&mut outbox, usize::MAX, &mut left);
+                assert!(outbox.is_empty());
+            }
+        }
+        assert_eq!(left, expected);
+    }
+
+    /// As a socket does that has room for so many bytes.
+    fn take(outbox: &mut Outbox, mut room: usize, left: &mut Vec<u8>) {
+        while room > 0 && !outbox.is_empty() {
+            let before = left.len();
+            for slice in outbox.slices() {
+                left.extend_from_slice(&slice[..slice.len().min(room - (left.len() - before))]);
+            }
+            let sent = left.len() - before;
+            outbox.advance(sent);
+            room -= sent;
         }
     }
 }

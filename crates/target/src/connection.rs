@@ -263,12 +263,15 @@ impl Connection {
     /// the window as it is now.
     fn tell_session(&mut self, now: Time, message: ToSession) {
         let Some((session, cid)) = &self.session else { return };
-        let closed = matches!(message, ToSession::ConnectionClosed);
         if let ToSession::TaskEnded(task) = &message
             && !self.managed.is_empty()
         {
             self.managed.remove(task);
         }
+        if let Some(answer) = session.answer(*cid, &message, &self.mail) {
+            return self.feed(now, Input::Session(answer));
+        }
+        let closed = matches!(message, ToSession::ConnectionClosed);
         session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut self.heard);
         if closed {
             // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
@@ -432,9 +435,9 @@ impl Role for Connection {
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn turn_ends(&mut self, now: Time) {
+    fn before_sending(&mut self) {
         self.view = None;
-        self.commands.turn_ends(now);
+        self.commands.count_ended();
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -260,6 +260,18 @@ impl Session {
         Ok(())
     }
 
+    /// A connection speaks, and is answered at once if nobody else is concerned and nothing waits
+    /// in its mailbox; `None`: it has not spoken yet, and is to be [heard](Self::hear).
+    pub(crate) fn answer(
+        &self,
+        cid: u16,
+        message: &ToSession,
+        mail: &UnboundedReceiver<Mail>,
+    ) -> Option<ToConnection> {
+        let mut machine = self.machine();
+        if mail.is_empty() { machine.reply(cid, message) } else { None }
+    }
+
     /// A connection speaks, and hears what was said to it before, then what it is answered.
     pub(crate) fn hear(
         self: &Arc<Self>,

@@ -232,9 +232,12 @@ impl Segment {
 
 /// What stands on the wire before the data of `pdu`: header segments and header digest. Appended
 /// to `out`.
+#[inline]
 pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     out.put_slice(&pdu.bhs);
-    out.put_slice(&pdu.ahs);
+    if !pdu.ahs.is_empty() {
+        out.put_slice(&pdu.ahs);
+    }
     if digests.header {
         let mut crc = Crc32c::new();
         crc.update(&pdu.bhs);
@@ -245,9 +248,12 @@ pub fn encode_head(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
 
 /// What stands on the wire behind the data of `pdu`: padding and data digest, nothing if there is
 /// no data. Appended to `out`.
+#[inline]
 pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
     let padding = &[0; 3][..padding_bytes(pdu.data.len())];
-    out.put_slice(padding);
+    if !padding.is_empty() {
+        out.put_slice(padding);
+    }
     if digests.data && !pdu.data.is_empty() {
         let mut crc = Crc32c::new();
         crc.update(&pdu.data);

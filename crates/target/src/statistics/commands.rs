@@ -14,8 +14,8 @@ use wire::{Lun, LunForm, Time};
 
 /// The commands of a connection that have not ended, or not been counted yet.
 ///
-/// What ends in a turn of the connection is counted at the end of the turn, before any of its
-/// answers is sent: then many commands cost one look at the clock, and one addition.
+/// What ends is counted when answers are about to be sent, before any of them is: then many
+/// commands cost one look at the clock, and one addition.
 #[derive(Debug)]
 pub(crate) struct Commands {
     clock: Clock,
@@ -153,8 +153,12 @@ impl Commands {
     }
 
     /// Counts what has ended; it has taken until now.
-    pub(crate) fn turn_ends(&mut self, now: Time) {
+    pub(crate) fn count_ended(&mut self) {
         self.keep_newest();
+        if self.ended.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
         for ended in self.ended.drain(..) {
             let Some(counters) = self.luns.get(ended.place) else { continue };
             if ended.started > 0 {
@@ -216,6 +220,6 @@ impl Drop for Commands {
             command.aborted = true;
             self.end(&command, &Outcome::default(), 0);
         }
-        self.turn_ends(self.clock.now());
+        self.count_ended();
     }
 }

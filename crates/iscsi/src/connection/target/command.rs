@@ -1,7 +1,7 @@
 //! SCSI commands: from the header through the executor to the response, with their data.
 //! RFC 7143 §11.3, §11.4, §11.7, §11.8.
 
-use super::full_feature::{Body, FullFeature, Receiving, Refusal};
+use super::full_feature::{FullFeature, Receiving, Refusal};
 use super::limits::seconds;
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
@@ -10,10 +10,11 @@ use super::{Cdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
 use crate::framing::{Header, Pdu, Place, TaskId};
 use crate::pdu::{
-    CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, ScsiCommand,
+    CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, RejectReason, ScsiCommand,
 };
 use crate::session::target::{DataDue, ToSession};
 use crate::text::TaskReporting;
+use alloc::boxed::Box;
 use wire::{SerialNumber, Time, U24};
 
 impl FullFeature {
@@ -26,62 +27,37 @@ impl FullFeature {
         let Ok(segments) = CommandSegments::decode(&header.ahs) else {
             return Err(Refusal::Format("additional header segments that lie"));
         };
-        let known = self.tasks.with_tag(pdu.initiator_task_tag);
-        if known.is_some_and(|entry| {
-            !pdu.first.is_immediate() && !entry.immediate && entry.cmd_sn == pdu.cmd_sn
-        }) {
+        match self.tasks.with_tag(pdu.initiator_task_tag) {
             // A retry of what is under way. RFC 7143 §7.2.1.
-            return Err(Refusal::Ignore);
+            Some(entry) if entry.is_retried_by(&pdu) => return Err(Refusal::Ignore),
+            Some(_) => return Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
+            None => self.judge_tag_of_no_task(pdu.initiator_task_tag)?,
         }
-        self.judge_tag(pdu.initiator_task_tag)?;
-        let mut entry = self.entry(&pdu, &segments);
-        let (task, bytes) = (entry.task.id, pdu.data_segment_length.value());
-        let place = match entry.transfer.immediate_offset(bytes) {
-            Some(offset_bytes) if bytes > 0 => {
-                let buffer_bytes = entry.transfer.buffer_bytes();
-                Place::Task { task, offset_bytes, buffer_bytes }
-            }
-            _ => Place::Discard,
-        };
-        let receiving = self.judge_request(header, place, Body::Command(task))?;
-        entry.placed = matches!(place, Place::Task { .. });
-        self.tasks.insert(entry);
-        Ok(receiving)
+        self.judge_number(header, None)?;
+        let bytes = pdu.data_segment_length.value();
+        let transfer = self.transfer(&pdu);
+        let buffer_bytes = transfer.buffer_bytes();
+        let offset = transfer.immediate_offset(bytes).filter(|_| bytes > 0);
+        let is_level_2 = self.is_level_2();
+        let placed = offset.is_some();
+        let task = self.tasks.insert(|id| entry(id, &pdu, &segments, transfer, placed, is_level_2));
+        Ok(Receiving::Command(
+            task,
+            match offset {
+                Some(offset_bytes) => Place::Task { task, offset_bytes, buffer_bytes },
+                None => Place::Discard,
+            },
+        ))
     }
 
-    fn entry(&mut self, pdu: &ScsiCommand, segments: &CommandSegments<'_>) -> Entry {
-        let (read, write) = (pdu.flags.has(CommandFlags::READ), pdu.flags.has(CommandFlags::WRITE));
-        let immediate_bytes = pdu.data_segment_length.value();
+    fn transfer(&self, pdu: &ScsiCommand) -> Transfer {
         let rules = self.transfer_rules();
-        let is_final = pdu.flags.has(CommandFlags::FINAL);
-        let expected_bytes = pdu.expected_data_transfer_length;
-        let transfer = match write {
-            true => Transfer::new(rules, expected_bytes, immediate_bytes, is_final),
-            false => Transfer::none(rules, immediate_bytes),
-        };
-        Entry {
-            task: Task {
-                id: self.tasks.next_id(),
-                lun: pdu.lun,
-                cdb: Cdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
-                attribute: pdu.flags.attribute(),
-                priority: if self.is_level_2() { pdu.priority >> 4 } else { 0 },
-                read,
-                write,
-                expected_bytes,
-                expected_read_bytes: segments.expected_read_bytes,
-            },
-            initiator_task_tag: pdu.initiator_task_tag,
-            cmd_sn: pdu.cmd_sn,
-            immediate: pdu.first.is_immediate(),
-            phase: Phase::Waiting,
-            transfer,
-            placed: false,
-            next_data_sn: 0,
-            outcome: None,
-            fence_asked: false,
-            fault_told: false,
+        let immediate_bytes = pdu.data_segment_length.value();
+        if !pdu.flags.has(CommandFlags::WRITE) {
+            return Transfer::none(rules, immediate_bytes);
         }
+        let is_final = pdu.flags.has(CommandFlags::FINAL);
+        Transfer::new(rules, pdu.expected_data_transfer_length, immediate_bytes, is_final)
     }
 
     fn transfer_rules(&self) -> TransferRules {
@@ -148,8 +124,9 @@ impl FullFeature {
         if entry.phase != Phase::Waiting {
             return;
         }
+        self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
         if too_many {
-            entry.outcome = Some(response::task_set_full());
+            entry.outcome = Some(Box::new(response::task_set_full()));
         }
         if too_many || entry.transfer.fault().is_some() {
             entry.phase = Phase::Finished;
@@ -172,8 +149,12 @@ impl FullFeature {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
             Phase::Started | Phase::Running => {
-                entry.outcome.get_or_insert(outcome);
                 entry.phase = Phase::Finished;
+                if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
+                    // Nearly every command: what would hold it back is not even looked for.
+                    return self.send_response(task, outcome, out);
+                }
+                entry.outcome = Some(Box::new(outcome));
             }
             Phase::Aborting { drain_until, .. } => {
                 entry.phase = Phase::Aborting { executing: false, drain_until };
@@ -189,7 +170,7 @@ impl FullFeature {
         if let Some(entry) = self.tasks.get_mut(task)
             && entry.phase == Phase::Failing
         {
-            entry.outcome = Some(outcome);
+            entry.outcome = Some(Box::new(outcome));
             entry.phase = Phase::Finished;
             return self.advance(task, out);
         }
@@ -271,9 +252,14 @@ impl FullFeature {
         if entry.phase != Phase::Finished {
             return; // aborted meanwhile
         }
+        let outcome = entry.outcome.take().map_or_else(Outcome::default, |outcome| *outcome);
+        self.send_response(task, outcome, out);
+    }
+
+    fn send_response(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
         // First the session, so that the response tells the window that its end opened.
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
-        let outcome = entry.outcome.take().unwrap_or_default();
+        let Some(entry) = self.tasks.get_mut(task) else { return };
         let rules = SendRules {
             segment_bytes_max: self.parameters.send_data_segment_bytes_max,
             burst_bytes_max: self.session.max_burst_bytes,
@@ -332,9 +318,7 @@ impl FullFeature {
         entry.phase = Phase::Aborting { executing, drain_until };
         if was_waiting {
             // Its turn will not come.
-            let mut requests = self.requests.iter();
-            let ticket = requests.find_map(|(at, request)| request.is_command(task).then_some(at));
-            let _gone = ticket.and_then(|ticket| self.take_request(ticket));
+            self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
             self.free_buffer(task, out);
         }
         self.advance(task, out);
@@ -373,6 +357,42 @@ impl FullFeature {
         {
             out.push_back(Output::Abort(task));
         }
+    }
+}
+
+/// A task that has just come.
+#[inline]
+fn entry(
+    id: TaskId,
+    pdu: &ScsiCommand,
+    segments: &CommandSegments<'_>,
+    transfer: Transfer,
+    placed: bool,
+    is_level_2: bool,
+) -> Entry {
+    Entry {
+        task: Task {
+            id,
+            lun: pdu.lun,
+            cdb: Cdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
+            attribute: pdu.flags.attribute(),
+            priority: if is_level_2 { pdu.priority >> 4 } else { 0 },
+            read: pdu.flags.has(CommandFlags::READ),
+            write: pdu.flags.has(CommandFlags::WRITE),
+            expected_bytes: pdu.expected_data_transfer_length,
+            expected_read_bytes: segments.expected_read_bytes,
+        },
+        initiator_task_tag: pdu.initiator_task_tag,
+        cmd_sn: pdu.cmd_sn,
+        immediate: pdu.first.is_immediate(),
+        unjudged: false,
+        phase: Phase::Waiting,
+        transfer,
+        placed,
+        next_data_sn: 0,
+        outcome: None,
+        fence_asked: false,
+        fault_told: false,
     }
 }
 

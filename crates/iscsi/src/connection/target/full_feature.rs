@@ -3,7 +3,7 @@
 
 use super::numbering::Numbering;
 use super::retired::Retired;
-use super::task::Tasks;
+use super::task::{Phase, Tasks};
 use super::transfer::Underway;
 use super::{CloseReason, ConnectionLimits, Outputs};
 use super::{Input, Output};
@@ -39,7 +39,8 @@ pub(super) enum Refusal {
     Ignore,
 }
 
-/// A request on its way to and through the session.
+/// A request on its way to and through the session, by its ticket. A command is a
+/// [task](super::task) instead, and its ticket the number of its id.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) immediate: bool,
@@ -49,16 +50,8 @@ pub(super) struct Request {
     pub(super) judged: bool,
 }
 
-impl Request {
-    pub(super) fn is_command(&self, task: TaskId) -> bool {
-        matches!(self.body, Body::Command(other) if other == task)
-    }
-}
-
-/// All but commands are rare; boxed, they leave those small.
 #[derive(Debug)]
 pub(super) enum Body {
-    Command(TaskId),
     Management(Box<TaskManagementRequest>),
     NopOut(Box<NopOut>, Bytes),
     Text(Box<Header>, Bytes),
@@ -70,6 +63,7 @@ pub(super) enum Body {
 pub(super) enum Receiving {
     /// To a PDU that is passed over.
     Stray,
+    Command(TaskId, Place),
     Request(Request, Place),
     DataOut {
         task: TaskId,
@@ -115,8 +109,7 @@ pub(super) struct FullFeature {
     pub(super) tasks: Tasks,
     pub(super) retired: Retired,
     pub(super) requests: SortedMap<u64, Request>,
-    next_ticket: u64,
-    /// Of these, those the session has given no verdict for.
+    /// Of these and of the tasks, those the session has given no verdict for.
     pub(super) unjudged: usize,
     /// The data segment under way, and the header before it; `None`: of a PDU that was refused.
     receiving: Option<(Header, Receiving)>,
@@ -146,7 +139,6 @@ impl FullFeature {
             tasks: Tasks::default(),
             retired: Retired::default(),
             requests: SortedMap::default(),
-            next_ticket: 0,
             unjudged: 0,
             receiving: None,
             text: TargetExchange::new(joined.session.session_type, join.claim.target_name),
@@ -162,6 +154,7 @@ impl FullFeature {
         }
     }
 
+    #[inline]
     pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
         match input {
             Input::Header(header) => self.on_header(now, header, out),
@@ -213,7 +206,9 @@ impl FullFeature {
         let has_data = header.data_segment_bytes() > 0;
         let exp_stat_sn = SerialNumber::get(&header.bhs[AT_EXP_STAT_SN..AT_EXP_STAT_SN + 4]);
         self.numbering.acknowledge(exp_stat_sn);
-        self.pass_fences(out);
+        if !self.fences.is_empty() {
+            self.pass_fences(out);
+        }
         let judged = if self.is_open() { self.judge(&header, out) } else { Err(Refusal::Ignore) };
         match judged {
             Ok(receiving) if has_data => {
@@ -221,6 +216,7 @@ impl FullFeature {
                 self.receiving = Some((header, receiving));
                 return;
             }
+            Ok(Receiving::Command(task, _)) => return self.announce_command(task, out),
             Ok(receiving) => return self.complete(&header, receiving, Bytes::new(), true, out),
             Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
             Err(Refusal::Format(what)) => self.drop_session(what, out),
@@ -307,7 +303,15 @@ impl FullFeature {
     }
 
     /// A tag for a new task must be free. RFC 7143 §4.2.2.1, §11.2.1.8.
-    pub(super) fn judge_tag(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
+    fn judge_tag(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
+        match self.tasks.with_tag(initiator_task_tag) {
+            Some(_) => Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
+            None => self.judge_tag_of_no_task(initiator_task_tag),
+        }
+    }
+
+    /// Likewise, of a tag that is no task's.
+    pub(super) fn judge_tag_of_no_task(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
         if initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
         }
@@ -315,28 +319,21 @@ impl FullFeature {
             matches!(&request.body, Body::Management(pdu)
                 if pdu.initiator_task_tag == initiator_task_tag)
         };
-        if self.tasks.with_tag(initiator_task_tag).is_some() || self.requests.values().any(managing)
-        {
+        if self.requests.values().any(managing) {
             return Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS));
         }
         Ok(())
     }
 
     /// What all requests with a CmdSN have in common.
-    pub(super) fn judge_request(
+    fn judge_request(
         &self,
         header: &Header,
         place: Place,
         body: Body,
     ) -> Result<Receiving, Refusal> {
         let immediate = header.is_immediate();
-        let cmd_sn = SerialNumber::get(&header.bhs[AT_CMD_SN..AT_CMD_SN + 4]);
-        if !immediate && self.numbering.is_past(cmd_sn) {
-            return Err(Refusal::Ignore);
-        }
-        if immediate && self.is_crowded(&body) {
-            return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
-        }
+        let cmd_sn = self.judge_number(header, Some(&body))?;
         let bytes = header.data_segment_bytes() as usize;
         if place == Place::Control && self.control_bytes() + bytes > self.limits.control_bytes_max {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
@@ -345,18 +342,36 @@ impl FullFeature {
         Ok(Receiving::Request(request, place))
     }
 
+    /// CmdSN, if it can count, or there is room for one more immediate request. `None`: a command.
+    pub(super) fn judge_number(
+        &self,
+        header: &Header,
+        body: Option<&Body>,
+    ) -> Result<SerialNumber, Refusal> {
+        let immediate = header.is_immediate();
+        let cmd_sn = SerialNumber::get(&header.bhs[AT_CMD_SN..AT_CMD_SN + 4]);
+        if !immediate && self.numbering.is_past(cmd_sn) {
+            return Err(Refusal::Ignore);
+        }
+        if immediate && self.is_crowded(body) {
+            return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
+        }
+        Ok(cmd_sn)
+    }
+
     /// No room for one more immediate request of this kind. Task management has room of its own:
     /// RFC 7143 §4.2.2.1. A logout that ends the connection needs none.
-    fn is_crowded(&self, body: &Body) -> bool {
-        let managing = |body: &Body| matches!(body, Body::Management(_));
-        let alike = self.requests.values().filter(|request| {
-            let task = matches!(request.body, Body::Command(_));
-            request.immediate && !task && managing(&request.body) == managing(body)
-        });
+    fn is_crowded(&self, body: Option<&Body>) -> bool {
+        let known = |managing: bool| {
+            let alike = self.requests.values().filter(|request| {
+                request.immediate && matches!(request.body, Body::Management(_)) == managing
+            });
+            alike.count()
+        };
         let known = match body {
-            Body::Management(_) => alike.count(),
-            Body::Logout(pdu) if self.is_own_logout(pdu) => 0,
-            _ => self.tasks.immediate() + alike.count(),
+            Some(Body::Management(_)) => known(true),
+            Some(Body::Logout(pdu)) if self.is_own_logout(pdu) => 0,
+            _ => self.tasks.immediate() + known(false),
         };
         known >= self.limits.immediate_commands_max.max(1)
     }
@@ -365,7 +380,7 @@ impl FullFeature {
     fn control_bytes(&self) -> usize {
         let bytes = self.requests.values().map(|request| match &request.body {
             Body::NopOut(_, data) | Body::Text(_, data) => data.len(),
-            Body::Command(_) | Body::Management(_) | Body::Logout(_) => 0,
+            Body::Management(_) | Body::Logout(_) => 0,
         });
         bytes.sum()
     }
@@ -389,13 +404,14 @@ impl FullFeature {
                 self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
             }
             Receiving::Stray => {}
-            Receiving::Request(request, _) if !digest_ok => {
+            Receiving::Command(..) | Receiving::Request(..) if !digest_ok => {
                 // RFC 7143 §7.3: its CmdSN does not count as received.
                 self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
-                if let Body::Command(task) = request.body {
+                if let Receiving::Command(task, _) = receiving {
                     self.forget_task(task, out);
                 }
             }
+            Receiving::Command(task, _) => self.announce_command(task, out),
             Receiving::Request(mut request, _) => {
                 if let Body::NopOut(_, whole) | Body::Text(_, whole) = &mut request.body {
                     *whole = data;
@@ -411,19 +427,24 @@ impl FullFeature {
         }
     }
 
-    /// Tells the session of a request that is whole.
+    /// Tells the session of a command that is whole.
+    fn announce_command(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        entry.unjudged = true;
+        self.unjudged += 1;
+        let (initiator_task_tag, lun) = (entry.initiator_task_tag, entry.task.lun);
+        out.push_back(Output::ToSession(ToSession::Arrived {
+            ticket: task.0,
+            immediate: entry.immediate,
+            cmd_sn: entry.cmd_sn,
+            request: Arrival::Command { task, initiator_task_tag, lun },
+        }));
+    }
+
+    /// Tells the session of any other request that is whole.
     fn announce(&mut self, request: Request, out: &mut Outputs) {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+        let TaskId(ticket) = self.tasks.next_id();
         let arrival = match &request.body {
-            Body::Command(task) => {
-                let Some(entry) = self.tasks.get_mut(*task) else { return };
-                Arrival::Command {
-                    task: *task,
-                    initiator_task_tag: entry.initiator_task_tag,
-                    lun: entry.task.lun,
-                }
-            }
             Body::Management(pdu) => Arrival::Management {
                 initiator_task_tag: pdu.initiator_task_tag,
                 function: pdu.function(),
@@ -443,8 +464,17 @@ impl FullFeature {
         self.requests.insert(ticket, request);
     }
 
-    fn accepted(&mut self, ticket: u64) {
-        if let Some(request) = self.requests.get_mut(ticket)
+    /// The session accepts a request, or ignores it.
+    fn judged(&mut self, ticket: u64, accepted: bool, out: &mut Outputs) {
+        if let Some(entry) = self.tasks.get_mut(TaskId(ticket)) {
+            self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
+            // Not what was aborted meanwhile.
+            if !accepted && entry.phase == Phase::Waiting {
+                self.forget_task(TaskId(ticket), out);
+            }
+        } else if !accepted {
+            let _gone = self.take_request(ticket);
+        } else if let Some(request) = self.requests.get_mut(ticket)
             && !core::mem::replace(&mut request.judged, true)
         {
             self.unjudged -= 1;
@@ -460,18 +490,12 @@ impl FullFeature {
 
     fn on_session(&mut self, now: Time, message: ToConnection, out: &mut Outputs) {
         match message {
-            ToConnection::Verdict { ticket, accepted } => {
-                if accepted {
-                    self.accepted(ticket);
-                } else if let Some(request) = self.take_request(ticket)
-                    && let Body::Command(task) = request.body
-                {
-                    self.forget_task(task, out);
-                }
-            }
+            ToConnection::Verdict { ticket, accepted } => self.judged(ticket, accepted, out),
             ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn } => {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
-                if let Some(request) = self.take_request(ticket) {
+                if self.tasks.get(TaskId(ticket)).is_some() {
+                    self.start_task(TaskId(ticket), out);
+                } else if let Some(request) = self.take_request(ticket) {
                     self.deliver(request, out);
                 }
             }
@@ -494,7 +518,6 @@ impl FullFeature {
     /// It is this request's turn.
     fn deliver(&mut self, request: Request, out: &mut Outputs) {
         match request.body {
-            Body::Command(task) => self.start_task(task, out),
             Body::NopOut(pdu, data) => self.answer_nop_out(&pdu, data, out),
             Body::Text(header, data) => self.answer_text(*header, &data, out),
             Body::Logout(pdu) => self.begin_logout(&pdu, out),
@@ -558,7 +581,9 @@ impl Receiving {
     fn place(&self) -> Place {
         match self {
             Self::Stray => Place::Discard,
-            Self::Request(_, place) | Self::DataOut { place, .. } => *place,
+            Self::Command(_, place) | Self::Request(_, place) | Self::DataOut { place, .. } => {
+                *place
+            }
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::full_feature::FullFeature;
 use super::limits::seconds;
+use super::task::{Entry, Phase};
 use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
-use crate::framing::{Digests, Place};
+use crate::framing::{Digests, Pdu, Place};
 use crate::login::target::{Step, TargetLogin};
 use crate::pdu::Opcode;
 use crate::session::target::{ToConnection, ToSession};
@@ -28,6 +29,17 @@ enum State {
     Login(Box<Login>),
     FullFeature(Box<FullFeature>),
     Over,
+}
+
+impl State {
+    /// Responses of the login have it already.
+    fn stamp_window(&mut self, pdu: &mut Pdu) {
+        if let Self::FullFeature(phase) = self
+            && pdu.opcode() != Opcode::LOGIN_RESPONSE
+        {
+            phase.numbering.window(&mut pdu.bhs);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,36 +68,45 @@ impl TargetConnection {
     }
 
     /// Tells the machine what happened. Infallible: what a peer does wrong is answered on the wire.
+    #[inline]
     pub fn handle(&mut self, now: Time, input: Input) {
         match &mut self.state {
+            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
             State::Login(login) => {
                 if let Some(next) = login.handle(now, input, &mut self.outputs) {
-                    self.state = State::FullFeature(Box::new(next));
+                    self.state = State::FullFeature(next);
                 }
             }
-            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
             State::Over => {}
         }
     }
 
     /// What is to be done next. ExpCmdSN and MaxCmdSN are stamped here, as late as possible.
+    #[inline(always)]
     pub fn poll(&mut self) -> Output {
-        if self.outputs.is_empty()
-            && let State::FullFeature(phase) = &mut self.state
-        {
-            phase.tell_window(&mut self.outputs);
-        }
         // Stamped where it stands: outputs are moved as little as can be.
-        match (self.outputs.front_mut(), &mut self.state) {
-            (Some(Output::Send(pdu)), State::FullFeature(phase))
-                if pdu.opcode() != Opcode::LOGIN_RESPONSE =>
-            {
-                phase.numbering.window(&mut pdu.bhs);
-            }
-            (Some(Output::Close(_)), state) => *state = State::Over,
-            _ => {}
+        match self.outputs.front_mut() {
+            Some(Output::Send(pdu)) => self.state.stamp_window(pdu),
+            Some(Output::Close(_)) => self.state = State::Over,
+            Some(_) => {}
+            None => return self.wait(),
         }
-        self.outputs.pop_front().unwrap_or_else(|| Output::Wait(self.waits_until()))
+        match self.outputs.pop_front() {
+            Some(output) => output,
+            None => Output::Wait(None),
+        }
+    }
+
+    /// There is nothing more to do, unless the window has opened and nobody was told.
+    #[inline(never)]
+    fn wait(&mut self) -> Output {
+        if let State::FullFeature(phase) = &mut self.state
+            && let Some(mut nop_in) = phase.tell_window()
+        {
+            self.state.stamp_window(&mut nop_in);
+            return Output::Send(nop_in);
+        }
+        Output::Wait(self.waits_until())
     }
 
     fn waits_until(&self) -> Option<Time> {
@@ -132,7 +153,10 @@ impl TargetConnection {
     /// How many requests wait for their turn or for the session's answer.
     pub fn requests(&self) -> usize {
         match &self.state {
-            State::FullFeature(phase) => phase.requests.len(),
+            State::FullFeature(phase) => {
+                let waits = |entry: &&Entry| entry.phase == Phase::Waiting;
+                phase.requests.len() + phase.tasks.entries().filter(waits).count()
+            }
             State::Login(_) | State::Over => 0,
         }
     }
@@ -140,7 +164,8 @@ impl TargetConnection {
 
 impl Login {
     /// Returns the full feature phase when the login is complete.
-    fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) -> Option<FullFeature> {
+    #[cold]
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) -> Option<Box<FullFeature>> {
         let deadline = *self.deadline.get_or_insert(now.after(seconds(self.limits.login_seconds)));
         let mut steps = Vec::new();
         match input {
@@ -187,7 +212,12 @@ impl Login {
         self.follow(now, steps, out)
     }
 
-    fn follow(&mut self, now: Time, steps: Vec<Step>, out: &mut Outputs) -> Option<FullFeature> {
+    fn follow(
+        &mut self,
+        now: Time,
+        steps: Vec<Step>,
+        out: &mut Outputs,
+    ) -> Option<Box<FullFeature>> {
         let mut next = None;
         for step in steps {
             match step {
@@ -199,7 +229,8 @@ impl Login {
                 }
                 Step::Complete(established) => {
                     out.push_back(Output::FullFeature(established.join.connection));
-                    next = Some(FullFeature::new(now, self.limits.clone(), *established));
+                    let phase = FullFeature::new(now, self.limits.clone(), *established);
+                    next = Some(Box::new(phase));
                 }
                 Step::Refused(status) => {
                     let why = self.login.reason().unwrap_or_default().into();

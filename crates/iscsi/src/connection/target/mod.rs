@@ -173,6 +173,7 @@ pub struct Cdb {
 
 impl Cdb {
     /// What stands in the header, and what an additional segment adds to it.
+    #[inline]
     pub fn new(in_header: [u8; 16], extended: &[u8]) -> Self {
         let long = match extended {
             [] => None,

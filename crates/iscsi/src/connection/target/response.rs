@@ -5,8 +5,8 @@ use super::numbering::Numbering;
 use super::task::Entry;
 use crate::framing::Pdu;
 use crate::pdu::{
-    DataIn, DataInFlags, FirstByte, Opcode, ResponseFlags, ScsiResponse, ServiceResponse,
-    TAG_RESERVED,
+    DataIn, DataInFlags, FirstByte, HEADER_BYTES, Opcode, ResponseFlags, ScsiResponse,
+    ServiceResponse, TAG_RESERVED,
 };
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -28,6 +28,13 @@ pub(super) struct SendRules {
     pub(super) burst_bytes_max: u32,
     /// Status qualifiers may be sent.
     pub(super) qualifies: bool,
+}
+
+impl SendRules {
+    /// So much fits into one PDU.
+    fn piece_bytes_max(self) -> usize {
+        self.segment_bytes_max.min(self.burst_bytes_max) as usize
+    }
 }
 
 /// More or less than the initiator expected.
@@ -57,8 +64,9 @@ impl Residual {
     }
 }
 
-/// Appends all PDUs that end `entry`: Data-In, then the status, in the last of them where it may
+/// Sends all PDUs that end `entry`: Data-In, then the status, in the last of them where it may
 /// stand there.
+#[inline]
 pub(super) fn respond(
     entry: &mut Entry,
     mut outcome: Outcome,
@@ -66,38 +74,73 @@ pub(super) fn respond(
     numbering: &mut Numbering,
     mut send: impl FnMut(Pdu),
 ) {
-    let (residual, read_residual) = residuals(entry, &outcome);
+    let residuals = residuals(entry, &outcome);
     let mut data = core::mem::take(&mut outcome.data_in);
     data.truncate(expected_read_bytes(entry) as usize);
     let with_status = !data.is_empty() && may_collapse(entry, &outcome);
-    let mut pieces = pieces(data, rules).peekable();
-    let mut sent: u32 = 0;
-    while let Some(piece) = pieces.next() {
-        let last = pieces.peek().is_none();
-        let mut pdu = data_in(entry, &piece, last);
-        if last && with_status {
-            pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
-                Residual::None => DataInFlags::NONE,
-                Residual::Overflow(_) => DataInFlags::OVERFLOW,
-                Residual::Underflow(_) => DataInFlags::UNDERFLOW,
-            });
-            pdu.status = outcome.status;
-            pdu.residual_bytes = residual.bytes();
-        }
-        let mut bhs = pdu.encode();
-        if last && with_status {
-            numbering.status(&mut bhs);
-        }
-        send(Pdu::with_data(bhs, piece.data));
-        sent += 1;
+    if with_status && data.len() <= rules.piece_bytes_max() {
+        // Most reads: one PDU says it all.
+        let bhs = conclude(data_in(entry, 0, true), &outcome, residuals.0, numbering);
+        return send(Pdu::with_data(bhs, data));
     }
+    let conclusion = with_status.then_some((&outcome, residuals.0));
+    let pieces = match data.is_empty() {
+        true => 0,
+        false => send_pieces(entry, data, conclusion, rules, numbering, &mut send),
+    };
     if !with_status {
         let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
-        let pdu = response(entry, &outcome, (residual, read_residual), sent);
+        let pdu = response(entry, &outcome, residuals, pieces);
         let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
         numbering.status(&mut bhs);
         send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
     }
+}
+
+/// Sends data in as many PDUs as it needs and says how many; the last has a status if there is a
+/// `conclusion`.
+#[inline(never)]
+fn send_pieces(
+    entry: &mut Entry,
+    mut data: Bytes,
+    conclusion: Option<(&Outcome, Residual)>,
+    rules: SendRules,
+    numbering: &mut Numbering,
+    mut send: impl FnMut(Pdu),
+) -> u32 {
+    let mut bounds = Bounds::new(rules);
+    while !data.is_empty() {
+        let (offset_bytes, bytes) = bounds.next(data.len());
+        let piece = data.split_to(bytes);
+        let last = data.is_empty();
+        let data_in = data_in(entry, offset_bytes, last || bounds.burst_is_over());
+        let bhs = match conclusion {
+            Some((outcome, residual)) if last => conclude(data_in, outcome, residual, numbering),
+            _ => data_in.encode(),
+        };
+        send(Pdu::with_data(bhs, piece));
+    }
+    bounds.pieces
+}
+
+/// The last Data-In bears the status.
+#[inline]
+fn conclude(
+    mut pdu: DataIn,
+    outcome: &Outcome,
+    residual: Residual,
+    numbering: &mut Numbering,
+) -> [u8; HEADER_BYTES] {
+    pdu.flags = pdu.flags.with(DataInFlags::STATUS).with(match residual {
+        Residual::None => DataInFlags::NONE,
+        Residual::Overflow(_) => DataInFlags::OVERFLOW,
+        Residual::Underflow(_) => DataInFlags::UNDERFLOW,
+    });
+    pdu.status = outcome.status;
+    pdu.residual_bytes = residual.bytes();
+    let mut bhs = pdu.encode();
+    numbering.status(&mut bhs);
+    bhs
 }
 
 /// How a task ends for which there is no room; a tenth of a second is enough for many to end.
@@ -136,41 +179,58 @@ fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
 
 /// RFC 7143 §11.7.3: a status that is no exception, no sense, not bidirectional.
 fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
-    let fine = [GOOD, CONDITION_MET, INTERMEDIATE, INTERMEDIATE_CONDITION_MET];
-    fine.contains(&outcome.status) && outcome.sense.is_empty() && !entry.task.write
+    let is_fine =
+        matches!(outcome.status, GOOD | CONDITION_MET | INTERMEDIATE | INTERMEDIATE_CONDITION_MET);
+    is_fine && outcome.sense.is_empty() && !entry.task.write
 }
 
-/// A data segment, and whether it ends a sequence.
-struct Piece {
-    offset_bytes: u32,
-    data: Bytes,
-    ends_burst: bool,
+/// Where data is cut: into segments the initiator takes, and sequences of MaxBurstLength.
+struct Bounds {
+    segment_bytes: usize,
+    burst_bytes: usize,
+    burst_left_bytes: usize,
+    offset_bytes: usize,
+    /// How many there were.
+    pieces: u32,
 }
 
-/// Cuts data into segments the initiator takes; sequences are MaxBurstLength long.
-fn pieces(mut data: Bytes, rules: SendRules) -> impl Iterator<Item = Piece> {
-    let segment = rules.segment_bytes_max.max(1) as usize;
-    let burst = rules.burst_bytes_max.max(1) as usize;
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        if data.is_empty() {
-            return None;
+impl Bounds {
+    fn new(rules: SendRules) -> Self {
+        let burst_bytes = rules.burst_bytes_max.max(1) as usize;
+        Self {
+            segment_bytes: rules.segment_bytes_max.max(1) as usize,
+            burst_bytes,
+            burst_left_bytes: burst_bytes,
+            offset_bytes: 0,
+            pieces: 0,
         }
-        let left_in_burst = burst - at % burst;
-        let bytes = data.len().min(segment).min(left_in_burst);
-        let offset_bytes = at as u32;
-        at += bytes;
-        let ends_burst = at.is_multiple_of(burst);
-        Some(Piece { offset_bytes, data: data.split_to(bytes), ends_burst })
-    })
+    }
+
+    /// Offset and length of the next piece, of the data that is left.
+    fn next(&mut self, left_bytes: usize) -> (u32, usize) {
+        if self.burst_left_bytes == 0 {
+            self.burst_left_bytes = self.burst_bytes;
+        }
+        let bytes = left_bytes.min(self.segment_bytes).min(self.burst_left_bytes);
+        let offset_bytes = self.offset_bytes as u32;
+        self.offset_bytes += bytes;
+        self.burst_left_bytes -= bytes;
+        self.pieces += 1;
+        (offset_bytes, bytes)
+    }
+
+    /// The last piece ended a sequence.
+    fn burst_is_over(&self) -> bool {
+        self.burst_left_bytes == 0
+    }
 }
 
-fn data_in(entry: &mut Entry, piece: &Piece, last: bool) -> DataIn {
+fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
     let data_sn = entry.next_data_sn;
     entry.next_data_sn = data_sn.wrapping_add(1);
     DataIn {
         first: FirstByte::plain(Opcode::DATA_IN),
-        flags: DataInFlags::NONE.with_if(last || piece.ends_burst, DataInFlags::FINAL),
+        flags: DataInFlags::NONE.with_if(is_final, DataInFlags::FINAL),
         status: 0,
         total_ahs_words: 0,
         data_segment_length: U24::default(),
@@ -182,7 +242,7 @@ fn data_in(entry: &mut Entry, piece: &Piece, last: bool) -> DataIn {
         exp_cmd_sn: SerialNumber(0),
         max_cmd_sn: SerialNumber(0),
         data_sn,
-        buffer_offset_bytes: piece.offset_bytes,
+        buffer_offset_bytes: offset_bytes,
         residual_bytes: 0,
     }
 }

@@ -29,15 +29,16 @@ impl FullFeature {
     }
 
     /// A NOP-In that is not an answer. With a tag it asks for one.
-    fn send_nop_in(&mut self, target_transfer_tag: u32, out: &mut Outputs) {
+    #[cold]
+    fn nop_in(&self, target_transfer_tag: u32) -> Pdu {
         let mut bhs = nop_in(TAG_RESERVED, target_transfer_tag).encode();
         self.numbering.next_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::new(bhs)));
+        Pdu::new(bhs)
     }
 
     fn send_ping(&mut self, now: Time, out: &mut Outputs) {
         let tag = self.numbering.transfer_tag();
-        self.send_nop_in(tag, out);
+        out.push_back(Output::Send(self.nop_in(tag)));
         self.ping = Some(Ping { sent: now });
     }
 
@@ -51,11 +52,9 @@ impl FullFeature {
 
     /// The window has opened and no PDU is there to tell it, nor a task whose response will.
     /// RFC 7143 §11.4.11.
-    pub(super) fn tell_window(&mut self, out: &mut Outputs) {
+    pub(super) fn tell_window(&self) -> Option<Pdu> {
         let quiet = self.is_open() && self.tasks.is_empty() && !self.is_discovery();
-        if quiet && self.numbering.must_tell_window() {
-            self.send_nop_in(TAG_RESERVED, out);
-        }
+        (quiet && self.numbering.must_tell_window()).then(|| self.nop_in(TAG_RESERVED))
     }
 
     pub(super) fn answer_text(&mut self, header: Header, data: &[u8], out: &mut Outputs) {
@@ -350,16 +349,15 @@ impl FullFeature {
             return;
         }
         self.ending = Ending::Closing(reason);
+        self.unjudged -= self.requests.values().filter(|request| !request.judged).count();
         self.requests.clear();
-        self.unjudged = 0;
         self.text_request = None;
         self.held = None;
         // No one acknowledges any more: what waits for it must not wait for ever.
         for fence in self.fences.drain(..) {
             out.push_back(Output::ToSession(ToSession::Fenced(fence.id)));
         }
-        let tasks: Vec<_> = self.tasks.ids().collect();
-        for task in tasks {
+        for task in self.tasks.ids() {
             self.abort_task(task, None, out);
         }
         self.check_closed(out);

@@ -194,11 +194,14 @@ impl Transfer {
         self.unsolicited.is_none() && self.solicited.is_empty()
     }
 
+    /// Settled, and nothing went wrong.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_settled() && self.fault.is_none()
+    }
+
     /// All that is wanted lies in the buffer, and nothing more is on the way.
     pub(super) fn is_complete(&self) -> bool {
-        self.is_settled()
-            && self.fault.is_none()
-            && self.wanted_bytes.is_some_and(|wanted| wanted <= self.covered_bytes)
+        self.is_over() && self.wanted_bytes.is_some_and(|wanted| wanted <= self.covered_bytes)
     }
 
     /// The next piece to ask for, if the time has come: unsolicited data is over, and fewer than

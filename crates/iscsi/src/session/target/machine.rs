@@ -65,27 +65,27 @@ pub struct TargetSession {
     pub(super) connections: SortedMap<u16, Link>,
     pub(super) tasks: SortedMap<Key, Known>,
     /// In order, but behind a task management function that is not through.
-    ready: VecDeque<Waiting>,
+    pub(super) ready: VecDeque<Waiting>,
     pub(super) managements: Managements,
     /// The units there are; `None`: the executor alone knows.
     units: Option<Vec<Lun>>,
-    logouts: Vec<Logout>,
-    state: State,
+    pub(super) logouts: Vec<Logout>,
+    pub(super) state: State,
     /// The connection whose message is being handled.
     speaker: Option<u16>,
     /// A request of the speaker that was accepted, which it does not know yet.
     accepted: Option<u64>,
-    outputs: VecDeque<Output>,
+    pub(super) outputs: VecDeque<Output>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Link {
     /// It is being logged out or was told to close: its end is no failure.
-    leaving: bool,
+    pub(super) leaving: bool,
     /// Another one takes its place.
     replaced: bool,
     /// ExpCmdSN and MaxCmdSN as it knows them.
-    told: (SerialNumber, SerialNumber),
+    pub(super) told: (SerialNumber, SerialNumber),
 }
 
 impl Link {
@@ -96,7 +96,7 @@ impl Link {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
+pub(super) enum State {
     /// No connection has joined yet.
     New,
     Open,
@@ -107,7 +107,7 @@ enum State {
 
 /// A logout under way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Logout {
+pub(super) struct Logout {
     /// Who asked and gets the answer.
     asker: u16,
     /// What is closed; `None`: the session.
@@ -174,7 +174,16 @@ impl TargetSession {
     /// Tells the session what happened. `now` is not looked at yet: recovery of connections will
     /// wait by it.
     pub fn handle(&mut self, _now: Time, input: Input) {
-        self.speaker = None;
+        if let Input::Connection(cid, message) = &input
+            && let Some(answer) = self.reply(*cid, message)
+        {
+            return self.outputs.push_back(Output::ToConnection(*cid, answer));
+        }
+        self.step(input);
+    }
+
+    /// Whatever it is, and whatever else goes on.
+    pub(super) fn step(&mut self, input: Input) {
         match input {
             Input::Connection(cid, message) if self.connections.contains_key(cid) => {
                 self.speaker = (message != ToSession::ConnectionClosed).then_some(cid);
@@ -196,6 +205,7 @@ impl TargetSession {
         self.tell_accepted();
         self.tell_window();
         self.check_ended();
+        self.speaker = None;
     }
 
     /// What is to be done next.

@@ -78,7 +78,7 @@ impl Managements {
     }
 
     /// Nothing is asked for or under way.
-    fn are_none(&self) -> bool {
+    pub(super) fn are_none(&self) -> bool {
         self.current.is_none()
             && self.queue.is_empty()
             && self.aborts.is_empty()

@@ -4,6 +4,7 @@ mod fences;
 mod machine;
 mod management;
 mod others;
+mod plain;
 mod queries;
 mod window;
 

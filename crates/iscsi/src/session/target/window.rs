@@ -49,6 +49,11 @@ impl<T> Window<T> {
         cmd_sn.within(self.expected, self.max) && !self.ahead.contains_key(&cmd_sn.0)
     }
 
+    /// The next number may come.
+    pub(super) fn is_open(&self) -> bool {
+        !self.max.before(self.expected)
+    }
+
     /// Takes the next number for a request that has just come, as [`insert`](Self::insert) and
     /// [`next`](Self::next) would; `false`: it is not the next one. To be asked
     /// [`may_come`](Self::may_come) before.
