@@ -147,13 +147,22 @@ impl Connection {
             self.inbound.resume(tcp, role, now, &mut self.outbox);
             return true;
         }
-        match self.inbound.read(tcp, role, now, &mut self.outbox) {
+        let mut arrived = self.inbound.read(tcp, role, now, &mut self.outbox, false);
+        if matches!(arrived, Ok(Arrived::Several)) && self.takes_more(role) {
+            // What came while those were handled spares a turn of its own, and a call to send.
+            arrived = self.inbound.read(tcp, role, now, &mut self.outbox, true);
+        }
+        match arrived {
             Ok(Arrived::All | Arrived::Nothing) => return self.inbound.is_stalled(),
-            Ok(Arrived::Bytes) => return true,
+            Ok(Arrived::Several | Arrived::Bytes) => return true,
             Ok(Arrived::End) => self.lost(role, now, None),
             Err(error) => self.lost(role, now, Some(&error)),
         }
         false
+    }
+
+    fn takes_more<R: Role>(&self, role: &R) -> bool {
+        role.can_receive() && !self.outbox.is_full() && !self.inbound.is_stalled()
     }
 
     fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {

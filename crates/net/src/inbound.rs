@@ -5,6 +5,7 @@ use crate::outbox::Outbox;
 use crate::tap::InboundTap;
 use crate::turn::Turn;
 use iscsi::framing::{Deframer, Digests, Event};
+use iscsi::pdu::HEADER_BYTES;
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ use wire::Time;
 
 /// The chunk a core receives into.
 const CHUNK_BYTES: usize = 256 << 10;
+/// From so many bytes on, a peer has probably sent several PDUs, and sends the next meanwhile.
+const SEVERAL_BYTES: usize = 2 * HEADER_BYTES;
 /// Payloads with at least this much missing are received straight into their place.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
 
@@ -72,6 +75,8 @@ pub(crate) struct Inbound {
 pub(crate) enum Arrived {
     /// All that there was, for now; it was handled.
     All,
+    /// Likewise, but by a peer that keeps several requests under way: the next may be there.
+    Several,
     /// Some bytes, which were handled, and perhaps there are more.
     Bytes,
     /// Nothing at the moment.
@@ -114,26 +119,28 @@ impl Inbound {
         self.leftover = bytes;
     }
 
-    /// Receives once and handles what came, as much as belongs into one turn.
+    /// Receives once and handles what came, as much as belongs into one turn. `again`: it is the
+    /// second time in this turn.
     pub(crate) fn read<R: Role>(
         &mut self,
         tcp: &TcpStream,
         role: &mut R,
         now: Time,
         out: &mut Outbox,
+        again: bool,
     ) -> io::Result<Arrived> {
         CHUNK.with(|chunk| {
             let mut chunk = chunk.borrow_mut();
             let missing = self.deframer.payload_missing();
             let mut start = 0;
             let received = if self.leftover.is_empty() && missing >= DIRECT_BYTES_MIN {
-                self.read_in_place(tcp, &mut chunk, missing, role)
+                self.read_in_place(tcp, &mut chunk, missing, role, again)
             } else {
                 // At most an incomplete header: a stalled leftover is resumed first.
                 start = self.leftover.len();
                 chunk[..start].copy_from_slice(&self.leftover);
                 let room = &mut chunk[start..];
-                receive(tcp, room.len(), || tcp.try_read(room))
+                receive(tcp, room.len(), again, || tcp.try_read(room))
             };
             let (in_chunk, arrived) = match received {
                 Ok(found) => found,
@@ -159,11 +166,12 @@ impl Inbound {
         chunk: &mut [u8],
         missing: usize,
         role: &mut R,
+        again: bool,
     ) -> io::Result<(usize, Arrived)> {
         let room = role.payload_room(missing);
         let room_bytes = room.len().min(missing);
         if room_bytes == 0 {
-            return receive(tcp, chunk.len(), || tcp.try_read(chunk));
+            return receive(tcp, chunk.len(), again, || tcp.try_read(chunk));
         }
         let room = &mut room[..room_bytes];
         // Behind the end of a segment its padding and the next PDU follow: into the chunk. A room
@@ -171,7 +179,7 @@ impl Inbound {
         let behind = if room_bytes == missing { chunk.len() } else { 0 };
         let mut rooms = [IoSliceMut::new(room), IoSliceMut::new(&mut chunk[..behind])];
         let read = || tcp.try_read_vectored(&mut rooms);
-        let (received, arrived) = receive(tcp, room_bytes + behind, read)?;
+        let (received, arrived) = receive(tcp, room_bytes + behind, again, read)?;
         let placed = received.min(room_bytes);
         self.deframer.received(&room[..placed]);
         self.tap.piece(&room[..placed]);
@@ -260,17 +268,20 @@ fn place<R: Role>(mut payload: &[u8], role: &mut R) {
 }
 
 /// Reads with room for so many bytes. Fewer were all that there was: that is remembered, which
-/// spares the call that would find out. What arrives meanwhile is an event of its own, and the end
-/// of the stream is not forgotten.
+/// spares the call that would find out, unless so many came that it will likely find the next and
+/// is not made `again`. What arrives meanwhile is an event of its own, and the end of the stream is
+/// not forgotten.
 fn receive(
     tcp: &TcpStream,
     room_bytes: usize,
+    again: bool,
     read: impl FnOnce() -> io::Result<usize>,
 ) -> io::Result<(usize, Arrived)> {
     let mut all = None;
+    let all_bytes_max = if again { room_bytes } else { room_bytes.min(SEVERAL_BYTES) };
     // Readiness is forgotten as it was before the read: an event that came behind it stays.
     let received = tcp.try_io(Interest::READABLE, || match read()? {
-        bytes if bytes > 0 && bytes < room_bytes => {
+        bytes if bytes > 0 && bytes < all_bytes_max => {
             all = Some(bytes);
             Err(io::ErrorKind::WouldBlock.into())
         }
@@ -279,6 +290,7 @@ fn receive(
     match (all, received) {
         (Some(bytes), _) => Ok((bytes, Arrived::All)),
         (None, Ok(0)) => Ok((0, Arrived::End)),
+        (None, Ok(bytes)) if bytes < room_bytes => Ok((bytes, Arrived::Several)),
         (None, Ok(bytes)) => Ok((bytes, Arrived::Bytes)),
         (None, Err(error)) => Err(error),
     }

@@ -7,6 +7,7 @@ use iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// Pieces handed to one system call, at most: twice as many slices.
@@ -119,7 +120,10 @@ impl Outbox {
     /// Sends what the socket takes now, as much as is left of the turn.
     pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
         while !self.pieces.is_empty() && self.turn_bytes < TURN_BYTES {
-            match tcp.try_write_vectored(&self.slices()) {
+            // sendmsg(2): what writev(2) does besides is for files.
+            let slices = self.slices();
+            let send = || socket2::SockRef::from(tcp).send_vectored(&slices);
+            match tcp.try_io(Interest::WRITABLE, send) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => self.advance(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
