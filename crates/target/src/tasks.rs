@@ -275,8 +275,8 @@ impl Tasks {
         Some(Input::Wants { task: task.id, data_out_bytes: collect_bytes as u32 })
     }
 
-    /// Reads at once, if neither others nor the disk have to be waited for: most reads end here. Else
-    /// says whether the disk was asked: once is enough.
+    /// Reads at once, if neither others nor the disk have to be waited for: most reads end here.
+    /// Else says whether the disk was asked: once is enough.
     fn read_now(
         &mut self,
         unit: &LogicalUnit,
