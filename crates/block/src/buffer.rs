@@ -1,5 +1,6 @@
 //! Owned, page-aligned, pooled buffers.
 
+use crate::statistics::thread_number;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -19,6 +20,9 @@ pub const POOL_LIMIT_BYTES: usize = 256 << 20;
 const CLASSES: usize =
     (POOLED_BUFFER_BYTES_MAX.trailing_zeros() - PAGE_BYTES.trailing_zeros()) as usize + 1;
 
+/// Idle memory is kept in so many shelves, so that cores do not fight over one.
+const SHELVES: usize = 16;
+
 /// Where buffers come from and go back to: page-aligned memory in classes of powers of two,
 /// bounded. Handles are cheap to clone, share one pool, and may be used from any thread.
 ///
@@ -30,9 +34,19 @@ pub struct BufferPool {
 }
 
 struct Shared {
-    limit_bytes: usize,
-    /// Idle memory by class.
+    /// Each thread has one, beyond their number several share one.
+    shelves: [Arc<Shelf>; SHELVES],
+    counts: Arc<Counts>,
+}
+
+/// Idle memory by class, for the thread whose shelf it is; others take it before they allocate.
+struct Shelf {
     idle: [Mutex<Vec<Memory>>; CLASSES],
+    counts: Arc<Counts>,
+}
+
+struct Counts {
+    limit_bytes: usize,
     /// Memory of pooled buffers, in use and idle.
     pooled_bytes: AtomicUsize,
     /// Memory of buffers that are freed after use.
@@ -46,20 +60,24 @@ pub struct Buffer {
     len: usize,
     /// The pooled class it belongs to; `None`: it is freed after use.
     class: Option<usize>,
-    shared: Arc<Shared>,
+    /// Where it was taken from.
+    shelf: Arc<Shelf>,
 }
 
 impl BufferPool {
     /// A pool that allocates at most `limit_bytes` for pooled buffers.
     pub fn new(limit_bytes: usize) -> Self {
-        let shared = Shared {
+        let counts = Arc::new(Counts {
             limit_bytes,
-            idle: [const { Mutex::new(Vec::new()) }; CLASSES],
             pooled_bytes: AtomicUsize::new(0),
             single_use_bytes: AtomicUsize::new(0),
             over_limit: AtomicUsize::new(0),
-        };
-        Self { shared: Arc::new(shared) }
+        });
+        let shelves = std::array::from_fn(|_| {
+            let idle = [const { Mutex::new(Vec::new()) }; CLASSES];
+            Arc::new(Shelf { idle, counts: Arc::clone(&counts) })
+        });
+        Self { shared: Arc::new(Shared { shelves, counts }) }
     }
 
     /// A buffer of exactly `len` bytes. It may hold what its last user left there: fill all of it
@@ -68,14 +86,15 @@ impl BufferPool {
     /// It always succeeds: beyond the limit of the pool the buffer is allocated for this one use,
     /// and counted by [`over_limit`](Self::over_limit).
     pub fn take(&self, len: usize) -> Buffer {
-        let shared = &self.shared;
+        let shelf = &self.shared.shelves[thread_number() % SHELVES];
         let class = class_of(len);
-        let pooled = class.and_then(|class| Some((class, shared.pooled(class)?)));
+        let idle = class.and_then(|class| shelf.pop(class));
+        let pooled = idle.or_else(|| self.shared.find_or_allocate(class?));
         let (class, memory) = match pooled {
-            Some((class, memory)) => (Some(class), memory),
-            None => (None, shared.single_use(len)),
+            Some(memory) => (class, memory),
+            None => (None, self.shared.counts.single_use(len)),
         };
-        Buffer { memory, len, class, shared: Arc::clone(shared) }
+        Buffer { memory, len, class, shelf: Arc::clone(shelf) }
     }
 
     /// A buffer of exactly `len` zero bytes.
@@ -90,23 +109,20 @@ impl BufferPool {
     pub fn in_use_bytes(&self) -> usize {
         // Not counted as they come and go: that is once for each command, and this is seldom asked.
         let idle = self.pooled_bytes();
-        let pooled = self.shared.pooled_bytes.load(Relaxed).saturating_sub(idle);
-        pooled + self.shared.single_use_bytes.load(Relaxed)
+        let counts = &self.shared.counts;
+        let pooled = counts.pooled_bytes.load(Relaxed).saturating_sub(idle);
+        pooled + counts.single_use_bytes.load(Relaxed)
     }
 
     /// Memory of idle buffers, ready for the next user.
     pub fn pooled_bytes(&self) -> usize {
-        let of_class = |class| {
-            let idle = self.shared.idle(class);
-            idle.iter().map(Memory::allocated_bytes).sum::<usize>()
-        };
-        (0..CLASSES).map(of_class).sum()
+        self.shared.shelves.iter().map(|shelf| shelf.idle_bytes()).sum()
     }
 
     /// How many buffers were allocated for one use, because the pool was at its limit or the
     /// buffer longer than [`POOLED_BUFFER_BYTES_MAX`].
     pub fn over_limit(&self) -> usize {
-        self.shared.over_limit.load(Relaxed)
+        self.shared.counts.over_limit.load(Relaxed)
     }
 }
 
@@ -131,22 +147,49 @@ fn class_of(len: usize) -> Option<usize> {
 }
 
 impl Shared {
-    /// Memory of `class`: an idle one, or a new one if the limit allows. Idle memory of other
-    /// classes gives way.
-    fn pooled(&self, class: usize) -> Option<Memory> {
-        self.pop_idle(class).or_else(|| self.allocate(class))
-    }
-
+    /// Memory of `class`: what lies idle for another thread, or new one if the limit allows. Idle
+    /// memory of other classes gives way.
     #[cold]
-    fn allocate(&self, class: usize) -> Option<Memory> {
+    fn find_or_allocate(&self, class: usize) -> Option<Memory> {
+        if let Some(memory) = self.pop(class) {
+            return Some(memory);
+        }
         let bytes = PAGE_BYTES << class;
         let allocated = bytes + PAGE_BYTES;
-        while !self.reserve(allocated) {
+        while !self.counts.reserve(allocated) {
             // The largest first: the fewest are lost.
-            let memory = (0..CLASSES).rev().find_map(|class| self.pop_idle(class))?;
-            self.pooled_bytes.fetch_sub(memory.allocated_bytes(), Relaxed);
+            let memory = (0..CLASSES).rev().find_map(|class| self.pop(class))?;
+            self.counts.pooled_bytes.fetch_sub(memory.allocated_bytes(), Relaxed);
         }
         Some(Memory::new(bytes))
+    }
+
+    fn pop(&self, class: usize) -> Option<Memory> {
+        self.shelves.iter().find_map(|shelf| shelf.pop(class))
+    }
+}
+
+impl Shelf {
+    fn pop(&self, class: usize) -> Option<Memory> {
+        self.idle(class).pop()
+    }
+
+    fn idle(&self, class: usize) -> MutexGuard<'_, Vec<Memory>> {
+        self.idle[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn idle_bytes(&self) -> usize {
+        let of_class = |class| self.idle(class).iter().map(Memory::allocated_bytes).sum::<usize>();
+        (0..CLASSES).map(of_class).sum()
+    }
+}
+
+impl Counts {
+    /// Counts `bytes` more, unless that would pass the limit.
+    fn reserve(&self, bytes: usize) -> bool {
+        let limit = self.limit_bytes;
+        let add = |now: usize| now.checked_add(bytes).filter(|sum| *sum <= limit);
+        self.pooled_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
     }
 
     #[cold]
@@ -156,31 +199,16 @@ impl Shared {
         self.single_use_bytes.fetch_add(memory.allocated_bytes(), Relaxed);
         memory
     }
-
-    fn pop_idle(&self, class: usize) -> Option<Memory> {
-        self.idle(class).pop()
-    }
-
-    fn idle(&self, class: usize) -> MutexGuard<'_, Vec<Memory>> {
-        self.idle[class].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts `bytes` more, unless that would pass the limit.
-    fn reserve(&self, bytes: usize) -> bool {
-        let limit = self.limit_bytes;
-        let add = |now: usize| now.checked_add(bytes).filter(|sum| *sum <= limit);
-        self.pooled_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
-    }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
         match self.class {
-            Some(class) => self.shared.idle(class).push(memory),
+            Some(class) => self.shelf.idle(class).push(memory),
             None => {
                 let bytes = memory.allocated_bytes();
-                self.shared.single_use_bytes.fetch_sub(bytes, Relaxed);
+                self.shelf.counts.single_use_bytes.fetch_sub(bytes, Relaxed);
             }
         }
     }
@@ -220,7 +248,7 @@ impl Default for BufferPool {
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BufferPool")
-            .field("limit_bytes", &self.shared.limit_bytes)
+            .field("limit_bytes", &self.shared.counts.limit_bytes)
             .field("in_use_bytes", &self.in_use_bytes())
             .field("pooled_bytes", &self.pooled_bytes())
             .field("over_limit", &self.over_limit())
@@ -321,6 +349,27 @@ mod tests {
         assert_eq!(pool.in_use_bytes(), 0);
     }
 
+    /// What one thread has used lies idle for all: another one takes it before it allocates, and
+    /// the limit is that of all together.
+    #[test]
+    fn idle_memory_is_for_all_threads() {
+        let pool = BufferPool::new(2 * (2 * PAGE_BYTES));
+        let used = std::thread::scope(|scope| {
+            let use_two = || {
+                let buffers = [pool.take(1), pool.take(1)];
+                buffers.each_ref().map(|buffer| buffer.as_ptr().addr())
+            };
+            scope.spawn(use_two).join().unwrap()
+        });
+        let again = [pool.take(1), pool.take(1)];
+        assert!(again.iter().all(|buffer| used.contains(&buffer.as_ptr().addr())));
+        assert_eq!(pool.over_limit(), 0);
+        drop(pool.take(1));
+        assert_eq!(pool.over_limit(), 1);
+        drop(again);
+        assert_eq!((pool.in_use_bytes(), pool.pooled_bytes()), (0, 2 * (2 * PAGE_BYTES)));
+    }
+
     /// Threads that take and drop at random never push the pool past its limit, and leave nothing.
     #[test]
     fn many_threads() {
@@ -343,6 +392,6 @@ mod tests {
         });
         assert_eq!(pool.in_use_bytes(), 0);
         assert!(pool.pooled_bytes() <= 1 << 20);
-        assert_eq!(pool.pooled_bytes(), pool.shared.pooled_bytes.load(Relaxed));
+        assert_eq!(pool.pooled_bytes(), pool.shared.counts.pooled_bytes.load(Relaxed));
     }
 }

@@ -76,6 +76,7 @@ impl Geometry {
     }
 
     /// The bytes of `range`; `None` when a block of it lies past the end.
+    #[inline]
     pub fn byte_range(&self, range: BlockRange) -> Option<Range<u64>> {
         let end = range.lba.checked_add(range.count)?;
         if end > self.block_count {
@@ -90,6 +91,7 @@ impl Geometry {
     ///
     /// # Errors
     /// `OutOfRange`, `Unaligned`.
+    #[inline]
     pub fn checked(
         &self,
         device: &str,
@@ -101,8 +103,7 @@ impl Geometry {
         let need = bytes.end - bytes.start;
         let have = buffer_bytes as u64;
         if have < need || (exact && have != need) {
-            let what = format!("a buffer of {have} bytes for blocks of {need} bytes");
-            return Err(Error::new(ErrorKind::Unaligned, device, what).at(range));
+            return Err(unaligned(device, range, have, need));
         }
         Ok(bytes)
     }
@@ -111,17 +112,27 @@ impl Geometry {
     ///
     /// # Errors
     /// `OutOfRange`.
+    #[inline]
     pub fn checked_range(&self, device: &str, range: BlockRange) -> Result<Range<u64>, Error> {
-        self.byte_range(range).ok_or_else(|| {
-            let what = format!("past the end of {} blocks", self.block_count);
-            Error::new(ErrorKind::OutOfRange, device, what).at(range)
-        })
+        self.byte_range(range).ok_or_else(|| self.out_of_range(device, range))
+    }
+
+    #[cold]
+    fn out_of_range(&self, device: &str, range: BlockRange) -> Error {
+        let what = format!("past the end of {} blocks", self.block_count);
+        Error::new(ErrorKind::OutOfRange, device, what).at(range)
     }
 
     /// Size of the disk in bytes.
     pub const fn size_bytes(&self) -> u64 {
         self.block_count * self.block_bytes as u64
     }
+}
+
+#[cold]
+fn unaligned(device: &str, range: BlockRange, have: u64, need: u64) -> Error {
+    let what = format!("a buffer of {have} bytes for blocks of {need} bytes");
+    Error::new(ErrorKind::Unaligned, device, what).at(range)
 }
 
 /// A run of logical blocks.

@@ -27,4 +27,4 @@ pub use file::{FileDevice, FileIdentity, FileOptions, file_identity, with_ring};
 pub use memory::MemoryDevice;
 pub use poison::PoisonWatcher;
 pub use resize::Resize;
-pub use statistics::{DURATION_BOUNDS, DurationCounts, Durations, SyncCounts};
+pub use statistics::{DURATION_BOUNDS, DurationCounts, Durations, SyncCounts, thread_number};

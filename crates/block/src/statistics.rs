@@ -1,7 +1,8 @@
 //! Counting without locks: how long things take, and how syncs went.
 
 use std::array;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The first bucket holds what takes at most 2 to this power nanoseconds: 4.096 µs.
@@ -9,6 +10,21 @@ const FIRST_BOUND_LOG2: u32 = 12;
 /// Buckets with a bound, each twice the one before, up to 17.2 s; one more holds what is longer.
 pub const DURATION_BOUNDS: usize = 23;
 const BUCKETS: usize = DURATION_BOUNDS + 1;
+
+/// A number for each thread, from 0 on: what threads keep apart needs no fighting over.
+pub fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    MINE.with(|mine| {
+        mine.get().unwrap_or_else(|| {
+            let number = NEXT.fetch_add(1, Relaxed);
+            mine.set(Some(number));
+            number
+        })
+    })
+}
 
 /// How often something took how long. Counting is two additions, without a lock.
 #[derive(Debug, Default)]

@@ -245,14 +245,15 @@ impl Tasks {
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        if let (Plan::Read { range, from_medium: false }, Some(unit)) = (&plan, unit)
-            && self.may_read(bytes_of(unit, *range), outbox_bytes)
-            && let Some(_place) = place_at_hand(unit, task.attribute)
-            && let Some(data_in) = read_at_hand(unit, generation, *range)
-        {
-            drop(self.take_buffer(task.id));
-            return Some(Input::Done { task: task.id, outcome: good(data_in, 0, false) });
-        }
+        let tried = match (&plan, unit) {
+            (Plan::Read { range, from_medium: false }, Some(unit)) => {
+                match self.read_now(unit, generation, *range, &task, outbox_bytes) {
+                    ControlFlow::Break(done) => return Some(done),
+                    ControlFlow::Continue(tried) => tried,
+                }
+            }
+            _ => false,
+        };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order = unit.map(|unit| PlaceQueued::new(unit, task.attribute));
@@ -261,7 +262,10 @@ impl Tasks {
         let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
         if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
-            return self.start_reading(asker, task.id, planned, outbox_bytes);
+            return match tried {
+                true => self.begin(asker.shared, asker.session, task.id, planned, Bytes::new()),
+                false => self.start_reading(asker, task.id, planned, outbox_bytes),
+            };
         }
         if !self.reserve(task.id, task.expected_bytes) {
             drop(self.take_buffer(task.id));
@@ -269,6 +273,29 @@ impl Tasks {
         }
         self.waiting.insert(task.id, planned);
         Some(Input::Wants { task: task.id, data_out_bytes: collect_bytes as u32 })
+    }
+
+    /// Reads at once, if neither others nor the disk have to be waited for: most reads end here.
+    /// Else says whether the disk was asked: once is enough.
+    fn read_now(
+        &mut self,
+        unit: &LogicalUnit,
+        generation: Generation,
+        range: LbaRange,
+        task: &Task,
+        outbox_bytes: usize,
+    ) -> ControlFlow<Input, bool> {
+        if !self.may_read(bytes_of(unit, range), outbox_bytes) {
+            return ControlFlow::Continue(false);
+        }
+        let Some(_place) = place_at_hand(unit, task.attribute) else {
+            return ControlFlow::Continue(false);
+        };
+        let Some(data_in) = read_at_hand(unit, generation, range) else {
+            return ControlFlow::Continue(true);
+        };
+        drop(self.take_buffer(task.id));
+        ControlFlow::Break(Input::Done { task: task.id, outcome: good(data_in, 0, false) })
     }
 
     /// Whether a task may read so much now: none waits to read, and what others have read is sent
@@ -346,7 +373,18 @@ impl Tasks {
             let Planned { wants_bytes, fenced, .. } = planned;
             return Some(Input::Done { task, outcome: good(data_in, wants_bytes, fenced) });
         }
-        let data = data.map(Buffer::freeze).unwrap_or_default();
+        self.begin(shared, session, task, planned, data.map(Buffer::freeze).unwrap_or_default())
+    }
+
+    /// Runs what may have to wait.
+    fn begin(
+        &mut self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        task: TaskId,
+        planned: Planned,
+        data: Bytes,
+    ) -> Option<Input> {
         let (unit, read_bytes) = (planned.unit.clone(), read_bytes(&planned));
         let abort = AbortSignal::default();
         let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };

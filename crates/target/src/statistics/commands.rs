@@ -223,3 +223,84 @@ impl Drop for Commands {
         self.count_ended();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use iscsi::connection::target::Cdb;
+    use iscsi::pdu::TaskAttribute;
+
+    fn read_at_lun_3(id: u64) -> Task {
+        let mut cdb = [0; 16];
+        cdb[0] = 0x28;
+        Task {
+            id: TaskId(id),
+            lun: Lun::new(3),
+            cdb: Cdb::new(cdb, &[]),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            read: true,
+            write: false,
+            expected_bytes: 512,
+            expected_read_bytes: None,
+        }
+    }
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    /// Goal: at the end of each turn every command is counted once, with the time that it took,
+    /// whether it ended in the turn in which it started, later, or with the connection.
+    #[test]
+    fn each_is_counted_once_at_the_end_of_its_turn() {
+        let target = Arc::new(TargetCounters::default());
+        let mut commands = Commands::new(Clock::start());
+        commands.target = Some(Arc::clone(&target));
+        let good = Outcome { data_in: Bytes::from_static(&[0; 512]), ..Outcome::default() };
+        let look = || {
+            let reads = target.lun(Some(3)).read().swap_remove(Operation::Read as usize);
+            let durations = reads.durations;
+            (durations.count(), durations.sum_nanos, reads.sent_bytes, reads.in_flight)
+        };
+        for id in 1..=4 {
+            commands.start(at(1_000), &read_at_lun_3(id), true);
+        }
+        commands.done(TaskId(4), &good);
+        commands.done(TaskId(2), &good);
+        commands.done(TaskId(2), &good);
+        commands.turn_ends(at(11_000));
+        assert_eq!(look(), (2, 20_000, 1024, 2));
+
+        commands.start(at(20_000), &read_at_lun_3(5), true);
+        commands.start(at(20_000), &read_at_lun_3(6), true);
+        commands.abort(TaskId(6));
+        commands.abort(TaskId(1));
+        for id in [5, 6, 1] {
+            commands.done(TaskId(id), &good);
+        }
+        commands.turn_ends(at(21_000));
+        assert_eq!(look(), (5, 20_000 + 1_000 + 1_000 + 20_000, 1536, 1));
+        commands.start(at(30_000), &read_at_lun_3(7), true);
+        drop(commands);
+        let (count, _, sent_bytes, in_flight) = look();
+        assert_eq!((count, sent_bytes, in_flight), (7, 1536, 0));
+        let aborted: Vec<_> = target.lun(Some(3)).errors().iter().map(|e| e.count).collect();
+        assert_eq!(aborted, [4], "two that were aborted, two that went with the connection");
+    }
+
+    /// Goal: commands for a LUN without a unit count apart, also once it has one.
+    #[test]
+    fn a_lun_is_counted_with_its_unit_and_without() {
+        let target = Arc::new(TargetCounters::default());
+        let mut commands = Commands::new(Clock::start());
+        commands.target = Some(Arc::clone(&target));
+        for (id, seen) in [(1, false), (2, true), (3, true), (4, false)] {
+            commands.start(at(0), &read_at_lun_3(id), seen);
+        }
+        commands.turn_ends(at(0));
+        let in_flight = |lun| target.lun(lun).read()[Operation::Read as usize].in_flight;
+        assert_eq!((in_flight(Some(3)), in_flight(None)), (2, 2));
+    }
+}

@@ -4,11 +4,10 @@
 use super::operation::Operation;
 use super::report::{CommandErrors, OperationStatistics};
 use super::{add, lock};
-use block::Durations;
+use block::{Durations, thread_number};
 use scsi::sense::Status;
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 /// Threads beyond share sets.
@@ -81,7 +80,7 @@ impl LunCounters {
     }
 
     fn of(&self, operation: Operation) -> &OperationCounters {
-        let set = self.sets[this_thread() % SETS].get_or_init(Box::default);
+        let set = self.sets[thread_number() % SETS].get_or_init(Box::default);
         &set.operations[operation as usize]
     }
 
@@ -143,21 +142,6 @@ fn read_sense(sense: &[u8]) -> Option<(u8, u16)> {
         _ => return None,
     };
     Some((byte(key)? & 0x0f, u16::from_be_bytes([byte(code)?, byte(code + 1)?])))
-}
-
-/// A number for each thread, from 0 on.
-fn this_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    MINE.with(|mine| {
-        mine.get().unwrap_or_else(|| {
-            let number = NEXT.fetch_add(1, Relaxed);
-            mine.set(Some(number));
-            number
-        })
-    })
 }
 
 #[cfg(test)]
