@@ -126,7 +126,7 @@ pub fn svg(title: &str, stacks: &[Stack]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\">\n\
-         <style>text{{font:10px monospace;fill:#111}}g rect{{stroke:#fff;stroke-width:.5}}</style>\n\
+         <style>text{{font:10px monospace}}g rect{{stroke:#fff;stroke-width:.5}}</style>\n\
          <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
          <text x=\"{MARGIN}\" y=\"18\" style=\"font-size:13px\">{}</text>\n",
         escaped(title)

@@ -33,11 +33,12 @@ const KERNEL: &[(&str, Kind, &[&str])] = &[
         "asm_exc_page_fault", "exc_page_fault", "do_mem_abort", "handle_mm_fault", "sys_mmap",
         "sys_munmap", "sys_brk", "sys_madvise", "sys_mprotect", "sys_mremap",
     ]),
-    // Files are written at a place (pwrite, pwritev): writev without one is a socket's.
+    // Files are written at a place (pwrite, pwritev): writev without one is a socket's. An option
+    // that is set while requests go on is TCP_CORK, and letting go of it sends.
     ("kernel: sockets, sending", Kind::Network, &[
         "tcp_sendmsg*", "inet_sendmsg", "inet6_sendmsg", "sock_sendmsg*", "__sock_sendmsg",
         "____sys_sendmsg", "___sys_sendmsg", "__sys_sendmsg", "__sys_sendto", "sys_sendmsg",
-        "sys_sendto", "sock_write_iter", "do_writev",
+        "sys_sendto", "sock_write_iter", "do_writev", "__sys_setsockopt", "sys_setsockopt",
     ]),
     ("kernel: sockets, receiving", Kind::Network, &[
         "tcp_recvmsg*", "inet_recvmsg", "inet6_recvmsg", "sock_recvmsg*", "__sys_recvfrom",
@@ -195,6 +196,8 @@ mod tests {
         assert_eq!(kernel(&waking), "kernel: waiting and waking");
         let interrupted = ["ktime_get", "asm_sysvec_apic_timer_interrupt", "tcp_sendmsg_locked"];
         assert_eq!(kernel(&interrupted), "kernel: interrupts");
+        let uncorked = ["tcp_write_xmit", "do_tcp_setsockopt", "__sys_setsockopt", "x"];
+        assert_eq!(kernel(&uncorked), "kernel: sockets, sending");
         let sync = ["blk_mq_submit_bio", "ext4_sync_file", "ext4_file_write_iter", "do_pwritev"];
         assert_eq!(kernel(&sync), "kernel: files, syncing");
         assert_eq!(kernel(&["memset", "__arm64_sys_io_uring_enter"]), KERNEL[8].0);
