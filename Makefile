@@ -78,11 +78,12 @@ bench: ## The target against tgt and what is possible: the cells that goals need
 	$(CARGO) run --release --locked -p bench -- scale --json target/bench-scale.json
 	$(CARGO) run --release --locked -p bench -- target --goals-from target/bench-scale.json --directory target --json target/bench.json --html target/bench.html $(BENCH_ARGS)
 
-bench-full: ## All cells; writes docs/performance.md and .json, and target/bench.html; half an hour to an hour
+bench-full: ## All cells; writes docs/performance.md and .json, docs/profiles, and target/bench.html; half an hour to an hour
 	@scripts/setup bench
 	@mkdir -p target
+	@rm -f docs/profiles/*.svg
 	$(CARGO) run --release --locked -p bench -- scale --json target/bench-scale.json
-	$(CARGO) run --release --locked -p bench -- target --full --goals-from target/bench-scale.json --rounds 7 --directory target --json docs/performance.json --markdown docs/performance.md --html target/bench.html $(BENCH_ARGS)
+	$(CARGO) run --release --locked -p bench -- target --full --goals-from target/bench-scale.json --rounds 5 --directory target --json docs/performance.json --markdown docs/performance.md --profiles docs/profiles --html target/bench.html $(BENCH_ARGS)
 
 bench-compare: ## Two builds in turns: make bench-compare REV=HEAD~1; some five minutes and a build
 	@scripts/setup build

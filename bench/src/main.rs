@@ -3,6 +3,7 @@
 
 mod cores;
 mod files;
+mod flame;
 mod group_commit;
 mod libiscsi;
 mod null_target;
@@ -23,6 +24,8 @@ enum Command {
     Libiscsi(libiscsi::Libiscsi),
     /// The target against tgt, and against what is possible: cells, goals, one report
     Target(target::Target),
+    /// Where the time of a target goes: one lane of a cell, as a flame graph
+    Profile(target::profile::Command),
     /// Two builds of Lunar against each other
     Compare(target::compare::Compare),
     /// Many sessions, many LUNs, logins a second, and how soon a server listens
@@ -36,6 +39,7 @@ fn main() -> anyhow::Result<()> {
         Command::GroupCommit(command) => command.run(),
         Command::Libiscsi(command) => command.run(),
         Command::Target(command) => command.run(),
+        Command::Profile(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::Scale(command) => command.run(),
         Command::NullTarget(command) => command.run(),

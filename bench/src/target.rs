@@ -7,6 +7,7 @@ mod durability;
 mod goals;
 mod markdown;
 mod page;
+pub mod profile;
 pub mod results;
 mod rivals;
 mod rounds;
@@ -71,6 +72,9 @@ pub struct Target {
     /// Write a chapter for people
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Where flame graphs go: one for each lane whose goal was missed, sampled by perf
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
+    profiles: Option<PathBuf>,
     /// Fail when more than two goals are missed, or one of the column tgt
     #[arg(long)]
     strict: bool,
@@ -92,6 +96,9 @@ impl Target {
             Some(path) => read(path)?,
             None => self.measure(&cells)?,
         };
+        if let Some(directory) = &self.profiles {
+            run.profiles = profile::of_all(&goals::missed(&run), &self.programs()?, directory);
+        }
         run.goals = goals::judge(&run);
         for path in &self.goals_from {
             run.goals.extend(goals_of(path)?);
@@ -105,9 +112,7 @@ impl Target {
     }
 
     fn measure(&self, cells: &[&Cell]) -> Result<Run> {
-        let directory = self.directory.canonicalize();
-        let directory = directory.with_context(|| self.directory.display().to_string())?;
-        let programs = Programs { lunar: server::binary()?, directory, base: None };
+        let programs = self.programs()?;
         let count = Count { wanted: self.rounds.into(), extra: usize::from(self.rounds) * EXTRA };
         let times = Times {
             warm_up: Duration::from_secs_f64(self.warm_up),
@@ -125,14 +130,23 @@ impl Target {
         Ok(run)
     }
 
+    fn programs(&self) -> Result<Programs> {
+        let directory = self.directory.canonicalize();
+        let directory = directory.with_context(|| self.directory.display().to_string())?;
+        Ok(Programs { lunar: server::binary()?, directory, base: None })
+    }
+
     fn tell(&self, run: &Run) -> Result<()> {
+        run.profiles.iter().for_each(|profile| println!("{}", text::profile(profile)));
         print!("{}", text::goals_text(&run.goals));
         text::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
         let write = |path: &Option<PathBuf>, what: &dyn Fn() -> Result<String>| match path {
             Some(path) => std::fs::write(path, what()?).with_context(|| path.display().to_string()),
             None => Ok(()),
         };
-        write(&self.markdown, &|| Ok(markdown::chapter(run)))?;
+        let chapter =
+            || Ok(markdown::chapter(run, self.markdown.as_deref().unwrap_or(Path::new(""))));
+        write(&self.markdown, &chapter)?;
         write(&self.html, &|| Ok(load::report::page(&page::report(run))))?;
         write(&self.json, &|| Ok(format!("{}\n", serde_json::to_string(run)?)))?;
         ensure!(!self.strict || goals::are_met(&run.goals), "{}", goals::RULE);

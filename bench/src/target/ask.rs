@@ -29,7 +29,8 @@ impl Times {
 
 /// The clients that are programs of their own.
 pub struct Asking {
-    times: Times,
+    /// Of turns from now on.
+    pub times: Times,
     /// Built when it is first wanted.
     generator: Option<Clients>,
 }

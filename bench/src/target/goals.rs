@@ -1,6 +1,6 @@
 //! What is wished for: one table of goals, each a ratio within one cell, judged round by round.
 
-use super::cells::{Ground, LUNAR, Lane, NULL, RING, TGT};
+use super::cells::{CELLS, Cell, Ground, LUNAR, Lane, NULL, RING, TGT};
 use super::results::{CellResult, Outcome, Round, Run, Sample, Verdict};
 use load::Spread;
 
@@ -140,6 +140,20 @@ pub fn judge(run: &Run) -> Vec<Verdict> {
     GOALS.iter().map(|goal| goal.verdict(cell(goal))).collect()
 }
 
+/// The lanes that were too slow where a goal was missed: the first one of its ratio. Each once.
+pub fn missed(run: &Run) -> Vec<(&'static Cell, Lane)> {
+    let mut lanes: Vec<(&'static Cell, Lane)> = Vec::new();
+    for (goal, verdict) in GOALS.iter().zip(judge(run)) {
+        let lane = goal.ratio.lane();
+        let is_known = lanes.iter().any(|(cell, one)| cell.key() == goal.cell && *one == lane);
+        if verdict.outcome == Outcome::Miss && !is_known {
+            let cell = CELLS.iter().find(|cell| cell.key() == goal.cell);
+            lanes.extend(cell.map(|cell| (cell, lane)));
+        }
+    }
+    lanes
+}
+
 impl Goal {
     /// Of this cell; `None`: it was not measured.
     fn verdict(&self, cell: Option<&CellResult>) -> Verdict {
@@ -194,6 +208,13 @@ impl Goal {
 }
 
 impl Ratio {
+    /// The lane that is to be as good as something.
+    const fn lane(self) -> Lane {
+        match self {
+            Lanes(_, lane, _) | RawTcp(lane, _) | Tail(lane) => lane,
+        }
+    }
+
     fn of(self, cell: &CellResult) -> Option<Spread> {
         cell.figures(|round| self.in_round(round))
     }
@@ -233,7 +254,6 @@ impl Figure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cells::CELLS;
     use super::super::results::Ceiling;
     use super::*;
 
@@ -264,10 +284,11 @@ mod tests {
         for goal in GOALS {
             let cell = CELLS.iter().find(|cell| cell.key() == goal.cell && cell.is_short);
             let cell = cell.unwrap_or_else(|| panic!("{}: no cell {}", goal.what, goal.cell));
-            let lanes = match goal.ratio {
-                Lanes(_, one, other) => vec![one, other],
-                RawTcp(lane, _) | Tail(lane) => vec![lane],
+            let other = match goal.ratio {
+                Lanes(_, _, other) => Some(other),
+                RawTcp(..) | Tail(_) => None,
             };
+            let lanes: Vec<Lane> = other.into_iter().chain([goal.ratio.lane()]).collect();
             assert!(lanes.iter().all(|lane| cell.lanes.contains(lane)), "{}", goal.what);
         }
     }
@@ -313,6 +334,26 @@ mod tests {
         assert!(are_met(&[miss("ceilings"), miss("scale"), GOALS[0].verdict(None)]));
         assert!(!are_met(&[miss("ceilings"), miss("scale"), miss("ceilings")]));
         assert!(!are_met(&[miss("tgt")]));
+    }
+
+    /// Goal: of goals that are missed the lanes to look at are told, each once, and none of those
+    /// that are met, void or not measured.
+    #[test]
+    fn lanes_of_missed_goals() {
+        let ours = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
+        let tgt = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
+        // Missed in IOPS and in CPU, and one connection more would do no good.
+        let reads = cell(READS, &[&[("lunar", ours.clone()), ("tgt", tgt.clone())]]);
+        let two = [("lunar, 4 connections", iops(100.0)), ("lunar", iops(100.0))];
+        let two = cell(TWO_CORES, &[&two]);
+        let void = cell(WRITES, &[&[("lunar", ours.clone()), ("tgt", tgt.clone())]]);
+        let void = CellResult { is_void: true, ..void };
+        let met = cell(READ_ALONE, &[&[("lunar", iops(20_000.0)), ("tgt", tgt)]]);
+        let run = Run { cells: vec![reads, two, void, met], ..Run::default() };
+        let told: Vec<(String, Lane)> =
+            missed(&run).into_iter().map(|(cell, lane)| (cell.key(), lane)).collect();
+        let wanted = [(READS, LUNAR), (TWO_CORES, LUNAR.connections(4))];
+        assert_eq!(told, wanted.map(|(key, lane)| (key.to_owned(), lane)));
     }
 
     /// Goal: a void cell is neither pass nor miss, and says what moved.

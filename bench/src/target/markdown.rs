@@ -1,16 +1,21 @@
 //! A run as docs/performance.md, written whole.
 
-use super::results::{CellResult, Run, Verdict};
+use super::results::{CellResult, Outcome, Profile, Run, Verdict};
 use super::rivals::{self, CLOSE, Place};
 use super::text;
 use load::report::{Table, size_text};
 use std::fmt::Write;
+use std::path::{Component, Path, PathBuf};
 
 /// All that does not come from a run.
 const TEMPLATE: &str = include_str!("../../performance.template.md");
+/// How profiles are read, where there are some.
+const PROFILES: &str = include_str!("../../profiles.template.md");
 
 /// The chapter.
-pub fn chapter(run: &Run) -> String {
+///
+/// `at`: the file that it is for, so that it finds the pictures.
+pub fn chapter(run: &Run, at: &Path) -> String {
     let which = match run.is_full {
         true => "All cells.",
         false => "The short form: the cells that goals need.",
@@ -23,6 +28,7 @@ pub fn chapter(run: &Run) -> String {
         ("seconds", run.seconds.to_string()),
         ("goals", goals(&run.goals)),
         ("rivals", rivals_text(&rivals::places(run))),
+        ("profiles", profiles(run, at)),
         ("durability", durability(run)),
         ("figures", run.cells.iter().map(figures_of).collect()),
     ];
@@ -81,6 +87,59 @@ fn rivals_text(places: &[Place]) -> String {
     text
 }
 
+fn profiles(run: &Run, at: &Path) -> String {
+    let missed = |goal: &&Verdict| {
+        goal.outcome == Outcome::Miss && run.cells.iter().any(|cell| cell.key == goal.from)
+    };
+    let missed: Vec<&Verdict> = run.goals.iter().filter(missed).collect();
+    if run.profiles.is_empty() {
+        return match missed.is_empty() {
+            true => "In no cell of this run was a goal missed.",
+            false => "This run was made without `--profiles`, or perf was not to be had.",
+        }
+        .to_owned();
+    }
+    let of = |profile: &Profile| profile_text(profile, &missed, at);
+    let each: String = run.profiles.iter().map(of).collect();
+    let mut text = format!("{PROFILES}\n{each}");
+    let is_left = |goal: &&&Verdict| !run.profiles.iter().any(|one| one.cell == goal.from);
+    for goal in missed.iter().filter(is_left) {
+        let _ = writeln!(text, "There is no profile of `{}`: {}.\n", goal.from, goal.what);
+    }
+    text
+}
+
+fn profile_text(profile: &Profile, missed: &[&Verdict], at: &Path) -> String {
+    let Profile { cell, lane, seconds, sample, .. } = profile;
+    let goals = missed.iter().filter(|goal| goal.from == *cell);
+    let goals = goals.map(|goal| {
+        let (what, got, wanted) = (&goal.what, goal.got_text(), goal.wanted_text());
+        format!("Missed: {what}; {got}, wanted {wanted}. ")
+    });
+    let link = relative(Path::new(&profile.file), at.parent().unwrap_or(Path::new("")));
+    format!(
+        "### {cell}, {lane}\n\n{}Sampled for {seconds} s at {:.0} IOPS.\n\n{}\n\
+         [![Flame graph of {cell}, {lane}]({link})]({link})\n\n",
+        goals.collect::<String>(),
+        sample.iops,
+        table(&text::shares(profile)),
+        link = link.display(),
+    )
+}
+
+/// The way to a file from a folder, both named from the same place.
+fn relative(file: &Path, folder: &Path) -> PathBuf {
+    if file.is_absolute() != folder.is_absolute() {
+        return file.to_owned();
+    }
+    let named = |part: &Component<'_>| *part != Component::CurDir;
+    let to: Vec<Component<'_>> = file.components().filter(named).collect();
+    let from: Vec<Component<'_>> = folder.components().filter(named).collect();
+    let alike = to.iter().zip(&from).take_while(|(one, other)| one == other).count();
+    let up = from[alike..].iter().map(|_| Component::ParentDir);
+    up.chain(to[alike..].iter().copied()).collect()
+}
+
 fn durability(run: &Run) -> String {
     let mut text = "| store | target | |\n|---|---|---|\n".to_owned();
     for row in &run.durability {
@@ -126,7 +185,7 @@ fn cell_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::goals;
-    use super::super::results::Durability;
+    use super::super::results::{Durability, Sample, Share};
     use super::super::rivals::tests::run;
     use super::*;
 
@@ -141,7 +200,7 @@ mod tests {
             contestant: "tgt".to_owned(),
             text: "a|b".to_owned(),
         }];
-        let told = chapter(&run);
+        let told = chapter(&run, Path::new(""));
         for line in [
             "| processor | one |",
             "The short form: the cells that goals need. 1 rounds of 1 s",
@@ -166,6 +225,61 @@ mod tests {
         assert!(told.ends_with("|\n") && !told.contains("{{"), "{told}");
     }
 
+    /// Goal: what was missed has its parts, its goals and its picture, found from the file that is
+    /// written; what has no profile is told; a run without profiles says why in a sentence.
+    #[test]
+    fn profiles_are_shown() {
+        let mut run = run();
+        let at = Path::new("docs/performance.md");
+        assert!(chapter(&run, at).contains("In no cell of this run was a goal missed."));
+        assert!(!chapter(&run, at).contains("A sample belongs to"));
+        run.goals = goals::judge(&run);
+        assert!(chapter(&run, at).contains("This run was made without `--profiles`, or"));
+        let share = |part: &str, samples: u64| Share {
+            part: part.to_owned(),
+            samples,
+            share: samples as f64 / 1000.0,
+        };
+        let sample = Sample { iops: 104_000.0, target_busy: Some(0.985), ..Sample::default() };
+        run.profiles = vec![Profile {
+            cell: "rand-read-4Ki-32-tmpfs".to_owned(),
+            lane: "lunar".to_owned(),
+            file: "docs/profiles/rand-read-4Ki-32-tmpfs.svg".to_owned(),
+            seconds: 2.0,
+            samples: 1000,
+            shares: vec![share("kernel: files, reading", 600), share("Lunar: a|b", 400)],
+            sample,
+        }];
+        let told = chapter(&run, at);
+        for line in [
+            "### rand-read-4Ki-32-tmpfs, lunar\n\nMissed: IOPS, 4 KiB random reads, depth 32, file \
+             in tmpfs; 1.05 (1.05 to 1.05), wanted at least 4. ",
+            "Sampled for 2 s at 104000 IOPS.\n\n| where | samples | share |\n| --- | --: | --: |\n\
+             | kernel: files, reading | 600 | 60.0 % |\n| Lunar: a\\|b | 400 | 40.0 % |\n\
+             | all | 1000 | 100.0 % |\n| busy: the target, of one core |  | 98.5 % |\n\
+             | busy: the client (not sampled), of one core |  | - |\n\n[![Flame graph of \
+             rand-read-4Ki-32-tmpfs, lunar](profiles/rand-read-4Ki-32-tmpfs.svg)]\
+             (profiles/rand-read-4Ki-32-tmpfs.svg)\n",
+            "A sample belongs to the part that",
+            "There is no profile of `rand-read-4Ki-32-tmpfs-libiscsi`: IOPS, the same",
+        ] {
+            assert!(told.contains(line), "no {line:?} in\n{told}");
+        }
+        let order = ["## Where rivals", "## Where the time goes", "### rand", "## Durability"];
+        let order = order.map(|title| told.find(title).unwrap());
+        assert!(order.is_sorted(), "{order:?}");
+    }
+
+    /// Goal: pictures are found from the folder of the file that names them.
+    #[test]
+    fn ways_between_files() {
+        let way = |file: &str, folder: &str| relative(Path::new(file), Path::new(folder));
+        assert_eq!(way("docs/profiles/x.svg", "docs"), Path::new("profiles/x.svg"));
+        assert_eq!(way("./profiles/x.svg", ""), Path::new("profiles/x.svg"));
+        assert_eq!(way("/tmp/p/x.svg", "/tmp/q/r"), Path::new("../../p/x.svg"));
+        assert_eq!(way("/tmp/p/x.svg", "docs"), Path::new("/tmp/p/x.svg"));
+    }
+
     /// Goal: a run is read again as it was written.
     #[test]
     fn a_run_is_read_again() {
@@ -173,6 +287,11 @@ mod tests {
         run.goals = goals::judge(&run);
         let text = serde_json::to_string(&run).unwrap();
         let again: Run = serde_json::from_str(&text).unwrap();
-        assert_eq!(chapter(&again), chapter(&run));
+        assert_eq!(chapter(&again, Path::new("")), chapter(&run, Path::new("")));
+        // One that was written before there were profiles.
+        let old = text.replace(",\"profiles\":[]", "");
+        assert!(old.len() < text.len());
+        let old: Run = serde_json::from_str(&old).unwrap();
+        assert_eq!(chapter(&old, Path::new("")), chapter(&run, Path::new("")));
     }
 }

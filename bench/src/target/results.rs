@@ -165,6 +165,36 @@ pub struct Run {
     pub durability: Vec<Durability>,
     pub cells: Vec<CellResult>,
     pub goals: Vec<Verdict>,
+    /// Where the time goes in what was missed.
+    #[serde(default)]
+    pub profiles: Vec<Profile>,
+}
+
+/// Where the time of a target went while a lane was asked.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Profile {
+    /// The key of the cell.
+    pub cell: String,
+    pub lane: String,
+    /// The flame graph, as the program that wrote it was told where.
+    pub file: String,
+    /// How long it was sampled.
+    pub seconds: f64,
+    pub samples: u64,
+    /// The largest first; together they are all samples.
+    pub shares: Vec<Share>,
+    /// What the lane did meanwhile.
+    pub sample: Sample,
+}
+
+/// A part of the work of a target.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Share {
+    /// `kernel: sockets, sending`, `Lunar: iscsi`.
+    pub part: String,
+    pub samples: u64,
+    /// Of all samples: 1 is all of them.
+    pub share: f64,
 }
 
 impl CellResult {

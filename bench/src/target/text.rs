@@ -1,7 +1,7 @@
 //! A run for a terminal.
 
 use super::goals;
-use super::results::{CellResult, OUTCOMES, Outcome, Run, Verdict};
+use super::results::{CellResult, OUTCOMES, Outcome, Profile, Run, Share, Verdict};
 use super::serve::Programs;
 use crate::files;
 use anyhow::Result;
@@ -119,6 +119,35 @@ pub fn goals_text(goals: &[Verdict]) -> String {
     let notes = goals.iter().filter_map(|goal| Some((goal, goal.note.as_ref()?)));
     let notes: String = notes.map(|(goal, note)| format!("{}: {note}\n", goal.what)).collect();
     format!("{}{notes}{}\n", goals_table(goals).text(), counts(goals))
+}
+
+/// Where the time goes: a line for each part, and how busy both ends were.
+pub fn profile(profile: &Profile) -> String {
+    let mut table = shares(profile);
+    table.title = format!("{}, {}: {}", profile.cell, profile.lane, profile.file);
+    table.text()
+}
+
+/// Parts of the work by their samples, then the processor time of both ends.
+pub fn shares(profile: &Profile) -> Table {
+    let mut table = Table::new([
+        Column::text("part", "where"),
+        Column::number("samples", "samples"),
+        Column::number("share", "share"),
+    ]);
+    let percent = |share: f64| Cell::new(format!("{:.1} %", share * 100.0), share);
+    for Share { part, samples, share } in &profile.shares {
+        table.row([Cell::text(part.clone()), Cell::count(*samples), percent(*share)]);
+    }
+    table.row([Cell::text("all"), Cell::count(profile.samples), percent(1.0)]);
+    let busy = [
+        ("busy: the target, of one core", profile.sample.target_busy),
+        ("busy: the client (not sampled), of one core", profile.sample.client_busy),
+    ];
+    for (who, busy) in busy {
+        table.row([Cell::text(who), Cell::new("", ()), busy.map_or_else(Cell::none, percent)]);
+    }
+    table
 }
 
 /// Goals as a table.
