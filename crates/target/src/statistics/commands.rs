@@ -158,7 +158,10 @@ impl Commands {
         if self.ended.is_empty() {
             return;
         }
-        let now = self.clock.now();
+        self.count_at(self.clock.now());
+    }
+
+    fn count_at(&mut self, now: Time) {
         for ended in self.ended.drain(..) {
             let Some(counters) = self.luns.get(ended.place) else { continue };
             if ended.started > 0 {
@@ -251,10 +254,10 @@ mod tests {
         Time::from_nanos(nanos)
     }
 
-    /// Goal: at the end of each turn every command is counted once, with the time that it took,
-    /// whether it ended in the turn in which it started, later, or with the connection.
+    /// Goal: when answers are about to be sent every command is counted once, with the time that it
+    /// took, whether it ended before the next one started, later, or with the connection.
     #[test]
-    fn each_is_counted_once_at_the_end_of_its_turn() {
+    fn each_is_counted_once_before_it_is_answered() {
         let target = Arc::new(TargetCounters::default());
         let mut commands = Commands::new(Clock::start());
         commands.target = Some(Arc::clone(&target));
@@ -270,7 +273,8 @@ mod tests {
         commands.done(TaskId(4), &good);
         commands.done(TaskId(2), &good);
         commands.done(TaskId(2), &good);
-        commands.turn_ends(at(11_000));
+        commands.keep_newest();
+        commands.count_at(at(11_000));
         assert_eq!(look(), (2, 20_000, 1024, 2));
 
         commands.start(at(20_000), &read_at_lun_3(5), true);
@@ -280,7 +284,8 @@ mod tests {
         for id in [5, 6, 1] {
             commands.done(TaskId(id), &good);
         }
-        commands.turn_ends(at(21_000));
+        commands.keep_newest();
+        commands.count_at(at(21_000));
         assert_eq!(look(), (5, 20_000 + 1_000 + 1_000 + 20_000, 1536, 1));
         commands.start(at(30_000), &read_at_lun_3(7), true);
         drop(commands);
@@ -299,7 +304,8 @@ mod tests {
         for (id, seen) in [(1, false), (2, true), (3, true), (4, false)] {
             commands.start(at(0), &read_at_lun_3(id), seen);
         }
-        commands.turn_ends(at(0));
+        commands.keep_newest();
+        commands.count_at(at(0));
         let in_flight = |lun| target.lun(lun).read()[Operation::Read as usize].in_flight;
         assert_eq!((in_flight(Some(3)), in_flight(None)), (2, 2));
     }
