@@ -61,7 +61,7 @@ pub trait Role {
 
 /// What a turn of the loop woke for.
 struct Woken {
-    /// When: the one look at the clock in a turn.
+    /// When: one look at the clock for all that the turn does.
     now: Time,
     work: bool,
     readable: bool,

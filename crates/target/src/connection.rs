@@ -156,14 +156,8 @@ impl Connection {
         self.machine.handle(now, input);
     }
 
-    /// Plain, where `extend` would prepare for any number.
-    fn answer(&mut self, input: Option<Input>) {
-        if let Some(input) = input {
-            self.answers.push_back(input);
-        }
-    }
-
-    /// Follows what the machine says, and feeds it its answers when it has nothing more to say.
+    /// Follows what the machine says; other answers than those of tasks are fed when it has nothing
+    /// more to say.
     fn follow(&mut self, now: Time, out: &mut Outbox) {
         loop {
             match self.machine.poll() {
@@ -171,12 +165,7 @@ impl Connection {
                 Output::ToSession(message) => self.tell_session(now, message),
                 Output::Start(task) => self.start(now, task, out.bytes()),
                 Output::Receive(place) => self.receive(place),
-                Output::Run(task) => {
-                    if let Some((session, _)) = &self.session {
-                        let step = self.tasks.run(&self.shared, session, task);
-                        self.answer(step);
-                    }
-                }
+                Output::Run(task) => self.run(now, task),
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
                     match self.answers.pop_front() {
@@ -195,8 +184,17 @@ impl Connection {
         let unit = view.unit(task.lun);
         self.commands.start(now, &task, unit.is_some());
         let asker = Asker { shared: &self.shared, session, view };
-        let step = self.tasks.start(&asker, unit, task, outbox_bytes);
-        self.answer(step);
+        // Fed at once, it waits for no turn of its own.
+        if let Some(answer) = self.tasks.start(&asker, unit, task, outbox_bytes) {
+            self.feed(now, answer);
+        }
+    }
+
+    fn run(&mut self, now: Time, task: TaskId) {
+        let Some((session, _)) = &self.session else { return };
+        if let Some(answer) = self.tasks.run(&self.shared, session, task) {
+            self.feed(now, answer);
+        }
     }
 
     /// What does not come with every command.

@@ -68,7 +68,7 @@ impl TargetConnection {
     }
 
     /// Tells the machine what happened. Infallible: what a peer does wrong is answered on the wire.
-    #[inline]
+    #[inline(always)]
     pub fn handle(&mut self, now: Time, input: Input) {
         match &mut self.state {
             State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
