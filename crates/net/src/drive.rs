@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
 use crate::tap::TapChange;
+use crate::turn::TURN_PDUS;
 use iscsi::framing::Header;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -17,6 +18,8 @@ use wire::Time;
 
 /// How long a closing connection may take to hand its last bytes to the peer.
 const LINGER: Duration = Duration::from_secs(5);
+/// After so many PDUs in its turn, a connection does not look whether there are more.
+const LOOK_PDUS_MAX: usize = TURN_PDUS / 2;
 /// Stands for "no deadline" in the timer.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
@@ -80,15 +83,24 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         set_timer(timer.as_mut(), role.deadline(), &clock);
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
         connection.outbox.begin_turn();
+        connection.inbound.begin_turn();
         let now = woken.now;
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
         }
-        let more = woken.readable && connection.receive(&tcp, role, now);
-        role.before_sending();
+        let mut heard = Heard::Nothing;
+        if woken.readable {
+            heard = connection.receive(&tcp, role, now);
+        }
         connection.send(&tcp, role, now);
+        while heard == Heard::Several && connection.looks_again(role) {
+            // Mostly the next are there by now: no need to have the system say so.
+            let now = clock.now();
+            heard = connection.receive(&tcp, role, now);
+            connection.send(&tcp, role, now);
+        }
         tell_busy();
-        if more || woken.at_once {
+        if heard != Heard::Nothing || woken.at_once {
             // A busy connection must not starve the others of its core.
             tokio::task::yield_now().await;
         }
@@ -96,6 +108,17 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     if connection.open {
         let _ = tokio::time::timeout(LINGER, close(&tcp, &mut connection.outbox)).await;
     }
+}
+
+/// What may be there to be received.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Heard {
+    /// Nothing, as far as is known.
+    Nothing,
+    /// Something that belongs into another turn.
+    Some,
+    /// The peer keeps several requests under way, and has perhaps sent the next.
+    Several,
 }
 
 struct Connection {
@@ -141,24 +164,33 @@ impl Connection {
         .await
     }
 
-    /// `true`: there may be more.
-    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> bool {
+    /// Receives, and handles what came.
+    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> Heard {
         if self.inbound.is_stalled() {
             self.inbound.resume(tcp, role, now, &mut self.outbox);
-            return true;
+            return Heard::Some;
         }
-        let mut arrived = self.inbound.read(tcp, role, now, &mut self.outbox, false);
+        let mut arrived = self.inbound.read(tcp, role, now, &mut self.outbox);
         if matches!(arrived, Ok(Arrived::Several)) && self.takes_more(role) {
-            // What came while those were handled spares a turn of its own, and a call to send.
-            arrived = self.inbound.read(tcp, role, now, &mut self.outbox, true);
+            // What came while those were handled spares a call to send.
+            arrived = self.inbound.read(tcp, role, now, &mut self.outbox);
         }
         match arrived {
-            Ok(Arrived::All | Arrived::Nothing) => return self.inbound.is_stalled(),
-            Ok(Arrived::Several | Arrived::Bytes) => return true,
             Ok(Arrived::End) => self.lost(role, now, None),
+            Ok(_) if self.inbound.is_stalled() => return Heard::Some,
+            Ok(Arrived::All | Arrived::Nothing) => return Heard::Nothing,
+            Ok(Arrived::Several) => return Heard::Several,
+            Ok(Arrived::Bytes) => return Heard::Some,
             Err(error) => self.lost(role, now, Some(&error)),
         }
-        false
+        Heard::Nothing
+    }
+
+    fn looks_again<R: Role>(&self, role: &R) -> bool {
+        self.open
+            && self.takes_more(role)
+            && !role.is_over()
+            && self.inbound.turn_pdus() < LOOK_PDUS_MAX
     }
 
     fn takes_more<R: Role>(&self, role: &R) -> bool {
@@ -166,6 +198,7 @@ impl Connection {
     }
 
     fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+        role.before_sending();
         if !self.open {
             self.outbox = Outbox::default();
             return;

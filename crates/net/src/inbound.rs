@@ -67,6 +67,8 @@ pub(crate) struct Inbound {
     /// The leftover waits for the role, the outbox or the next turn, not for more bytes.
     stalled: bool,
     digests: Digests,
+    /// PDUs since the turn began.
+    turn_pdus: usize,
     pub(crate) tap: InboundTap,
 }
 
@@ -93,6 +95,7 @@ impl Inbound {
             used: 0,
             stalled: false,
             digests: Digests::default(),
+            turn_pdus: 0,
             tap: InboundTap::default(),
         }
     }
@@ -100,6 +103,16 @@ impl Inbound {
     /// Whether bytes wait that the role could not take when they came.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled
+    }
+
+    /// Another turn begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn_pdus = 0;
+    }
+
+    /// How many PDUs were received since.
+    pub(crate) fn turn_pdus(&self) -> usize {
+        self.turn_pdus
     }
 
     /// Handles bytes that came while the role could not take them.
@@ -119,28 +132,26 @@ impl Inbound {
         self.leftover = bytes;
     }
 
-    /// Receives once and handles what came, as much as belongs into one turn. `again`: it is the
-    /// second time in this turn.
+    /// Receives once and handles what came, as much as belongs into one turn.
     pub(crate) fn read<R: Role>(
         &mut self,
         tcp: &TcpStream,
         role: &mut R,
         now: Time,
         out: &mut Outbox,
-        again: bool,
     ) -> io::Result<Arrived> {
         CHUNK.with(|chunk| {
             let mut chunk = chunk.borrow_mut();
             let missing = self.deframer.payload_missing();
             let mut start = 0;
             let received = if self.leftover.is_empty() && missing >= DIRECT_BYTES_MIN {
-                self.read_in_place(tcp, &mut chunk, missing, role, again)
+                self.read_in_place(tcp, &mut chunk, missing, role)
             } else {
                 // At most an incomplete header: a stalled leftover is resumed first.
                 start = self.leftover.len();
                 chunk[..start].copy_from_slice(&self.leftover);
                 let room = &mut chunk[start..];
-                receive(tcp, room.len(), again, || tcp.try_read(room))
+                receive(tcp, room.len(), || tcp.try_read(room))
             };
             let (in_chunk, arrived) = match received {
                 Ok(found) => found,
@@ -166,12 +177,11 @@ impl Inbound {
         chunk: &mut [u8],
         missing: usize,
         role: &mut R,
-        again: bool,
     ) -> io::Result<(usize, Arrived)> {
         let room = role.payload_room(missing);
         let room_bytes = room.len().min(missing);
         if room_bytes == 0 {
-            return receive(tcp, chunk.len(), again, || tcp.try_read(chunk));
+            return receive(tcp, chunk.len(), || tcp.try_read(chunk));
         }
         let room = &mut room[..room_bytes];
         // Behind the end of a segment its padding and the next PDU follow: into the chunk. A room
@@ -179,7 +189,7 @@ impl Inbound {
         let behind = if room_bytes == missing { chunk.len() } else { 0 };
         let mut rooms = [IoSliceMut::new(room), IoSliceMut::new(&mut chunk[..behind])];
         let read = || tcp.try_read_vectored(&mut rooms);
-        let (received, arrived) = receive(tcp, room_bytes + behind, again, read)?;
+        let (received, arrived) = receive(tcp, room_bytes + behind, read)?;
         let placed = received.min(room_bytes);
         self.deframer.received(&room[..placed]);
         self.tap.piece(&room[..placed]);
@@ -227,6 +237,7 @@ impl Inbound {
             match event {
                 Some(Event::Header(header)) => {
                     turn.count();
+                    self.turn_pdus += 1;
                     self.tap.header(&header, self.digests);
                     role.header(now, header, out);
                 }
@@ -268,20 +279,17 @@ fn place<R: Role>(mut payload: &[u8], role: &mut R) {
 }
 
 /// Reads with room for so many bytes. Fewer were all that there was: that is remembered, which
-/// spares the call that would find out, unless so many came that it will likely find the next and
-/// is not made `again`. What arrives meanwhile is an event of its own, and the end of the stream is
-/// not forgotten.
+/// spares the call that would find out, unless so many came that it will likely find the next.
+/// What arrives meanwhile is an event of its own, and the end of the stream is not forgotten.
 fn receive(
     tcp: &TcpStream,
     room_bytes: usize,
-    again: bool,
     read: impl FnOnce() -> io::Result<usize>,
 ) -> io::Result<(usize, Arrived)> {
     let mut all = None;
-    let all_bytes_max = if again { room_bytes } else { room_bytes.min(SEVERAL_BYTES) };
     // Readiness is forgotten as it was before the read: an event that came behind it stays.
     let received = tcp.try_io(Interest::READABLE, || match read()? {
-        bytes if bytes > 0 && bytes < all_bytes_max => {
+        bytes if bytes > 0 && bytes < room_bytes.min(SEVERAL_BYTES) => {
             all = Some(bytes);
             Err(io::ErrorKind::WouldBlock.into())
         }
