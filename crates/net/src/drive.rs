@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
 use crate::tap::TapChange;
-use crate::turn::TURN_PDUS;
+use crate::turn::BURST_PDUS;
 use iscsi::framing::Header;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,8 +18,6 @@ use wire::Time;
 
 /// How long a closing connection may take to hand its last bytes to the peer.
 const LINGER: Duration = Duration::from_secs(5);
-/// After so many PDUs in its turn, a connection does not look whether there are more.
-const LOOK_PDUS_MAX: usize = TURN_PDUS / 2;
 /// Stands for "no deadline" in the timer.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
@@ -88,19 +86,10 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
         }
-        let mut heard = Heard::Nothing;
-        if woken.readable {
-            heard = connection.receive(&tcp, role, now);
-        }
+        let more = woken.readable && connection.receive(&tcp, role, now);
         connection.send(&tcp, role, now);
-        while heard == Heard::Several && connection.looks_again(role) {
-            // Mostly the next are there by now: no need to have the system say so.
-            let now = clock.now();
-            heard = connection.receive(&tcp, role, now);
-            connection.send(&tcp, role, now);
-        }
         tell_busy();
-        if heard != Heard::Nothing || woken.at_once {
+        if more || woken.at_once {
             // A busy connection must not starve the others of its core.
             tokio::task::yield_now().await;
         }
@@ -108,17 +97,6 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     if connection.open {
         let _ = tokio::time::timeout(LINGER, close(&tcp, &mut connection.outbox)).await;
     }
-}
-
-/// What may be there to be received.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Heard {
-    /// Nothing, as far as is known.
-    Nothing,
-    /// Something that belongs into another turn.
-    Some,
-    /// The peer keeps several requests under way, and has perhaps sent the next.
-    Several,
 }
 
 struct Connection {
@@ -164,37 +142,31 @@ impl Connection {
         .await
     }
 
-    /// Receives, and handles what came.
-    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> Heard {
+    /// `true`: there may be more.
+    fn receive<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> bool {
         if self.inbound.is_stalled() {
             self.inbound.resume(tcp, role, now, &mut self.outbox);
-            return Heard::Some;
+            return true;
         }
         let mut arrived = self.inbound.read(tcp, role, now, &mut self.outbox);
-        if matches!(arrived, Ok(Arrived::Several)) && self.takes_more(role) {
-            // What came while those were handled spares a call to send.
+        while matches!(arrived, Ok(Arrived::Several)) && self.looks_again(role) {
+            // What came while those were handled spares a turn of its own, and a call to send.
             arrived = self.inbound.read(tcp, role, now, &mut self.outbox);
         }
         match arrived {
+            Ok(Arrived::All | Arrived::Nothing) => return self.inbound.is_stalled(),
+            Ok(Arrived::Several | Arrived::Bytes) => return true,
             Ok(Arrived::End) => self.lost(role, now, None),
-            Ok(_) if self.inbound.is_stalled() => return Heard::Some,
-            Ok(Arrived::All | Arrived::Nothing) => return Heard::Nothing,
-            Ok(Arrived::Several) => return Heard::Several,
-            Ok(Arrived::Bytes) => return Heard::Some,
             Err(error) => self.lost(role, now, Some(&error)),
         }
-        Heard::Nothing
+        false
     }
 
     fn looks_again<R: Role>(&self, role: &R) -> bool {
-        self.open
-            && self.takes_more(role)
-            && !role.is_over()
-            && self.inbound.turn_pdus() < LOOK_PDUS_MAX
-    }
-
-    fn takes_more<R: Role>(&self, role: &R) -> bool {
-        role.can_receive() && !self.outbox.is_full() && !self.inbound.is_stalled()
+        role.can_receive()
+            && !self.outbox.is_full()
+            && !self.inbound.is_stalled()
+            && self.inbound.turn_pdus() < BURST_PDUS
     }
 
     fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
