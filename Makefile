@@ -81,9 +81,9 @@ bench: ## The target against tgt and what is possible: the cells that goals need
 bench-full: ## All cells; writes docs/performance.md and .json, docs/profiles, and target/bench.html; half an hour to an hour
 	@scripts/setup bench
 	@mkdir -p target
-	@rm -f docs/profiles/*.svg
 	$(CARGO) run --release --locked -p bench -- scale --json target/bench-scale.json
 	$(CARGO) run --release --locked -p bench -- target --full --goals-from target/bench-scale.json --rounds 5 --directory target --json docs/performance.json --markdown docs/performance.md --profiles docs/profiles --html target/bench.html $(BENCH_ARGS)
+	@for picture in docs/profiles/*.svg; do grep -q "$$(basename "$$picture")" docs/performance.md || rm -f "$$picture"; done
 
 bench-compare: ## Two builds in turns: make bench-compare REV=HEAD~1; some five minutes and a build
 	@scripts/setup build

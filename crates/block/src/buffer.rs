@@ -34,7 +34,7 @@ pub struct BufferPool {
 }
 
 struct Shared {
-    /// Each thread has one, beyond their number several share one.
+    /// Each thread has one, by its number among all that ever asked: two may have the same.
     shelves: [Arc<Shelf>; SHELVES],
     counts: Arc<Counts>,
 }
@@ -105,7 +105,8 @@ impl BufferPool {
     }
 
     /// Memory of all buffers that are in use, pooled or not; each counts with its class and the
-    /// page that aligns it. 0: every buffer and every share of one was dropped.
+    /// page that aligns it. 0, while none is taken or dropped: every buffer and every share of one
+    /// was dropped. Shelves are looked at one after the other, so in between it is about right.
     pub fn in_use_bytes(&self) -> usize {
         // Not counted as they come and go: that is once for each command, and this is seldom asked.
         let idle = self.pooled_bytes();

@@ -5,7 +5,6 @@ use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
 use crate::tap::TapChange;
-use crate::turn::BURST_PDUS;
 use iscsi::framing::Header;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -81,7 +80,6 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         set_timer(timer.as_mut(), role.deadline(), &clock);
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
         connection.outbox.begin_turn();
-        connection.inbound.begin_turn();
         let now = woken.now;
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
@@ -148,25 +146,13 @@ impl Connection {
             self.inbound.resume(tcp, role, now, &mut self.outbox);
             return true;
         }
-        let mut arrived = self.inbound.read(tcp, role, now, &mut self.outbox);
-        while matches!(arrived, Ok(Arrived::Several)) && self.looks_again(role) {
-            // What came while those were handled spares a turn of its own, and a call to send.
-            arrived = self.inbound.read(tcp, role, now, &mut self.outbox);
-        }
-        match arrived {
+        match self.inbound.read(tcp, role, now, &mut self.outbox) {
             Ok(Arrived::All | Arrived::Nothing) => return self.inbound.is_stalled(),
-            Ok(Arrived::Several | Arrived::Bytes) => return true,
+            Ok(Arrived::Bytes) => return true,
             Ok(Arrived::End) => self.lost(role, now, None),
             Err(error) => self.lost(role, now, Some(&error)),
         }
         false
-    }
-
-    fn looks_again<R: Role>(&self, role: &R) -> bool {
-        role.can_receive()
-            && !self.outbox.is_full()
-            && !self.inbound.is_stalled()
-            && self.inbound.turn_pdus() < BURST_PDUS
     }
 
     fn send<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {

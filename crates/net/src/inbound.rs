@@ -5,7 +5,6 @@ use crate::outbox::Outbox;
 use crate::tap::InboundTap;
 use crate::turn::Turn;
 use iscsi::framing::{Deframer, Digests, Event};
-use iscsi::pdu::HEADER_BYTES;
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +14,6 @@ use wire::Time;
 
 /// The chunk a core receives into.
 const CHUNK_BYTES: usize = 256 << 10;
-/// From so many bytes on, a peer has probably sent several PDUs, and sends the next meanwhile.
-const SEVERAL_BYTES: usize = 2 * HEADER_BYTES;
 /// Payloads with at least this much missing are received straight into their place.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
 
@@ -67,8 +64,6 @@ pub(crate) struct Inbound {
     /// The leftover waits for the role, the outbox or the next turn, not for more bytes.
     stalled: bool,
     digests: Digests,
-    /// PDUs since the turn began.
-    turn_pdus: usize,
     pub(crate) tap: InboundTap,
 }
 
@@ -77,8 +72,6 @@ pub(crate) struct Inbound {
 pub(crate) enum Arrived {
     /// All that there was, for now; it was handled.
     All,
-    /// Likewise, but by a peer that keeps several requests under way: the next may be there.
-    Several,
     /// Some bytes, which were handled, and perhaps there are more.
     Bytes,
     /// Nothing at the moment.
@@ -95,7 +88,6 @@ impl Inbound {
             used: 0,
             stalled: false,
             digests: Digests::default(),
-            turn_pdus: 0,
             tap: InboundTap::default(),
         }
     }
@@ -103,16 +95,6 @@ impl Inbound {
     /// Whether bytes wait that the role could not take when they came.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled
-    }
-
-    /// Another turn begins.
-    pub(crate) fn begin_turn(&mut self) {
-        self.turn_pdus = 0;
-    }
-
-    /// How many PDUs were received since.
-    pub(crate) fn turn_pdus(&self) -> usize {
-        self.turn_pdus
     }
 
     /// Handles bytes that came while the role could not take them.
@@ -237,7 +219,6 @@ impl Inbound {
             match event {
                 Some(Event::Header(header)) => {
                     turn.count();
-                    self.turn_pdus += 1;
                     self.tap.header(&header, self.digests);
                     role.header(now, header, out);
                 }
@@ -279,8 +260,8 @@ fn place<R: Role>(mut payload: &[u8], role: &mut R) {
 }
 
 /// Reads with room for so many bytes. Fewer were all that there was: that is remembered, which
-/// spares the call that would find out, unless so many came that it will likely find the next.
-/// What arrives meanwhile is an event of its own, and the end of the stream is not forgotten.
+/// spares the call that would find out. What arrives meanwhile is an event of its own, and the end
+/// of the stream is not forgotten.
 fn receive(
     tcp: &TcpStream,
     room_bytes: usize,
@@ -289,7 +270,7 @@ fn receive(
     let mut all = None;
     // Readiness is forgotten as it was before the read: an event that came behind it stays.
     let received = tcp.try_io(Interest::READABLE, || match read()? {
-        bytes if bytes > 0 && bytes < room_bytes.min(SEVERAL_BYTES) => {
+        bytes if bytes > 0 && bytes < room_bytes => {
             all = Some(bytes);
             Err(io::ErrorKind::WouldBlock.into())
         }
@@ -298,7 +279,6 @@ fn receive(
     match (all, received) {
         (Some(bytes), _) => Ok((bytes, Arrived::All)),
         (None, Ok(0)) => Ok((0, Arrived::End)),
-        (None, Ok(bytes)) if bytes < room_bytes => Ok((bytes, Arrived::Several)),
         (None, Ok(bytes)) => Ok((bytes, Arrived::Bytes)),
         (None, Err(error)) => Err(error),
     }

@@ -13,7 +13,7 @@ pub const TURN_PDUS: usize = 64;
 /// core. The peer cannot begin before: with few, both work at the same time, and what is touched
 /// stays in the cache. Among several connections the peers of the others work meanwhile, and one
 /// call for all that the turn came to costs less.
-pub(crate) const BURST_PDUS: usize = 8;
+const BURST_PDUS: usize = 8;
 
 thread_local! {
     /// Which connection of this core had the last turn, by the address of its outbox.
