@@ -78,7 +78,7 @@ bench: ## The target against tgt and what is possible: the cells that goals need
 	$(CARGO) run --release --locked -p bench -- scale --json target/bench-scale.json
 	$(CARGO) run --release --locked -p bench -- target --goals-from target/bench-scale.json --directory target --json target/bench.json --html target/bench.html $(BENCH_ARGS)
 
-bench-full: ## All cells; writes docs/performance.md and .json, docs/profiles, and target/bench.html; half an hour to an hour
+bench-full: ## All cells; writes docs/performance.md and .json, docs/profiles, and target/bench.html; some 25 minutes and a build
 	@scripts/setup bench
 	@mkdir -p target
 	$(CARGO) run --release --locked -p bench -- scale --json target/bench-scale.json
