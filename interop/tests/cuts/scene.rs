@@ -25,6 +25,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 const QUIET_STEPS: u64 = 40;
 /// Packets of a connection that lingers come so late at most, in milliseconds.
 const LATE_MAX: u64 = 150;
+/// So long after a connection has ended its session has noticed.
+const NOTICED: Duration = Duration::from_millis(50);
 
 /// What happens besides the load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -341,6 +343,11 @@ impl Stage {
         }
         self.load.go_on();
         self.load.give_up(self.scene.gives_up());
+        if let Manner::Linger(late) = cut.manner {
+            // The others of its session carry on meanwhile, and what they carry is repeated when
+            // the loss is noticed: nobody is past the cut before.
+            tokio::time::sleep(late + NOTICED).await;
+        }
         self.load.settle(WAIT_MAX).await
     }
 
