@@ -8,7 +8,8 @@
 //! discovery, and whoever breaks the protocol is hung up on. It must not serve anybody's data.
 //!
 //! One thread serves all sessions. It takes up to 512 KiB from a socket in one system call, answers
-//! all that lies in it in one vectored send, and waits in `poll` when no socket has anything.
+//! all that lies in it in one vectored send (eight requests at a time where no other session has
+//! anything), and waits in `poll` when no socket has.
 
 mod commands;
 mod connection;
@@ -83,11 +84,12 @@ fn serve(listener: &TcpListener, disk_bytes: u64) -> Result<()> {
         ready.extend(waiting.iter().map(|one| !one.revents().is_empty()));
         drop(waiting);
         let sockets = connections.len();
+        let is_alone = ready[..sockets].iter().filter(|is_ready| **is_ready).count() == 1;
         let mut at = 0;
         connections.retain_mut(|connection| {
             at += 1;
             // What a session does wrong, or its end, is the end of that session alone.
-            !ready[at - 1] || connection.turn().is_ok()
+            !ready[at - 1] || connection.turn(is_alone).is_ok()
         });
         if ready.get(sockets) == Some(&true) {
             match listener.accept() {

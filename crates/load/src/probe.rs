@@ -23,6 +23,9 @@ const PART_OF_ROUND: f64 = 0.1;
 /// But no less and no more than this.
 const TIME_MIN: Duration = Duration::from_millis(50);
 const TIME_MAX: Duration = Duration::from_millis(500);
+/// A stream is given so long before it counts, and counts for no less than that: a congestion
+/// control that looks for its rate (BBR) streams faster or slower at first than it will.
+const STREAM_TIME: Duration = Duration::from_millis(300);
 /// Somebody who does not answer for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// A probe that moves by more than this part of its median tells of a machine that is not quiet.
@@ -76,7 +79,7 @@ impl Probe {
     }
 
     /// One round of all three, added to `probed`; blocks for its time. `round` is the time of a
-    /// round of a disk, of which each of the three takes a tenth.
+    /// round of a disk, of which each of the three takes a tenth; a stream needs longer.
     ///
     /// # Errors
     /// When a connection is lost.
@@ -89,7 +92,7 @@ impl Probe {
         let alone = Shape { depth: 1, connections: 1, ..shape };
         let (count, took) = asker::exchange(address, alone, time)?;
         let (exchanges, exchanged) = asker::exchange(address, shape, time)?;
-        let (bytes, streamed) = asker::stream(address, shape, time)?;
+        let (bytes, streamed) = asker::stream(address, shape, time.max(STREAM_TIME))?;
         probed.rounds.push(Round {
             ping: took.div_f64(count.max(1) as f64),
             exchanges_per_second: exchanges as f64 / exchanged.as_secs_f64(),

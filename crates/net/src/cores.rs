@@ -1,11 +1,13 @@
 //! The data plane's threads: one `current_thread` runtime each; a connection stays on its core.
 
 use crate::busy_poll::poll_while_busy;
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -24,6 +26,9 @@ pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 /// What each core does around all that runs on it, from its first job to its last: the place for
 /// what a thread has of its own, such as a ring.
 pub type Around = fn(LocalFuture) -> LocalFuture;
+
+/// How often a core that is to end looks whether all that ran on it has.
+const END_LOOK: Duration = Duration::from_millis(1);
 
 type Job = Box<dyn FnOnce() -> LocalFuture + Send>;
 
@@ -83,26 +88,71 @@ impl Cores {
 impl Core {
     fn start(index: usize, latency_mode: bool, around: Around) -> io::Result<Self> {
         let (jobs, inbox) = unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = std::thread::Builder::new()
-            .name(format!("core-{index}"))
-            .spawn(move || runtime.block_on(around(Box::pin(run(inbox, latency_mode)))))?;
+        let (started, start) = std::sync::mpsc::sync_channel(1);
+        let thread =
+            std::thread::Builder::new().name(format!("core-{index}")).spawn(move || {
+                let mut builder = tokio::runtime::Builder::new_current_thread();
+                match builder.enable_all().build_local(tokio::runtime::LocalOptions::default()) {
+                    Ok(runtime) => {
+                        let _ = started.send(Ok(()));
+                        runtime.block_on(around(Box::pin(run(inbox, latency_mode))));
+                    }
+                    Err(error) => drop(started.send(Err(error))),
+                }
+            })?;
+        start.recv().map_err(io::Error::other)??;
         Ok(Self { jobs: Some(jobs), load: Arc::default(), thread: Some(thread) })
     }
 }
 
 async fn run(mut inbox: UnboundedReceiver<Job>, latency_mode: bool) {
-    let local = tokio::task::LocalSet::new();
-    let poller = latency_mode.then(|| local.spawn_local(poll_while_busy()));
-    let take_in = async {
-        while let Some(job) = inbox.recv().await {
-            tokio::task::spawn_local(job());
-        }
-    };
-    local.run_until(take_in).await;
+    let poller = latency_mode.then(|| tokio::task::spawn_local(poll_while_busy()));
+    while let Some(job) = inbox.recv().await {
+        spawn_local(job());
+    }
     // The sender is gone: no new work, but what runs may end.
     poller.inspect(JoinHandle::abort);
-    local.await;
+    while RUNNING.get() > 0 {
+        tokio::time::sleep(END_LOOK).await;
+    }
+}
+
+thread_local! {
+    /// So much runs on this core that its end waits for.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Has the core of the caller run something beside. A core that is to end waits for it; for what
+/// `tokio::spawn` runs it does not.
+///
+/// # Panics
+/// Outside of a core, or of another runtime that takes local tasks.
+pub fn spawn_local<F>(work: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let running = Running::enter();
+    tokio::task::spawn_local(async move {
+        let _running = running;
+        work.await
+    })
+}
+
+/// Counts what runs for as long as it does, however it ends.
+struct Running;
+
+impl Running {
+    fn enter() -> Self {
+        RUNNING.set(RUNNING.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.set(RUNNING.get() - 1);
+    }
 }
 
 impl Drop for Cores {
@@ -142,6 +192,25 @@ mod tests {
         for latency_mode in [false, true] {
             spread_and_end(CoreOptions { count: 2, latency_mode });
         }
+    }
+
+    /// Goal: the end of a core waits for what its jobs left running there, and for nothing else.
+    #[test]
+    fn the_end_waits_for_local_tasks_only() {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let local = Arc::clone(&ended);
+        let cores = Cores::start(CoreOptions { count: 1, latency_mode: false }, |core| core);
+        let cores = cores.unwrap();
+        cores.spawn(move || async move {
+            tokio::spawn(std::future::pending::<()>());
+            spawn_local(std::future::pending::<()>()).abort();
+            spawn_local(async move {
+                tokio::time::sleep(END_LOOK * 20).await;
+                local.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        drop(cores);
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
     }
 
     fn spread_and_end(options: CoreOptions) {

@@ -194,7 +194,7 @@ impl Inbound {
         let mut turn = Turn::new(out);
         self.stalled = false;
         loop {
-            if turn.burst_is_over() && !self.deframer.is_in_payload() {
+            if turn.burst_is_over(out) && !self.deframer.is_in_payload() {
                 turn.end_burst(out);
                 role.before_sending();
                 // What fails, or does not fit the socket, is left to the end of the turn.

@@ -19,7 +19,7 @@ mod tap;
 mod turn;
 
 pub use clock::Clock;
-pub use cores::{Around, CoreOptions, Cores, LocalFuture};
+pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local};
 pub use drive::{Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;

@@ -13,6 +13,10 @@ use tokio::net::TcpStream;
 /// Pieces handed to one system call, at most: twice as many slices.
 const PIECES_MAX: usize = 64;
 
+/// Bytes handed to one system call, at most. The socket is locked meanwhile, and acknowledgements
+/// wait: with a congestion control that paces, reads of 1 MiB were a fifth slower in one call.
+const SEND_BYTES_MAX: usize = 512 << 10;
+
 /// No more PDUs are handled while this much waits to be sent: a peer that does not read is not
 /// served further.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
@@ -138,14 +142,19 @@ impl Outbox {
     fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut heads = &self.heads[self.heads_sent..];
         let mut slices = Vec::with_capacity(2 * self.pieces.len().min(PIECES_MAX));
+        let mut room = SEND_BYTES_MAX;
         for piece in self.pieces.iter().take(PIECES_MAX) {
-            if piece.head_bytes > 0 {
-                let head;
-                (head, heads) = heads.split_at(piece.head_bytes);
-                slices.push(IoSlice::new(head));
+            let head;
+            (head, heads) = heads.split_at(piece.head_bytes);
+            for part in [head, &piece.data] {
+                let part = &part[..part.len().min(room)];
+                if !part.is_empty() {
+                    slices.push(IoSlice::new(part));
+                    room -= part.len();
+                }
             }
-            if !piece.data.is_empty() {
-                slices.push(IoSlice::new(&piece.data));
+            if room == 0 {
+                break;
             }
         }
         slices
@@ -211,6 +220,19 @@ mod tests {
             }
         }
         assert_eq!(left, expected);
+    }
+
+    /// Goal: one system call is handed no more than it should have, and the rest follows.
+    #[test]
+    fn large_sends_are_cut() {
+        let data = Bytes::from(vec![7; SEND_BYTES_MAX + SEND_BYTES_MAX / 2]);
+        let mut outbox = Outbox::default();
+        outbox.push(Pdu::with_data([1; 48], data));
+        let all = outbox.bytes();
+        let handed = |outbox: &Outbox| outbox.slices().iter().map(|part| part.len()).sum::<usize>();
+        assert_eq!(handed(&outbox), SEND_BYTES_MAX);
+        outbox.advance(SEND_BYTES_MAX);
+        assert_eq!(handed(&outbox), all - SEND_BYTES_MAX);
     }
 
     /// As a socket does that has room for so many bytes.

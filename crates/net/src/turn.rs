@@ -15,6 +15,10 @@ pub const TURN_PDUS: usize = 64;
 /// call for all that the turn came to costs less.
 const BURST_PDUS: usize = 8;
 
+/// After so many bytes a burst is over too. More would not stay in a core's own cache until they
+/// are sent: what was read would be fetched from further away, to be copied into the socket.
+const BURST_BYTES: usize = 512 << 10;
+
 thread_local! {
     /// Which connection of this core had the last turn, by the address of its outbox.
     static LAST: Cell<usize> = const { Cell::new(0) };
@@ -54,8 +58,9 @@ impl Turn {
     }
 
     /// What there is should be sent before the next PDU is begun.
-    pub(crate) fn burst_is_over(&self) -> bool {
+    pub(crate) fn burst_is_over(&self, out: &Outbox) -> bool {
         self.burst_pdus >= self.burst_pdus_max
+            || out.bytes().saturating_sub(self.outbox_bytes) >= BURST_BYTES
     }
 
     /// The burst is about to be sent.
@@ -85,10 +90,24 @@ mod tests {
         (1..)
             .take_while(|_| {
                 turn.count();
-                !turn.burst_is_over()
+                !turn.burst_is_over(out)
             })
             .count()
             + 1
+    }
+
+    /// Goal: few large answers end a burst as many small ones do.
+    #[test]
+    fn bursts_end_by_bytes_too() {
+        let mut out = Outbox::default();
+        let mut turn = Turn::new(&out);
+        turn.count();
+        assert!(!turn.burst_is_over(&out));
+        out.push(iscsi::framing::Pdu::with_data([0; 48], vec![0; BURST_BYTES].into()));
+        assert!(turn.burst_is_over(&out));
+        turn.end_burst(&out);
+        turn.begin_burst(&out);
+        assert!(!turn.burst_is_over(&out));
     }
 
     /// Goal: a connection that has its core alone sends early; with others it sends a turn at once.

@@ -107,7 +107,7 @@ impl LogicalUnit {
         let (ended, has_ended) = oneshot::channel();
         let unit = Arc::clone(self);
         self.operating.runs.fetch_add(1, SeqCst);
-        tokio::task::spawn_local(async move {
+        net::spawn_local(async move {
             if unit.save().await {
                 let _ = saved.send(Ok(())); // the command may be aborted
                 if let Some(result) = unit.operate().await {

@@ -22,7 +22,7 @@ pub(crate) fn spawn(
     function: ManagementFunction,
     lun: Lun,
 ) {
-    tokio::task::spawn_local(async move {
+    net::spawn_local(async move {
         let (response, information) = match function {
             ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
             _ => (run(&shared, &session, function, lun).await, [0; 3]),

@@ -593,7 +593,7 @@ async fn on_unit(
     if let Plan::AbortTasksOf { nexuses, save } = plan {
         // Aborted itself, it waits no more: it may be for a task that waits for this one. All that
         // it was to abort is aborted all the same.
-        let aborting = tokio::task::spawn_local(manage::abort_tasks_of(
+        let aborting = net::spawn_local(manage::abort_tasks_of(
             Arc::clone(shared),
             Arc::clone(session),
             Arc::clone(unit),

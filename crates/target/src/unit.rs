@@ -261,7 +261,7 @@ impl LogicalUnit {
             *later = FlushLater::Running;
         }
         let unit = Arc::clone(self);
-        tokio::task::spawn_local(async move {
+        net::spawn_local(async move {
             loop {
                 if let Err(error) = unit.device().flush().await {
                     tracing::error!(%error, "a sync that was answered at once failed later");

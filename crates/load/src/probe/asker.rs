@@ -1,7 +1,7 @@
 //! The side of a probe that asks and measures.
 
 use super::answerer::{EXCHANGE, PIECE, STREAM_DOWN, STREAM_UP, header};
-use super::{HEADER_BYTES, SILENCE_MAX, Shape};
+use super::{HEADER_BYTES, SILENCE_MAX, STREAM_TIME, Shape};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::ScopedJoinHandle;
@@ -25,9 +25,11 @@ pub(super) fn exchange(
 /// Sends in the direction of the data over all connections for `time`; how many bytes arrived, and
 /// in what time.
 pub(super) fn stream(to: SocketAddr, shape: Shape, time: Duration) -> io::Result<(u64, Duration)> {
+    // One window for all: one that gets nothing while others stream must not count later.
+    let from = Instant::now() + STREAM_TIME;
     on_all(shape.connections.max(1), |_| match shape.writes {
-        true => send(connect(to)?, time),
-        false => receive(connect(to)?, time),
+        true => send(connect(to)?, from, from + time),
+        false => receive(connect(to)?, from, from + time),
     })
 }
 
@@ -101,31 +103,37 @@ fn exchange_on_one(
     }
 }
 
-fn receive(mut socket: TcpStream, time: Duration) -> io::Result<(u64, Duration)> {
+/// What arrives between two points in time.
+fn receive(mut socket: TcpStream, from: Instant, to: Instant) -> io::Result<(u64, Duration)> {
     let mut buffer = vec![0; PIECE];
     socket.write_all(&header(STREAM_DOWN, 0, 0))?;
-    let begin = Instant::now();
     let mut bytes = 0;
     loop {
-        match socket.read(&mut buffer)? {
+        let read = socket.read(&mut buffer)?;
+        let now = Instant::now();
+        match read {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ if now > to => return Ok((bytes, to - from)),
+            _ if now < from => {}
             read => bytes += read as u64,
-        }
-        if begin.elapsed() >= time {
-            return Ok((bytes, begin.elapsed()));
         }
     }
 }
 
-fn send(mut socket: TcpStream, time: Duration) -> io::Result<(u64, Duration)> {
+/// What is sent from a point in time to another, until it has arrived.
+fn send(mut socket: TcpStream, from: Instant, to: Instant) -> io::Result<(u64, Duration)> {
     let zeroes = vec![0; PIECE];
     socket.write_all(&header(STREAM_UP, 0, 0))?;
-    let begin = Instant::now();
-    while begin.elapsed() < time {
+    let mut before = 0;
+    while Instant::now() < from {
+        socket.write_all(&zeroes)?;
+        before += zeroes.len() as u64;
+    }
+    while Instant::now() < to {
         socket.write_all(&zeroes)?;
     }
     socket.shutdown(Shutdown::Write)?;
     let mut bytes = [0; 8];
     socket.read_exact(&mut bytes)?;
-    Ok((u64::from_be_bytes(bytes), begin.elapsed()))
+    Ok((u64::from_be_bytes(bytes).saturating_sub(before), from.elapsed()))
 }

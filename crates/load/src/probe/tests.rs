@@ -27,7 +27,8 @@ fn shapes_are_measured() {
     let shape = Shape { writes: false, io_bytes: 4096, depth: 8, connections: 2 };
     far.round(shape, ROUND, &mut probed).unwrap();
     assert!(probed.ping_micros().least >= 6_000.0, "{probed:?}");
-    assert!(probed.stream_bytes_per_second().most <= 10_000_000.0, "{probed:?}");
+    // What the relay let go before it counted may arrive just after.
+    assert!(probed.stream_bytes_per_second().most <= 11_000_000.0, "{probed:?}");
 }
 
 /// Goal: a machine that is not quiet is told of, with what moved most; small movements are not.
