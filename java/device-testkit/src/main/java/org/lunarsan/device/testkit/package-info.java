@@ -1,0 +1,2 @@
+/** The contract of a device, as tests. */
+package org.lunarsan.device.testkit;

@@ -1,0 +1,4 @@
+/** Devices joined: striped and mirrored. */
+module org.lunarsan.pool {
+    requires transitive org.lunarsan.device;
+}

@@ -1,0 +1,2 @@
+/** Devices joined: striped and mirrored. */
+package org.lunarsan.pool;
