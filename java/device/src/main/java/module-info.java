@@ -1,0 +1,4 @@
+/** Block devices. */
+module org.lunarsan.device {
+    exports org.lunarsan.device;
+}

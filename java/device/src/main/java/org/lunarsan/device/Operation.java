@@ -1,0 +1,25 @@
+package org.lunarsan.device;
+
+import java.util.Locale;
+
+/** What a device was asked to do. A value; for any thread. */
+public enum Operation {
+    /** {@link Device#open()}. */
+    OPEN,
+    /** {@link Device#close()}. */
+    CLOSE,
+    /** {@link Device#read(long, java.nio.ByteBuffer)}. */
+    READ,
+    /** {@link Device#write(long, java.nio.ByteBuffer)}. */
+    WRITE,
+    /** {@link Device#flush()}. */
+    FLUSH,
+    /** {@link Device#unmap(long, long)}. */
+    UNMAP;
+
+    /** In lower case, for messages. */
+    @Override
+    public String toString() {
+        return name().toLowerCase(Locale.ROOT);
+    }
+}

@@ -1,0 +1,6 @@
+/** Programs that show how the devices are used. */
+module org.lunarsan.examples {
+    requires org.lunarsan.device;
+    requires org.lunarsan.initiator;
+    requires org.lunarsan.pool;
+}

@@ -1,0 +1,2 @@
+/** Programs that show how the devices are used. */
+package org.lunarsan.examples;

@@ -1,0 +1,5 @@
+/** Disks of iSCSI targets as devices. */
+module org.lunarsan.initiator {
+    requires transitive org.lunarsan.device;
+    requires org.lunarsan.iscsi;
+}

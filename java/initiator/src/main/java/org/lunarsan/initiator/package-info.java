@@ -1,0 +1,2 @@
+/** Disks of iSCSI targets as devices. */
+package org.lunarsan.initiator;

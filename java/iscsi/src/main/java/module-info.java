@@ -1,0 +1,3 @@
+/** RFC 7143 without I/O. */
+module org.lunarsan.iscsi {
+}
