@@ -21,6 +21,8 @@ import org.lunarsan.iscsi.pdu.Pdu;
 import org.lunarsan.iscsi.pdu.ReadyToTransfer;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.ScsiResponse;
+import org.lunarsan.iscsi.pdu.TextRequest;
+import org.lunarsan.iscsi.pdu.TextResponse;
 import org.lunarsan.iscsi.session.Ending;
 
 /** A target that breaks the rules of the full feature phase. */
@@ -207,6 +209,22 @@ class HostileTest {
         if (statSn == rig.statSn && counts && !rig.connection.isClosed()) {
             rig.statSn = rig.connection.expStatSnForTests();
         }
+    }
+
+    /** Goal: a second Text Response for one request is none that was asked for. */
+    @Test
+    void textTwice() {
+        Rig rig = new Rig();
+        TextQuestion question = TextQuestion.sendTargets("All");
+        rig.submit(question);
+        int tag = rig.next(TextRequest.class).initiatorTaskTag();
+        for (int round = 0; round < 2; round++) {
+            rig.gets(new TextResponse(Opcode.TEXT_RESPONSE, 0, 0, 0, 0, tag, 1, rig.statSn++,
+                    rig.expCmdSn, rig.maxCmdSn));
+        }
+        assertInstanceOf(Violation.Malformed.class, rig.violation());
+        rig.failed(question, Failure.Kind.LOST);
+        rig.nothingCompletes();
     }
 
     /** Goal: RFC 7143 §11.4.7: SenseLength must fit. */

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.ByteBuffer;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.iscsi.pdu.DataOut;
 import org.lunarsan.iscsi.pdu.ManagementFunction;
@@ -143,6 +144,32 @@ class ManagementTest {
         two.gets(two.response(sent.initiatorTaskTag(), 0));
         two.nothingCompletes();
         assertFalse(two.connection.isClosed(), "a late response is no news");
+    }
+
+    /** Goal: a task that ends elsewhere while its buffer is filled comes back when that is over. */
+    @Test
+    void resetWhileDataArrives() {
+        InitiatorSession session = new InitiatorSession(1, 100);
+        Rig one = new Rig(Rig.parameters(false, true, 1), ConnectionLimits.DEFAULT, session, 1);
+        Rig two = new Rig(Rig.parameters(false, true, 1), ConnectionLimits.DEFAULT, session, 2);
+        Command there = Rig.read(8);
+        two.submit(there);
+        int tag = two.next(ScsiCommand.class).initiatorTaskTag();
+        ByteBuffer header = ByteBuffer.allocate(48);
+        two.dataIn(tag, 0, 0, 8).encode(header);
+        two.connection.onHeader(two.now, header.flip(), two.receive);
+        Management reset = new Management(ManagementFunction.TARGET_WARM_RESET, 0);
+        one.submit(reset);
+        one.gets(answer(one, one.next(TaskManagementRequest.class).initiatorTaskTag(),
+                ManagementResponse.FUNCTION_COMPLETE));
+        one.answered(reset);
+        assertNull(two.next());
+        two.nothingCompletes();
+        assertFalse(two.connection.isIdle(), "its buffer is being filled");
+        two.connection.onPayload(two.now, Rig.NO_DATA, true);
+        two.failed(there, Failure.Kind.ABORTED);
+        two.nothingCompletes();
+        assertTrue(two.connection.isIdle());
     }
 
     /** Goal: what would need levels that were not agreed is refused. */
