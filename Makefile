@@ -45,8 +45,9 @@ unit: ## Unit and property tests, the rules of the house
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
 
-java-interop: release ## The Java initiator against our server, tgt and istgt; a minute and a half
+java-interop: release ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
 	@scripts/java-interop
+	@scripts/java-readme
 
 release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar
