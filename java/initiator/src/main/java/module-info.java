@@ -1,5 +1,7 @@
 /** Disks of iSCSI targets as devices. */
 module org.lunarsan.initiator {
     requires transitive org.lunarsan.device;
-    requires org.lunarsan.iscsi;
+    requires transitive org.lunarsan.iscsi;
+
+    exports org.lunarsan.initiator;
 }

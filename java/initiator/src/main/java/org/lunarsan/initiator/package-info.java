@@ -1,2 +1,40 @@
-/** Disks of iSCSI targets as devices. */
+/**
+ * Disks of iSCSI targets as devices. RFC 7143.
+ *
+ * <p><b>Entry point.</b> {@link org.lunarsan.initiator.IscsiDevice} is a LUN behind a URL:
+ *
+ * <pre>{@code
+ * IscsiOptions options = IscsiOptions.builder().connections(4).build();
+ * String url = "iscsi://vm@san.example/iqn.2026-11.org.example:vm/0";
+ * try (IscsiDevice disk = IscsiDevice.open(url, options)) {
+ *     byte[] block = new byte[disk.blockSize()];
+ *     disk.read(0, block);
+ *     disk.write(1, block);
+ *     disk.flush(); // from here on it is durable
+ *     ByteBuffer much = ByteBuffer.allocateDirect(1 << 20);
+ *     disk.readAsync(2, much).thenAccept(done -> use(much.flip()));
+ * }
+ * }</pre>
+ *
+ * <p>{@link org.lunarsan.initiator.Discovery} asks a portal which targets there are,
+ * {@link org.lunarsan.initiator.IscsiOptions} says who we are and how long we wait,
+ * {@link org.lunarsan.initiator.IscsiUrl} reads URLs. A CHAP secret comes from a file or the
+ * environment variable {@code LUNAR_CHAP_SECRET}; never from the URL.
+ *
+ * <p><b>Reading and writing.</b> Any number of commands may be in flight, on several connections.
+ * Direct buffers are read into and, when they are long, sent from without a copy. A lost connection
+ * is made again, and what was not answered is sent again: all that a disk is asked for can be done
+ * twice, and the tasks of a lost session have ended when the target answers the next login.
+ *
+ * <p><b>Threads.</b> Everything may be called from any thread, platform or virtual. Each connection
+ * has one thread that reads and one that writes and watches the time, both daemons; who finds nobody
+ * sending sends his command himself. Futures complete in the reading thread.
+ *
+ * <p><b>Waits.</b> None is without an end: logins, lost sessions, commands, aborts, silence and
+ * logouts each have a time in {@link org.lunarsan.initiator.IscsiOptions}.
+ *
+ * <p><b>Errors.</b> All failures are {@link org.lunarsan.device.DeviceException}s of the kind that
+ * fits. {@link org.lunarsan.initiator.IscsiException#in} finds in them what the target said: SCSI
+ * status, sense data, and what to do.
+ */
 package org.lunarsan.initiator;

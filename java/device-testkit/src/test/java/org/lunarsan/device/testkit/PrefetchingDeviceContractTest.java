@@ -1,0 +1,15 @@
+package org.lunarsan.device.testkit;
+
+import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.CoalescingDevice;
+import org.lunarsan.device.MemoryDevice;
+import org.lunarsan.device.QueueOptions;
+
+/** A queue that reads ahead, with one transfer at a time and little room, keeps both contracts. */
+class PrefetchingDeviceContractTest extends AsyncDeviceContract {
+    @Override
+    protected AsyncDevice make(int blockSize, long blockCount) {
+        QueueOptions options = new QueueOptions(1, 5, 16 * blockSize, 20 * blockSize);
+        return new CoalescingDevice(new MemoryDevice(blockSize, blockCount), options);
+    }
+}

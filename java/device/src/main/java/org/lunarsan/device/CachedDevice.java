@@ -1,0 +1,159 @@
+package org.lunarsan.device;
+
+import java.nio.ByteBuffer;
+import java.util.concurrent.atomic.LongAdder;
+
+/**
+ * Keeps the blocks used last in memory, in front of another device. Writes go through: a write that
+ * returned has reached the device inside, and durable is what that says.
+ *
+ * <p>A read of blocks that are all kept does no I/O; otherwise one read from the first to the last
+ * that is missing. What a write or unmap touched is kept anew after it succeeded, dropped when it
+ * failed, and dropped when another write was under way at the same blocks, for nobody can say then
+ * which of both came last.
+ *
+ * <p>For any thread. Nobody else may write to the device inside: that would not be noticed. The
+ * memory taken is at most {@code bytesMax} of blocks and some 100 bytes for each.
+ */
+public final class CachedDevice extends ForwardingDevice {
+    private final long bytesMax;
+    private final LongAdder hits = new LongAdder();
+    private final LongAdder misses = new LongAdder();
+    /** Null until it is opened. */
+    private volatile BlockCache cache;
+
+    /**
+     * A cache that is empty.
+     *
+     * @param inner the device inside, closed
+     * @param bytesMax bytes of blocks to be kept; less than one block keeps nothing
+     * @throws IllegalArgumentException when it is negative
+     */
+    public CachedDevice(Device inner, long bytesMax) {
+        super(inner);
+        if (bytesMax < 0) {
+            throw new IllegalArgumentException("a cache of " + bytesMax + " bytes");
+        }
+        this.bytesMax = bytesMax;
+    }
+
+    @Override
+    public void open() throws DeviceException {
+        super.open();
+        cache = new BlockCache(blockSize(), bytesMax / blockSize());
+    }
+
+    @Override
+    public void close() throws DeviceException {
+        cache = null;
+        super.close();
+    }
+
+    /**
+     * How many blocks were read from memory.
+     *
+     * @return the count since this object was made
+     */
+    public long hits() {
+        return hits.sum();
+    }
+
+    /**
+     * How many blocks were read from the device inside.
+     *
+     * @return the count since this object was made
+     */
+    public long misses() {
+        return misses.sum();
+    }
+
+    @Override
+    public void read(long address, ByteBuffer buffer) throws DeviceException {
+        BlockCache kept = open(Operation.READ, address);
+        int blocks = shape().checkBuffer(name(), Operation.READ, address, buffer);
+        int size = blockSize();
+        ByteBuffer into = buffer.duplicate();
+        int first = 0;
+        while (first < blocks && kept.get(address + first, slice(into, first, 1, size))) {
+            first++;
+        }
+        int end = blocks;
+        while (end > first && kept.get(address + end - 1, slice(into, end - 1, 1, size))) {
+            end--;
+        }
+        hits.add(blocks - (end - first));
+        misses.add(end - first);
+        if (first < end) {
+            fetch(kept, address + first, slice(into, first, end - first, size));
+        }
+        buffer.position(buffer.limit());
+    }
+
+    private void fetch(BlockCache kept, long address, ByteBuffer into) throws DeviceException {
+        int size = blockSize();
+        int blocks = into.remaining() / size;
+        long[] stamps = new long[blocks];
+        for (int index = 0; index < blocks; index++) {
+            stamps[index] = kept.stamp(address + index);
+        }
+        inner().read(address, into.duplicate());
+        for (int index = 0; index < blocks; index++) {
+            kept.putRead(address + index, slice(into, index, 1, size), stamps[index]);
+        }
+    }
+
+    @Override
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
+        BlockCache kept = open(Operation.WRITE, address);
+        int blocks = shape().checkBuffer(name(), Operation.WRITE, address, buffer);
+        ByteBuffer from = buffer.duplicate();
+        long[] stamps = begin(kept, address, blocks);
+        boolean written = false;
+        try {
+            inner().write(address, buffer);
+            written = true;
+        } finally {
+            int size = blockSize();
+            for (int index = 0; index < blocks; index++) {
+                ByteBuffer block = written ? slice(from, index, 1, size) : null;
+                kept.endWrite(address + index, block, stamps[index]);
+            }
+        }
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        BlockCache kept = open(Operation.UNMAP, address);
+        shape().checkRange(name(), Operation.UNMAP, address, blocks);
+        kept.beginUnmap(address, blocks);
+        try {
+            inner().unmap(address, blocks);
+        } finally {
+            kept.endUnmap(address, blocks);
+        }
+    }
+
+    private static long[] begin(BlockCache kept, long address, int blocks) {
+        long[] stamps = new long[blocks];
+        for (int index = 0; index < blocks; index++) {
+            stamps[index] = kept.beginWrite(address + index);
+        }
+        return stamps;
+    }
+
+    private BlockCache open(Operation operation, long address) throws DeviceClosedException {
+        BlockCache kept = cache;
+        if (kept == null) {
+            throw Lifecycle.closed(name(), operation, address, 0);
+        }
+        return kept;
+    }
+
+    private Geometry shape() {
+        return new Geometry(blockSize(), blockCount());
+    }
+
+    private static ByteBuffer slice(ByteBuffer all, int block, int blocks, int size) {
+        return all.slice(all.position() + block * size, blocks * size);
+    }
+}

@@ -1,0 +1,347 @@
+package org.lunarsan.device;
+
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * A device that does what the one inside does, but for the faults injected into it. For tests.
+ *
+ * <p>For any thread. With a seed and one caller the same faults come at the same operations in
+ * every run. Misuse is refused first: no fault hides a refusal. It also counts what it is asked.
+ */
+public final class FaultyDevice extends ForwardingDevice {
+    private static final int MILLION = 1_000_000;
+
+    /** Guards all below. */
+    private final ReentrantLock lock = new ReentrantLock();
+
+    private final Condition changed = lock.newCondition();
+    private final List<Armed> faults = new ArrayList<>();
+    private final Map<Operation, Long> seen = new EnumMap<>(Operation.class);
+    private final Random random;
+    private long fired;
+    private long releases;
+    private int hanging;
+    private boolean open;
+    private boolean poisoned;
+
+    /** A fault and how often it may still pass and come. */
+    private static final class Armed {
+        final Fault fault;
+        long passes;
+        long times;
+
+        Armed(Fault fault) {
+            this.fault = fault;
+            passes = fault.passes();
+            times = fault.times();
+        }
+    }
+
+    /**
+     * Without faults yet.
+     *
+     * @param inner the device inside, closed
+     * @param seed of the faults by chance
+     */
+    public FaultyDevice(Device inner, long seed) {
+        super(inner);
+        random = new Random(seed);
+    }
+
+    /**
+     * Adds a fault. Of several that fit an operation the first has its effect.
+     *
+     * @param fault what and when
+     */
+    public void inject(Fault fault) {
+        locked(() -> faults.add(new Armed(fault)));
+    }
+
+    /** Takes all faults and the poison away. What hangs goes on hanging. */
+    public void heal() {
+        locked(() -> {
+            faults.clear();
+            poisoned = false;
+        });
+    }
+
+    /** Lets all go on that hang now. */
+    public void release() {
+        locked(() -> {
+            releases++;
+            changed.signalAll();
+        });
+    }
+
+    /**
+     * Waits until operations hang.
+     *
+     * @param count so many at least
+     * @throws InterruptedException when interrupted
+     */
+    public void awaitHanging(int count) throws InterruptedException {
+        lock.lockInterruptibly();
+        try {
+            while (hanging < count) {
+                changed.await();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * How often an operation was asked for, refused ones not counted.
+     *
+     * @param operation which
+     * @return the count
+     */
+    public long seen(Operation operation) {
+        lock.lock();
+        try {
+            return seen.getOrDefault(operation, 0L);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * How many faults had their effect.
+     *
+     * @return the count
+     */
+    public long fired() {
+        lock.lock();
+        try {
+            return fired;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void open() throws DeviceException {
+        Fault.Effect effect = draw(Operation.OPEN, DeviceException.NO_ADDRESS, 0, true);
+        meet(effect, Operation.OPEN, DeviceException.NO_ADDRESS, 0);
+        super.open();
+        locked(() -> open = true);
+    }
+
+    @Override
+    public void close() throws DeviceException {
+        locked(() -> {
+            open = false;
+            seen.merge(Operation.CLOSE, 1L, Long::sum);
+            changed.signalAll();
+        });
+        super.close();
+    }
+
+    @Override
+    public void read(long address, ByteBuffer buffer) throws DeviceException {
+        int blocks = check(Operation.READ, address, buffer);
+        Fault.Effect effect = draw(Operation.READ, address, blocks, false);
+        meet(effect, Operation.READ, address, blocks);
+        int begin = buffer.position();
+        inner().read(address, buffer);
+        if (effect instanceof Fault.Flip && blocks > 0) {
+            flip(buffer, begin, buffer.limit() - begin);
+        }
+    }
+
+    @Override
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
+        int blocks = check(Operation.WRITE, address, buffer);
+        Fault.Effect effect = draw(Operation.WRITE, address, blocks, false);
+        if (effect instanceof Fault.Tear tear) {
+            int bytes = (int) Math.min(tear.writtenBlocks(), blocks) * blockSize();
+            inner().write(address, buffer.slice(buffer.position(), bytes));
+        }
+        meet(effect, Operation.WRITE, address, blocks);
+        if (effect instanceof Fault.Flip && blocks > 0) {
+            ByteBuffer copy = ByteBuffer.allocate(buffer.remaining());
+            copy.put(buffer.duplicate()).flip();
+            flip(copy, 0, copy.limit());
+            inner().write(address, copy);
+            buffer.position(buffer.limit());
+            return;
+        }
+        inner().write(address, buffer);
+    }
+
+    @Override
+    public void flush() throws DeviceException {
+        checkOpen(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+        Fault.Effect effect = draw(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, false);
+        meet(effect, Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+        inner().flush();
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        checkOpen(Operation.UNMAP, address, blocks);
+        shape().checkRange(name(), Operation.UNMAP, address, blocks);
+        Fault.Effect effect = draw(Operation.UNMAP, address, blocks, false);
+        meet(effect, Operation.UNMAP, address, blocks);
+        inner().unmap(address, blocks);
+    }
+
+    /** The effect that is due, or null. */
+    private Fault.Effect draw(Operation operation, long address, long blocks, boolean named) {
+        lock.lock();
+        try {
+            seen.merge(operation, 1L, Long::sum);
+            for (Armed armed : faults) {
+                Fault fault = armed.fault;
+                boolean meant = !named || fault.operation() == operation;
+                if (!meant || !fault.fits(operation, address, blocks) || armed.times == 0) {
+                    continue;
+                }
+                if (armed.passes > 0) {
+                    armed.passes--;
+                    continue;
+                }
+                if (!fault.isCertain() && random.nextInt(MILLION) >= fault.perMillion()) {
+                    continue;
+                }
+                armed.times = Math.max(armed.times - 1, -1);
+                fired++;
+                return fault.effect();
+            }
+            return null;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Waits or fails as the effect says. */
+    private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
+            throws DeviceException {
+        if (poisoned() && (operation == Operation.WRITE || operation == Operation.FLUSH
+                || operation == Operation.UNMAP)) {
+            String what = "an injected fault made a flush fail before";
+            throw new PoisonedException(name(), operation, address, blocks, what, null);
+        }
+        switch (effect) {
+            case null -> { }
+            case Fault.Flip flip -> { }
+            case Fault.Delay delay -> delay(delay.time());
+            case Fault.Hang hang -> hang(operation, address, blocks);
+            case Fault.Tear tear -> throw injected(MediumException::new, operation, address, blocks);
+            case Fault.Fail fail -> {
+                if (operation == Operation.FLUSH) {
+                    locked(() -> poisoned = true);
+                }
+                throw injected(fail.kind(), operation, address, blocks);
+            }
+        }
+    }
+
+    private DeviceException injected(
+            Fault.Kind kind, Operation operation, long address, long blocks) {
+        return kind.make(name(), operation, address, blocks, "a fault was injected", null);
+    }
+
+    /** Waits for the time to pass, or for the device to be closed. */
+    private void delay(Duration time) {
+        lock.lock();
+        boolean interrupted = false;
+        try {
+            long end = System.nanoTime() + time.toNanos();
+            for (long left = time.toNanos(); left > 0 && open; left = end - System.nanoTime()) {
+                try {
+                    changed.await(left, TimeUnit.NANOSECONDS);
+                } catch (InterruptedException later) {
+                    interrupted = true;
+                }
+            }
+        } finally {
+            lock.unlock();
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void hang(Operation operation, long address, long blocks) throws DeviceException {
+        lock.lock();
+        try {
+            long before = releases;
+            hanging++;
+            changed.signalAll();
+            while (releases == before && (open || operation == Operation.OPEN)) {
+                changed.awaitUninterruptibly();
+            }
+            hanging--;
+            if (!open && operation != Operation.OPEN) {
+                throw Lifecycle.closed(name(), operation, address, blocks);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void flip(ByteBuffer buffer, int begin, int bytes) {
+        lock.lock();
+        try {
+            int at = begin + random.nextInt(bytes);
+            buffer.put(at, (byte) (buffer.get(at) ^ (1 << random.nextInt(Byte.SIZE))));
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private int check(Operation operation, long address, ByteBuffer buffer)
+            throws DeviceException {
+        checkOpen(operation, address, 0);
+        int blocks = shape().checkBuffer(name(), operation, address, buffer);
+        if (operation == Operation.WRITE && isReadOnly()) {
+            String what = "the device inside takes no writes";
+            throw new ReadOnlyDeviceException(name(), operation, address, blocks, what, null);
+        }
+        return blocks;
+    }
+
+    private void checkOpen(Operation operation, long address, long blocks)
+            throws DeviceClosedException {
+        lock.lock();
+        try {
+            if (!open) {
+                throw Lifecycle.closed(name(), operation, address, blocks);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private Geometry shape() {
+        return new Geometry(blockSize(), blockCount());
+    }
+
+    private boolean poisoned() {
+        lock.lock();
+        try {
+            return poisoned;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void locked(Runnable change) {
+        lock.lock();
+        try {
+            change.run();
+        } finally {
+            lock.unlock();
+        }
+    }
+}

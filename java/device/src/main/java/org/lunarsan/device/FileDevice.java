@@ -1,0 +1,401 @@
+package org.lunarsan.device;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.ClosedByInterruptException;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.FileChannel;
+import java.nio.channels.OverlappingFileLockException;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.OpenOption;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Objects;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * A file, or what the operating system shows as one (a partition), as a device.
+ *
+ * <p><b>Shape.</b> The size is the file's when it is opened; it must be a whole number of blocks.
+ * {@link #create(Path, int, long)} makes a sparse file.
+ *
+ * <p><b>One opener.</b> An open device holds a lock on the file, exclusive or, when it is
+ * read-only, shared. It keeps out other processes that ask for a lock, as this class does.
+ *
+ * <p><b>Durability.</b> A write is in the cache of the system until {@link #flush()}, which is
+ * {@link FileChannel#force(boolean)}. After a flush that failed, writes and flushes throw
+ * {@link PoisonedException} until the device is opened again.
+ *
+ * <p><b>Unmap</b> writes zeroes: the JDK cannot punch holes. It takes as long as a write and frees
+ * no room.
+ *
+ * <p>For any thread. The JDK closes a channel when a thread that uses it is interrupted; this class
+ * opens it again and repeats what was cut off, so interrupts are kept for the caller but fail
+ * nothing.
+ */
+public final class FileDevice implements Device {
+    /**
+     * The most that is given to the system at once: the JDK copies heap buffers through memory
+     * outside of the heap that it then keeps.
+     */
+    private static final int TRANSFER_BYTES_MAX = 1 << 20;
+
+    private static final ByteBuffer ZEROES =
+            ByteBuffer.allocateDirect(256 << 10).asReadOnlyBuffer();
+
+    private final Path path;
+    private final String name;
+    private final int blockSize;
+    private final boolean readOnly;
+    /** Guards opening and closing, also again after an interrupt. */
+    private final ReentrantLock opening = new ReentrantLock();
+    /** Null while the device is closed. */
+    private volatile FileChannel channel;
+    private volatile Geometry geometry;
+    private volatile boolean poisoned;
+
+    private FileDevice(Path path, int blockSize, boolean readOnly) {
+        this.path = Objects.requireNonNull(path, "path");
+        this.name = path.toString();
+        this.blockSize = blockSize;
+        this.readOnly = readOnly;
+    }
+
+    /**
+     * A file to read and write.
+     *
+     * @param path an existing file
+     * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
+     * @return the device, closed
+     */
+    public static FileDevice of(Path path, int blockSize) {
+        return new FileDevice(path, blockSize, false);
+    }
+
+    /**
+     * A file to read.
+     *
+     * @param path an existing file
+     * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
+     * @return the device, closed
+     */
+    public static FileDevice readOnly(Path path, int blockSize) {
+        return new FileDevice(path, blockSize, true);
+    }
+
+    /**
+     * A new file of zeroes, sparse where the file system can.
+     *
+     * @param path a file that does not exist yet
+     * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
+     * @param blockCount how many blocks
+     * @return the device, closed
+     * @throws DeviceException when the shape is impossible, the file exists or cannot be made
+     */
+    public static FileDevice create(Path path, int blockSize, long blockCount)
+            throws DeviceException {
+        FileDevice device = new FileDevice(path, blockSize, false);
+        Geometry shape = Geometry.of(device.name, blockSize, blockCount);
+        OpenOption[] options = {
+            StandardOpenOption.WRITE, StandardOpenOption.CREATE_NEW, StandardOpenOption.SPARSE
+        };
+        try (FileChannel made = FileChannel.open(path, options)) {
+            made.write(ByteBuffer.allocate(1), shape.bytes() - 1);
+            made.force(true);
+        } catch (FileAlreadyExistsException exists) {
+            throw device.cannotOpen("the file exists already", exists);
+        } catch (IOException failure) {
+            throw device.cannotOpen("the file cannot be made: " + failure, failure);
+        }
+        return device;
+    }
+
+    @Override
+    public void open() throws DeviceException {
+        opening.lock();
+        try {
+            if (channel != null) {
+                throw Lifecycle.alreadyOpen(name);
+            }
+            FileChannel opened = openAndLock();
+            try {
+                geometry = shapeOf(opened);
+                poisoned = false;
+                channel = opened;
+            } finally {
+                if (channel == null) {
+                    closeQuietly(opened);
+                }
+            }
+        } finally {
+            opening.unlock();
+        }
+    }
+
+    private Geometry shapeOf(FileChannel opened) throws DeviceException {
+        long bytes;
+        try {
+            bytes = opened.size();
+        } catch (IOException failure) {
+            throw cannotOpen("its size cannot be found out: " + failure, failure);
+        }
+        if (blockSize > 0 && bytes % blockSize != 0) {
+            throw cannotOpen("its size of " + bytes + " bytes is no whole number of blocks of "
+                    + blockSize + " bytes", null);
+        }
+        return Geometry.of(name, blockSize, bytes / Math.max(blockSize, 1));
+    }
+
+    private FileChannel openAndLock() throws DeviceException {
+        OpenOption[] options = readOnly
+                ? new OpenOption[] {StandardOpenOption.READ}
+                : new OpenOption[] {StandardOpenOption.READ, StandardOpenOption.WRITE};
+        if (Files.isDirectory(path)) {
+            throw cannotOpen("it is a directory", null);
+        }
+        FileChannel opened = null;
+        boolean locked = false;
+        try {
+            opened = FileChannel.open(path, options);
+            locked = opened.tryLock(0, Long.MAX_VALUE, readOnly) != null;
+            if (!locked) {
+                throw cannotOpen("another process has it open", null);
+            }
+            return opened;
+        } catch (OverlappingFileLockException twice) {
+            throw cannotOpen("another device of this process has it open", twice);
+        } catch (NoSuchFileException missing) {
+            throw cannotOpen("there is no such file", missing);
+        } catch (DeviceException refused) {
+            throw refused;
+        } catch (IOException failure) {
+            throw cannotOpen(failure.toString(), failure);
+        } finally {
+            if (!locked && opened != null) {
+                closeQuietly(opened);
+            }
+        }
+    }
+
+    @Override
+    public void close() throws DeviceException {
+        opening.lock();
+        try {
+            FileChannel open = channel;
+            channel = null;
+            if (open != null) {
+                open.close();
+            }
+        } catch (IOException failure) {
+            throw new DeviceException(name, Operation.CLOSE, failure.toString(), failure);
+        } finally {
+            opening.unlock();
+        }
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    @Override
+    public int blockSize() {
+        return shape().blockSize();
+    }
+
+    @Override
+    public long blockCount() {
+        return shape().blockCount();
+    }
+
+    @Override
+    public boolean isReadOnly() {
+        return readOnly;
+    }
+
+    @Override
+    public void read(long address, ByteBuffer buffer) throws DeviceException {
+        check(Operation.READ, address, buffer);
+        long offset = geometry.offset(address);
+        run(Operation.READ, address, buffer.remaining() / blockSize, file -> {
+            ByteBuffer into = buffer.duplicate();
+            while (into.hasRemaining()) {
+                ByteBuffer piece = piece(into);
+                long at = offset + into.position() - buffer.position();
+                int read = file.read(piece, at);
+                if (read < 0) {
+                    throw new IOException("the file ends at byte " + file.size());
+                }
+                into.position(into.position() + read);
+            }
+        });
+        buffer.position(buffer.limit());
+    }
+
+    @Override
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
+        check(Operation.WRITE, address, buffer);
+        int blocks = buffer.remaining() / blockSize;
+        checkWritable(Operation.WRITE, address, blocks);
+        long offset = geometry.offset(address);
+        run(Operation.WRITE, address, blocks, file -> {
+            ByteBuffer from = buffer.duplicate();
+            while (from.hasRemaining()) {
+                long at = offset + from.position() - buffer.position();
+                from.position(from.position() + file.write(piece(from), at));
+            }
+        });
+        buffer.position(buffer.limit());
+    }
+
+    @Override
+    public void flush() throws DeviceException {
+        checkOpen(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+        if (readOnly) {
+            return;
+        }
+        checkPoison(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+        try {
+            run(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, file -> file.force(false));
+        } catch (DeviceClosedException closed) {
+            throw closed;
+        } catch (DeviceException failed) {
+            poisoned = true;
+            throw failed;
+        }
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        checkOpen(Operation.UNMAP, address, blocks);
+        geometry.checkRange(name, Operation.UNMAP, address, blocks);
+        checkWritable(Operation.UNMAP, address, blocks);
+        long begin = geometry.offset(address);
+        long end = begin + geometry.offset(blocks);
+        run(Operation.UNMAP, address, blocks, file -> {
+            for (long at = begin; at < end; ) {
+                int bytes = (int) Math.min(end - at, ZEROES.capacity());
+                at += file.write(ZEROES.slice(0, bytes), at);
+            }
+        });
+    }
+
+    /** What is done with the channel; it may be begun again from the start. */
+    private interface Work {
+        void run(FileChannel file) throws IOException;
+    }
+
+    private void run(Operation operation, long address, long blocks, Work work)
+            throws DeviceException {
+        boolean interrupted = Thread.interrupted();
+        try {
+            while (true) {
+                FileChannel file = channel;
+                if (file == null) {
+                    throw Lifecycle.closed(name, operation, address, blocks);
+                }
+                try {
+                    work.run(file);
+                    return;
+                } catch (ClosedByInterruptException mine) {
+                    interrupted |= Thread.interrupted();
+                    openAgain(file);
+                } catch (ClosedChannelException byAnother) {
+                    openAgain(file);
+                } catch (IOException failure) {
+                    throw failure(operation, address, blocks, failure);
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** Replaces a channel that an interrupt closed, unless that is done or the device is closed. */
+    private void openAgain(FileChannel lost) throws DeviceException {
+        opening.lock();
+        try {
+            if (channel == lost) {
+                channel = openAndLock();
+            }
+        } finally {
+            opening.unlock();
+        }
+    }
+
+    private DeviceException failure(
+            Operation operation, long address, long blocks, IOException failure) {
+        // The JDK has no type for it, only the words of the system.
+        String words = String.valueOf(failure.getMessage());
+        String what = failure.toString();
+        boolean full = words.contains("No space left") || words.contains("not enough space")
+                || words.contains("quota exceeded");
+        return full
+                ? new NoSpaceException(name, operation, address, blocks, what, failure)
+                : new MediumException(name, operation, address, blocks, what, failure);
+    }
+
+    private void check(Operation operation, long address, ByteBuffer buffer)
+            throws DeviceException {
+        checkOpen(operation, address, buffer.remaining() / Math.max(blockSize, 1));
+        geometry.checkBuffer(name, operation, address, buffer);
+    }
+
+    private void checkOpen(Operation operation, long address, long blocks)
+            throws DeviceClosedException {
+        if (channel == null) {
+            throw Lifecycle.closed(name, operation, address, blocks);
+        }
+    }
+
+    private void checkWritable(Operation operation, long address, long blocks)
+            throws DeviceException {
+        if (readOnly) {
+            String what = "it was opened to read only";
+            throw new ReadOnlyDeviceException(name, operation, address, blocks, what, null);
+        }
+        checkPoison(operation, address, blocks);
+    }
+
+    private void checkPoison(Operation operation, long address, long blocks)
+            throws PoisonedException {
+        if (poisoned) {
+            String what = "a flush failed before: what was written since the last good one may be"
+                    + " lost; close the device, check its data and open it again";
+            throw new PoisonedException(name, operation, address, blocks, what, null);
+        }
+    }
+
+    private Geometry shape() {
+        Geometry shape = geometry;
+        if (shape == null) {
+            throw Lifecycle.neverOpened(name);
+        }
+        return shape;
+    }
+
+    private static ByteBuffer piece(ByteBuffer all) {
+        return all.slice(all.position(), Math.min(all.remaining(), TRANSFER_BYTES_MAX));
+    }
+
+    private DeviceOpenException cannotOpen(String what, Throwable cause) {
+        return new DeviceOpenException(name, Operation.OPEN, what, cause);
+    }
+
+    private static void closeQuietly(FileChannel opened) {
+        try {
+            opened.close();
+        } catch (IOException ignored) {
+            // The failure that led here is the one to tell.
+        }
+    }
+
+    @Override
+    public String toString() {
+        return name;
+    }
+}

@@ -1,0 +1,410 @@
+package org.lunarsan.device;
+
+import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * A queue in front of what moves blocks: the abstract device that the jSCSI paper plans for its
+ * version 2.0. An implementation supplies open, close and the four transfers; this class supplies
+ * order, joining, reading ahead, and the bounds.
+ *
+ * <p><b>Order.</b> Requests take effect as if done in the order in which they came, where that can
+ * be seen: a read finds every write that came before it, of overlapping writes the later one wins,
+ * and a flush covers every write that came before it, also when nobody has waited for any of them.
+ * Others overtake each other.
+ *
+ * <p><b>Joining.</b> While all transfers are busy, waiting reads of neighbouring blocks become one
+ * transfer, and so do writes. Nothing waits in the hope of a neighbour. When a joined transfer
+ * fails, each request is done alone, so that a bad block fails those who asked for it.
+ *
+ * <p><b>Reading ahead.</b> See {@link QueueOptions#prefetchBytes()}. A failure to read ahead is
+ * told to nobody, the blocks are read when they are asked for.
+ *
+ * <p><b>Threads.</b> For any thread. Transfers run on virtual threads, at most
+ * {@link QueueOptions#depth()} at once. Callers wait when {@link QueueOptions#requestsMax()}
+ * requests are unfinished. Closing fails what has not begun.
+ */
+public abstract class QueueingDevice implements AsyncDevice {
+    private final String name;
+    private final QueueOptions options;
+    private final Semaphore room;
+    private final ReentrantLock lock = new ReentrantLock();
+
+    // Guarded by the lock.
+    private RequestQueue queue;
+    private Prefetcher prefetcher;
+    private int workers;
+    private boolean opening;
+
+    private volatile Geometry geometry;
+    private volatile boolean open;
+
+    /**
+     * A closed device.
+     *
+     * @param name what to call it in messages
+     * @param options how to queue
+     */
+    protected QueueingDevice(String name, QueueOptions options) {
+        this.name = name;
+        this.options = options;
+        room = new Semaphore(options.requestsMax());
+    }
+
+    /**
+     * Opens what moves the blocks.
+     *
+     * @return its shape
+     * @throws DeviceException when it cannot be opened
+     */
+    protected abstract Geometry openTransfers() throws DeviceException;
+
+    /**
+     * Closes what moves the blocks. Transfers under way end soon, with or without success.
+     *
+     * @throws DeviceException when it fails
+     */
+    protected abstract void closeTransfers() throws DeviceException;
+
+    /**
+     * Reads blocks. Called by several threads.
+     *
+     * @param address the first block, checked
+     * @param into what remains of it is filled; its position may be changed
+     * @throws DeviceException when it fails
+     */
+    protected abstract void readBlocks(long address, ByteBuffer into) throws DeviceException;
+
+    /**
+     * Writes blocks. Called by several threads, never for overlapping blocks.
+     *
+     * @param address the first block, checked
+     * @param from what remains of it is written; its position may be changed
+     * @throws DeviceException when it fails
+     */
+    protected abstract void writeBlocks(long address, ByteBuffer from) throws DeviceException;
+
+    /**
+     * Makes all writes durable whose calls returned before. No other write is under way.
+     *
+     * @throws DeviceException when it fails
+     */
+    protected abstract void flushBlocks() throws DeviceException;
+
+    /**
+     * Unmaps blocks.
+     *
+     * @param address the first block, checked
+     * @param blocks how many, at least 1
+     * @throws DeviceException when it fails
+     */
+    protected abstract void unmapBlocks(long address, long blocks) throws DeviceException;
+
+    @Override
+    public void open() throws DeviceException {
+        lock.lock();
+        try {
+            if (open || opening) {
+                throw Lifecycle.alreadyOpen(name);
+            }
+            opening = true;
+        } finally {
+            lock.unlock();
+        }
+        Geometry shape = null;
+        try {
+            shape = openTransfers();
+        } finally {
+            lock.lock();
+            opening = false;
+            if (shape != null) {
+                geometry = shape;
+                queue = new RequestQueue();
+                prefetcher = new Prefetcher(shape, options.prefetchBytes());
+                open = true;
+            }
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void close() throws DeviceException {
+        List<QueuedRequest> waiting;
+        lock.lock();
+        try {
+            if (!open) {
+                return;
+            }
+            open = false;
+            waiting = queue.takeWaiting();
+        } finally {
+            lock.unlock();
+        }
+        try {
+            closeTransfers();
+        } finally {
+            for (QueuedRequest request : waiting) {
+                DeviceException closed = closed(request);
+                request.served.forEach(read -> settle(read, closed(read)));
+                settle(request, closed);
+            }
+        }
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    @Override
+    public int blockSize() {
+        return shape().blockSize();
+    }
+
+    @Override
+    public long blockCount() {
+        return shape().blockCount();
+    }
+
+    @Override
+    public void read(long address, ByteBuffer buffer) throws DeviceException {
+        await(readAsync(address, buffer));
+    }
+
+    @Override
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
+        await(writeAsync(address, buffer));
+    }
+
+    @Override
+    public void flush() throws DeviceException {
+        await(flushAsync());
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        await(unmapAsync(address, blocks));
+    }
+
+    @Override
+    public CompletableFuture<Void> readAsync(long address, ByteBuffer buffer) {
+        return submitBuffer(Operation.READ, address, buffer);
+    }
+
+    @Override
+    public CompletableFuture<Void> writeAsync(long address, ByteBuffer buffer) {
+        return submitBuffer(Operation.WRITE, address, buffer);
+    }
+
+    @Override
+    public CompletableFuture<Void> flushAsync() {
+        return submit(new QueuedRequest(
+                Operation.FLUSH, DeviceException.NO_ADDRESS, 0, null, false));
+    }
+
+    @Override
+    public CompletableFuture<Void> unmapAsync(long address, long blocks) {
+        QueuedRequest request = new QueuedRequest(Operation.UNMAP, address, blocks, null, false);
+        try {
+            checkOpen(request);
+            checkWritable(request);
+            shape().checkRange(name, Operation.UNMAP, address, blocks);
+        } catch (DeviceException refusal) {
+            return CompletableFuture.failedFuture(refusal);
+        }
+        return blocks == 0 ? CompletableFuture.completedFuture(null) : submit(request);
+    }
+
+    private CompletableFuture<Void> submitBuffer(
+            Operation operation, long address, ByteBuffer buffer) {
+        QueuedRequest request;
+        try {
+            long blocks = buffer.remaining() / Geometry.BLOCK_BYTES_MIN;
+            checkOpen(new QueuedRequest(operation, address, blocks, buffer, false));
+            blocks = shape().checkBuffer(name, operation, address, buffer);
+            request = new QueuedRequest(operation, address, blocks, buffer, false);
+            if (operation == Operation.WRITE) {
+                checkWritable(request);
+            }
+        } catch (DeviceException | ReadOnlyBufferException refusal) {
+            return CompletableFuture.failedFuture(refusal);
+        }
+        return request.blocks == 0 ? CompletableFuture.completedFuture(null) : submit(request);
+    }
+
+    private CompletableFuture<Void> submit(QueuedRequest request) {
+        room.acquireUninterruptibly();
+        boolean served = false;
+        DeviceException refusal = null;
+        lock.lock();
+        try {
+            if (!open) {
+                refusal = closed(request);
+            } else {
+                served = enqueue(request);
+                startWorkers();
+            }
+        } finally {
+            lock.unlock();
+        }
+        if (served || refusal != null) {
+            settle(request, refusal);
+        }
+        return request.done;
+    }
+
+    /** True when the request is done already, by what was read ahead. */
+    private boolean enqueue(QueuedRequest request) {
+        if (prefetcher.isOff() || request.operation == Operation.FLUSH) {
+            queue.add(request);
+            return false;
+        }
+        if (request.operation != Operation.READ) {
+            prefetcher.drop(request);
+            queue.add(request);
+            return false;
+        }
+        QueuedRequest segment = prefetcher.find(request);
+        boolean ready = segment != null && segment.complete;
+        if (ready) {
+            request.takeFrom(segment.buffer, segment.address, blockSize());
+        } else if (segment != null) {
+            segment.serve(request);
+        } else {
+            queue.add(request);
+        }
+        QueuedRequest ahead = prefetcher.note(request);
+        if (ahead != null) {
+            queue.add(ahead);
+        }
+        return ready;
+    }
+
+    /** As many as are allowed and have something to do. With the lock held. */
+    private void startWorkers() {
+        while (workers < options.depth() && queue.hasReady()) {
+            List<QueuedRequest> run = queue.next(joinedBlocksMax());
+            workers++;
+            Thread.ofVirtual().name("queue of " + name).start(() -> work(run));
+        }
+    }
+
+    private long joinedBlocksMax() {
+        return options.transferBytesMax() / blockSize();
+    }
+
+    /** Does a run of requests; then others take over what has become ready. */
+    private void work(List<QueuedRequest> run) {
+        Outcome[] outcomes = Transfers.run(this, run);
+        QueuedRequest ahead = run.getFirst().ahead ? run.getFirst() : null;
+        List<QueuedRequest> served = List.of();
+        Outcome[] ofServed = {};
+        if (ahead != null && outcomes[0].failure() != null) {
+            // Before later writes to these blocks may begin.
+            served = forget(ahead);
+            ofServed = Transfers.each(this, served);
+        }
+        // Futures complete when this worker no longer counts: what hangs on them may take long.
+        lock.lock();
+        try {
+            if (ahead != null && outcomes[0].failure() == null) {
+                ahead.complete = true;
+                served = ahead.served;
+                ahead.served = List.of();
+            }
+            run.forEach(queue::finished);
+            workers--;
+            if (open) {
+                startWorkers();
+            }
+        } finally {
+            lock.unlock();
+        }
+        finish(run, outcomes);
+        if (ahead != null && outcomes[0].failure() == null) {
+            served.forEach(read -> read.takeFrom(ahead.buffer, ahead.address, blockSize()));
+            served.forEach(read -> settle(read, null));
+        } else {
+            finish(served, ofServed);
+        }
+    }
+
+    private List<QueuedRequest> forget(QueuedRequest ahead) {
+        lock.lock();
+        try {
+            prefetcher.failed(ahead);
+            List<QueuedRequest> served = ahead.served;
+            ahead.served = List.of();
+            return served;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void finish(List<QueuedRequest> requests, Outcome[] outcomes) {
+        for (int index = 0; index < requests.size(); index++) {
+            settle(requests.get(index), outcomes[index].failure());
+        }
+    }
+
+    /** How a transfer ended: a failure, or null. */
+    record Outcome(Throwable failure) {}
+
+    private void settle(QueuedRequest request, Throwable failure) {
+        if (request.ahead) {
+            return;
+        }
+        room.release();
+        if (failure == null) {
+            request.succeed();
+        } else {
+            request.done.completeExceptionally(failure);
+        }
+    }
+
+    /** Waits; an interrupt is kept for the caller, since the device still uses the buffer. */
+    private static void await(CompletableFuture<Void> future) throws DeviceException {
+        try {
+            future.join();
+        } catch (CompletionException failure) {
+            Throwable cause = failure.getCause();
+            if (cause instanceof DeviceException device) {
+                throw device;
+            }
+            if (cause instanceof RuntimeException defect) {
+                throw defect;
+            }
+            throw failure;
+        }
+    }
+
+    private void checkOpen(QueuedRequest request) throws DeviceClosedException {
+        if (!open) {
+            throw closed(request);
+        }
+    }
+
+    private void checkWritable(QueuedRequest request) throws ReadOnlyDeviceException {
+        if (isReadOnly()) {
+            throw new ReadOnlyDeviceException(name, request.operation, request.address,
+                    request.blocks, "the device takes no writes", null);
+        }
+    }
+
+    private DeviceClosedException closed(QueuedRequest request) {
+        return Lifecycle.closed(name, request.operation, request.address, request.blocks);
+    }
+
+    private Geometry shape() {
+        Geometry shape = geometry;
+        if (shape == null) {
+            throw Lifecycle.neverOpened(name);
+        }
+        return shape;
+    }
+}

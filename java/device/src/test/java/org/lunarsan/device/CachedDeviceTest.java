@@ -1,0 +1,139 @@
+package org.lunarsan.device;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+class CachedDeviceTest {
+    private final FaultyDevice disk = new FaultyDevice(new MemoryDevice(512, 1024), 0);
+    private final CachedDevice cached = new CachedDevice(disk, 64 * 512);
+
+    @BeforeEach
+    void open() throws Exception {
+        cached.open();
+    }
+
+    @AfterEach
+    void close() throws Exception {
+        cached.close();
+    }
+
+    private byte first(long address) throws DeviceException {
+        byte[] block = new byte[512];
+        cached.read(address, block);
+        return block[0];
+    }
+
+    private static byte[] blocks(int value, int count) {
+        byte[] blocks = new byte[512 * count];
+        for (int block = 0; block < count; block++) {
+            blocks[512 * block] = (byte) value;
+        }
+        return blocks;
+    }
+
+    /** Goal: the second read of a block, and one after a write, ask nobody. */
+    @Test
+    void answersFromMemory() throws Exception {
+        assertEquals(0, first(5));
+        assertEquals(0, first(5));
+        cached.write(9, blocks(3, 1));
+        assertEquals(3, first(9));
+        assertEquals(1, disk.seen(Operation.READ));
+        assertEquals(1, disk.seen(Operation.WRITE));
+        assertEquals(2, cached.hits());
+        assertEquals(1, cached.misses());
+    }
+
+    /** Goal: of a run only the part from the first to the last missing block is read. */
+    @Test
+    void readsOnlyWhatIsMissing() throws Exception {
+        cached.write(10, blocks(1, 2));
+        cached.write(15, blocks(2, 1));
+        byte[] found = new byte[6 * 512];
+        cached.read(10, found);
+        assertEquals(1, found[0]);
+        assertEquals(0, found[2 * 512]);
+        assertEquals(2, found[5 * 512]);
+        assertEquals(3, cached.misses());
+        cached.read(10, found);
+        assertEquals(3, cached.misses());
+    }
+
+    /** Goal: a write that failed leaves nothing in memory: the device is asked again. */
+    @Test
+    void forgetsWhatFailed() throws Exception {
+        cached.write(7, blocks(1, 2));
+        disk.inject(Fault.of(new Fault.Tear(1)).on(Operation.WRITE).times(1));
+        assertThrows(MediumException.class, () -> cached.write(7, blocks(2, 2)));
+        assertEquals(2, first(7));
+        assertEquals(1, first(8));
+        assertEquals(2, cached.misses());
+        disk.inject(Fault.fail().on(Operation.UNMAP).times(1));
+        assertThrows(MediumException.class, () -> cached.unmap(7, 1));
+        assertEquals(2, first(7));
+        cached.unmap(7, 1);
+        assertEquals(0, first(7));
+    }
+
+    /** Goal: what is kept stays within the bytes allowed. */
+    @Test
+    void keepsNoMoreThanAllowed() throws Exception {
+        for (int round = 0; round < 2; round++) {
+            for (long address = 0; address < 1024; address++) {
+                first(address);
+            }
+        }
+        long before = cached.hits();
+        for (long address = 0; address < 1024; address++) {
+            first(address);
+        }
+        assertEquals(0, cached.hits() - before, "a scan longer than the cache finds nothing");
+        for (int block = 0; block < 1024; block++) {
+            cached.write(block, blocks(1, 1));
+        }
+        disk.inject(Fault.fail().on(Operation.READ));
+        int kept = 0;
+        for (long address = 0; address < 1024; address++) {
+            try {
+                first(address);
+                kept++;
+            } catch (MediumException gone) {
+                assertEquals(address, gone.address());
+            }
+        }
+        assertEquals(64, kept);
+    }
+
+    /** Goal: a read that was under way while the block was written is not kept. */
+    @Test
+    void doesNotKeepWhatIsOld() throws Exception {
+        disk.inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).times(1));
+        Thread writer = Thread.ofVirtual().start(() -> {
+            try {
+                cached.write(3, blocks(1, 1));
+            } catch (DeviceException failure) {
+                throw new AssertionError(failure);
+            }
+        });
+        disk.awaitHanging(1);
+        assertEquals(0, first(3), "read while the write has not reached the disk");
+        disk.release();
+        writer.join();
+        assertEquals(1, first(3));
+    }
+
+    /** Goal: closing forgets everything. */
+    @Test
+    void forgetsWhenClosed() throws Exception {
+        cached.write(1, blocks(1, 1));
+        cached.close();
+        assertThrows(DeviceClosedException.class, () -> first(1));
+        cached.open();
+        assertEquals(1, first(1));
+        assertEquals(1, disk.seen(Operation.READ));
+    }
+}

@@ -1,0 +1,251 @@
+package org.lunarsan.device;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** One transfer at a time, so that a hanging first request makes all others wait. */
+class CoalescingDeviceTest {
+    private final FaultyDevice disk = new FaultyDevice(new MemoryDevice(512, 4096), 0);
+    private final List<CompletableFuture<Void>> started = new ArrayList<>();
+    private CoalescingDevice queue;
+
+    private void open(QueueOptions options) throws Exception {
+        queue = new CoalescingDevice(disk, options);
+        queue.open();
+    }
+
+    @AfterEach
+    void close() throws Exception {
+        queue.close();
+    }
+
+    /** A read hangs in the only worker; all others wait. */
+    private void block() throws Exception {
+        disk.inject(Fault.of(new Fault.Hang()).on(Operation.READ).at(4000, 1).times(1));
+        read(4000, 1);
+        disk.awaitHanging(1);
+    }
+
+    private ByteBuffer read(long address, int blocks) {
+        ByteBuffer into = ByteBuffer.allocate(512 * blocks);
+        started.add(queue.readAsync(address, into));
+        return into;
+    }
+
+    private void write(long address, int value, int blocks) {
+        byte[] data = new byte[512 * blocks];
+        Arrays.fill(data, (byte) value);
+        started.add(queue.writeAsync(address, ByteBuffer.wrap(data)));
+    }
+
+    private void goOn() {
+        disk.release();
+        CompletableFuture.allOf(started.toArray(CompletableFuture[]::new)).join();
+    }
+
+    private static QueueOptions oneAtATime() {
+        return QueueOptions.DEFAULT.withDepth(1);
+    }
+
+    /** Goal: waiting neighbours become one transfer, before and after, in whatever order. */
+    @Test
+    void joinsNeighbours() throws Exception {
+        open(oneAtATime());
+        block();
+        for (int block : new int[] {5, 3, 4, 7, 6, 20}) {
+            write(block, block, 1);
+        }
+        for (int block : new int[] {101, 100, 102}) {
+            read(block, 1);
+        }
+        goOn();
+        assertEquals(2, disk.seen(Operation.WRITE), "3 to 7, and 20");
+        assertEquals(2, disk.seen(Operation.READ), "the one that hung, and 100 to 102");
+        for (int block : new int[] {3, 4, 5, 6, 7, 20}) {
+            byte[] found = new byte[512];
+            queue.read(block, found);
+            assertEquals(block, found[100]);
+        }
+    }
+
+    /** Goal: a joined transfer is no longer than allowed. */
+    @Test
+    void joinsNoFurtherThanAllowed() throws Exception {
+        open(oneAtATime().withTransferBytesMax(4 * 512));
+        block();
+        for (int block = 0; block < 10; block++) {
+            write(block, 1, 1);
+        }
+        goOn();
+        assertEquals(3, disk.seen(Operation.WRITE));
+    }
+
+    /** Goal: requests to the same blocks keep their order, without anybody waiting for them. */
+    @Test
+    void keepsTheOrderOfOverlapping() throws Exception {
+        open(QueueOptions.DEFAULT);
+        disk.inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).at(10, 1).times(1));
+        write(10, 1, 2);
+        disk.awaitHanging(1);
+        ByteBuffer before = read(11, 1);
+        write(11, 2, 2);
+        ByteBuffer after = read(10, 3);
+        ByteBuffer elsewhere = read(20, 1);
+        started.removeLast().join();
+        assertEquals(512, elsewhere.position());
+        assertEquals(0, before.position(), "waits for the write that hangs");
+        goOn();
+        assertEquals(1, before.get(0));
+        assertEquals(1, after.get(0));
+        assertEquals(2, after.get(512));
+        assertEquals(2, after.get(1024));
+    }
+
+    /** Goal: a flush waits for the writes before it, later writes for the flush, reads do not. */
+    @Test
+    void flushesInOrder() throws Exception {
+        open(QueueOptions.DEFAULT);
+        disk.inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).at(1, 1).times(1));
+        write(1, 1, 1);
+        disk.awaitHanging(1);
+        CompletableFuture<Void> flush = queue.flushAsync();
+        CompletableFuture<Void> later = queue.writeAsync(50, ByteBuffer.allocate(512));
+        queue.read(60, new byte[512]);
+        assertFalse(flush.isDone());
+        assertFalse(later.isDone());
+        assertEquals(0, disk.seen(Operation.FLUSH));
+        disk.inject(Fault.of(new Fault.Hang()).on(Operation.FLUSH).times(1));
+        disk.release();
+        disk.awaitHanging(1);
+        queue.read(60, new byte[512]);
+        assertEquals(1, disk.seen(Operation.WRITE));
+        disk.release();
+        flush.join();
+        later.join();
+    }
+
+    /** Goal: of a joined transfer that fails, only those fail who asked for the bad block. */
+    @Test
+    void failsOnlyWhoAskedForTheBadBlock() throws Exception {
+        open(oneAtATime());
+        block();
+        disk.inject(Fault.fail().at(6, 1));
+        for (int block = 4; block < 9; block++) {
+            write(block, 9, 1);
+        }
+        disk.release();
+        for (int index = 1; index < started.size(); index++) {
+            CompletableFuture<Void> write = started.get(index);
+            if (index - 1 + 4 != 6) {
+                write.join();
+                continue;
+            }
+            CompletionException failure = assertThrows(CompletionException.class, write::join);
+            assertEquals(6, ((MediumException) failure.getCause()).address());
+        }
+    }
+
+    /** Goal: whoever comes when the queue is full waits until there is room. */
+    @Test
+    void boundsTheQueue() throws Exception {
+        open(oneAtATime().withRequestsMax(3));
+        block();
+        read(1, 1);
+        read(5, 1);
+        Thread fourth = Thread.ofVirtual().unstarted(() -> read(9, 1));
+        fourth.start();
+        // It cannot be told that a thread will wait for ever; that it got through can.
+        Thread.yield();
+        assertTrue(fourth.isAlive());
+        disk.release();
+        fourth.join();
+        goOn();
+    }
+
+    /** Goal: a sequential reader is served from what was read ahead, up to the end. */
+    @Test
+    void readsAhead() throws Exception {
+        open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
+        for (int block = 0; block < 4096; block++) {
+            queue.write(block, ByteBuffer.allocate(512).putInt(0, block));
+        }
+        for (int block = 0; block < 4096; block++) {
+            ByteBuffer found = ByteBuffer.allocate(512);
+            queue.read(block, found);
+            assertEquals(block, found.getInt(0));
+        }
+        long reads = disk.seen(Operation.READ);
+        assertTrue(reads < 80, reads + " reads for 4096 blocks");
+    }
+
+    /** Goal: a reader here and there causes no reading ahead. */
+    @Test
+    void readsNothingAheadOfRandomReaders() throws Exception {
+        open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
+        for (int step = 0; step < 200; step++) {
+            queue.read(step * 37L % 4000, new byte[512]);
+        }
+        assertEquals(200, disk.seen(Operation.READ));
+    }
+
+    /** Goal: what was read ahead and then written is read anew. */
+    @Test
+    void writesDropWhatWasReadAhead() throws Exception {
+        open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
+        byte[] found = new byte[512];
+        for (int block = 0; block < 6; block++) {
+            queue.read(block, found);
+        }
+        byte[] data = new byte[512];
+        data[0] = 8;
+        queue.write(7, data);
+        queue.read(6, found);
+        assertEquals(0, found[0]);
+        queue.read(7, found);
+        assertEquals(8, found[0]);
+        queue.unmap(7, 1);
+        queue.read(7, found);
+        assertEquals(0, found[0]);
+    }
+
+    /** Goal: a bad block in what is read ahead fails nobody but who asks for it. */
+    @Test
+    void failuresAheadAreNobodysYet() throws Exception {
+        open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
+        disk.inject(Fault.fail().on(Operation.READ).at(40, 1));
+        byte[] found = new byte[512];
+        for (int block = 0; block < 40; block++) {
+            queue.read(block, found);
+        }
+        MediumException failure =
+                assertThrows(MediumException.class, () -> queue.read(40, found));
+        assertEquals(1, failure.blocks());
+        queue.read(41, found);
+    }
+
+    /** Goal: closing fails what has not begun, and nobody waits for ever. */
+    @Test
+    void closingFailsWhatWaits() throws Exception {
+        open(oneAtATime());
+        block();
+        write(1, 1, 1);
+        write(2, 1, 1);
+        queue.close();
+        for (CompletableFuture<Void> request : started) {
+            Throwable failure = request.handle((done, thrown) -> thrown).join();
+            assertEquals(DeviceClosedException.class, failure.getClass());
+        }
+        assertEquals(0, disk.seen(Operation.WRITE));
+    }
+}

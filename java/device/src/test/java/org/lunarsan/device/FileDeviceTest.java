@@ -1,0 +1,120 @@
+package org.lunarsan.device;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.RandomAccessFile;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class FileDeviceTest {
+    @TempDir Path folder;
+
+    private static void assertCannotOpen(Device device, String words) {
+        DeviceOpenException refusal = assertThrows(DeviceOpenException.class, device::open);
+        assertTrue(refusal.getMessage().contains(words), refusal::getMessage);
+        assertThrows(DeviceClosedException.class, () -> device.read(0, new byte[0]));
+    }
+
+    /** Goal: what cannot be opened is refused in words that say why. */
+    @Test
+    void saysWhyItCannotBeOpened() throws Exception {
+        assertCannotOpen(FileDevice.of(folder.resolve("none"), 512), "no such file");
+        assertCannotOpen(FileDevice.of(folder, 512), "directory");
+        Path odd = Files.write(folder.resolve("odd"), new byte[513]);
+        assertCannotOpen(FileDevice.of(odd, 512), "no whole number of blocks");
+        Path empty = Files.write(folder.resolve("empty"), new byte[0]);
+        assertCannotOpen(FileDevice.of(empty, 512), "at least one block");
+        Path good = Files.write(folder.resolve("good"), new byte[6144]);
+        assertCannotOpen(FileDevice.of(good, 1536), "1536 bytes");
+        assertCannotOpen(FileDevice.of(good, 0), "0 bytes");
+        assertThrows(DeviceOpenException.class, () -> FileDevice.create(good, 512, 1));
+        assertThrows(DeviceOpenException.class,
+                () -> FileDevice.create(folder.resolve("new"), 512, Long.MAX_VALUE));
+    }
+
+    /** Goal: two devices never have the same file open to write; two readers may. */
+    @Test
+    void keepsOthersOut() throws Exception {
+        Path path = folder.resolve("disk");
+        FileDevice first = FileDevice.create(path, 512, 4);
+        first.open();
+        assertCannotOpen(FileDevice.of(path, 512), "has it open");
+        assertCannotOpen(FileDevice.readOnly(path, 512), "has it open");
+        first.close();
+        FileDevice second = FileDevice.of(path, 512);
+        second.open();
+        second.close();
+    }
+
+    /** Goal: the lock is still held after an interrupt made the file be opened again. */
+    @Test
+    void keepsOthersOutAfterAnInterrupt() throws Exception {
+        Path path = folder.resolve("disk");
+        try (FileDevice device = FileDevice.create(path, 512, 64)) {
+            device.open();
+            Thread reader = Thread.ofPlatform().start(() -> {
+                byte[] block = new byte[64 * 512];
+                while (!Thread.currentThread().isInterrupted()) {
+                    try {
+                        device.read(0, block);
+                    } catch (DeviceException failure) {
+                        throw new AssertionError(failure);
+                    }
+                }
+            });
+            reader.interrupt();
+            reader.join();
+            device.write(0, new byte[512]);
+            assertCannotOpen(FileDevice.of(path, 512), "has it open");
+        }
+    }
+
+    /** Goal: a device opened to read refuses to write, and says that it does. */
+    @Test
+    void readOnlyRefusesWrites() throws Exception {
+        Path path = Files.write(folder.resolve("disk"), new byte[1024]);
+        try (FileDevice device = FileDevice.readOnly(path, 512)) {
+            device.open();
+            assertTrue(device.isReadOnly());
+            assertThrows(ReadOnlyDeviceException.class, () -> device.write(0, new byte[512]));
+            assertThrows(ReadOnlyDeviceException.class, () -> device.unmap(0, 1));
+            assertThrows(OutOfRangeException.class, () -> device.write(2, new byte[512]));
+            device.read(1, new byte[512]);
+            device.flush();
+        }
+    }
+
+    /** Goal: a file that somebody cut short fails the blocks that are gone, and no others. */
+    @Test
+    void tellsThatTheFileEnds() throws Exception {
+        Path path = folder.resolve("disk");
+        try (FileDevice device = FileDevice.create(path, 512, 8)) {
+            device.open();
+            try (RandomAccessFile file = new RandomAccessFile(path.toFile(), "rw")) {
+                file.setLength(4 * 512 + 100);
+            }
+            device.read(0, new byte[4 * 512]);
+            MediumException failure =
+                    assertThrows(MediumException.class, () -> device.read(3, new byte[1024]));
+            assertEquals(3, failure.address());
+            assertEquals(2, failure.blocks());
+        }
+    }
+
+    /** Goal: a created file has the size asked for; its shape is not known before it is opened. */
+    @Test
+    void createsFilesOfTheRightSize() throws Exception {
+        Path path = folder.resolve("disk");
+        FileDevice device = FileDevice.create(path, 4096, 1L << 20);
+        assertEquals(4L << 30, Files.size(path));
+        assertThrows(IllegalStateException.class, device::blockCount);
+        device.open();
+        assertEquals(1L << 20, device.blockCount());
+        device.close();
+        assertEquals(1L << 20, device.blockCount());
+    }
+}

@@ -1,0 +1,425 @@
+package org.lunarsan.initiator;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.channels.ClosedSelectorException;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.connection.CloseReason;
+import org.lunarsan.iscsi.connection.Command;
+import org.lunarsan.iscsi.connection.ConnectionEvent;
+import org.lunarsan.iscsi.connection.ConnectionLimits;
+import org.lunarsan.iscsi.connection.InitiatorConnection;
+import org.lunarsan.iscsi.connection.Management;
+import org.lunarsan.iscsi.connection.Request;
+import org.lunarsan.iscsi.framing.Deframer;
+import org.lunarsan.iscsi.framing.Framer;
+import org.lunarsan.iscsi.login.Established;
+import org.lunarsan.iscsi.pdu.AsyncEvent;
+import org.lunarsan.iscsi.pdu.ManagementFunction;
+
+/**
+ * One connection of a session at work: it drives the protocol's machine over a socket, with one
+ * thread that reads and one that writes and watches the time. Who has something to send and finds
+ * nobody sending sends it himself.
+ *
+ * <p>Threads: any.
+ */
+final class Connection {
+
+    /** Enough for a thread that calls nothing of a caller. */
+    private static final long WRITER_STACK_BYTES = 256 * 1024;
+    /** Between two looks at the clock, at most. */
+    private static final long TICK_NANOS = 1_000_000_000L;
+    private static final long TICK_NANOS_MIN = 1_000_000L;
+    /** Text that is gathered in one exchange: the targets of a portal. */
+    private static final int TEXT_BYTES_MAX = 1 << 20;
+
+    private final Session session;
+    private final int cid;
+    private final SocketChannel channel;
+    private final InitiatorConnection machine;
+    private final Sender sender;
+    private final Tasks tasks;
+    private final Reader reader;
+    private final Thread readerThread;
+    private final Thread writerThread;
+    private final long commandNanos;
+    private final long abortNanos;
+    private final long silenceNanos;
+    private final ConcurrentLinkedQueue<Abort> aborts = new ConcurrentLinkedQueue<>();
+    /** The socket takes no more. Who sets it back sends from then on: the writer. */
+    private final AtomicBoolean stalled = new AtomicBoolean();
+    private volatile long stalledSince;
+    /** The target wants to be left, or we leave it. */
+    private volatile boolean leaving;
+    private volatile boolean over;
+    /** Why it is over, in words. */
+    private volatile Failure cause;
+
+    /** An ABORT TASK under way. */
+    private record Abort(Management management, Task task, long by) {
+    }
+
+    /** A connection that has just logged in over {@code channel}; {@link #start} comes next. */
+    Connection(Session session, int cid, SocketChannel channel, Established established)
+            throws IOException {
+        IscsiOptions options = session.options();
+        this.session = session;
+        this.cid = cid;
+        this.channel = channel;
+        commandNanos = options.commandTime.isZero() ? Long.MAX_VALUE / 2
+                : options.commandTime.toNanos();
+        abortNanos = options.abortTime.toNanos();
+        silenceNanos = options.pingInterval.plus(options.pingTime).toNanos();
+        channel.configureBlocking(false);
+        ConnectionLimits limits = new ConnectionLimits(options.pingInterval.toNanos(),
+                options.pingTime.toNanos(), options.logoutTime.toNanos(),
+                ConnectionLimits.REQUESTS_MAX, TEXT_BYTES_MAX);
+        machine = new InitiatorConnection(System.nanoTime(), session.machine(), cid, established,
+                limits, this::wake);
+        sender = new Sender(channel, machine, new Framer(established.connection().digests()));
+        Deframer deframer = new Deframer();
+        deframer.expect(established.connection().digests(),
+                established.connection().receiveDataSegmentBytesMax());
+        reader = new Reader(this, channel, machine, deframer);
+        tasks = new Tasks(this, options.queueDepth);
+        String name = "iscsi " + session.portal() + " #" + session.number() + "." + cid;
+        readerThread = new ReaderThread(reader, name + " reader");
+        writerThread = new Thread(null, this::write, name + " writer", WRITER_STACK_BYTES);
+        writerThread.setDaemon(true);
+    }
+
+    void start() {
+        readerThread.start();
+        writerThread.start();
+    }
+
+    Session session() {
+        return session;
+    }
+
+    Tasks tasks() {
+        return tasks;
+    }
+
+    int cid() {
+        return cid;
+    }
+
+    /** It takes requests. */
+    boolean isUp() {
+        return !leaving && !over;
+    }
+
+    /** It is gone. */
+    boolean isOver() {
+        return over;
+    }
+
+    boolean isIdle() {
+        return machine.isIdle();
+    }
+
+    /** Why it is over. */
+    Failure cause() {
+        Failure known = cause;
+        return known != null ? known
+                : Failure.of(Kind.SESSION_LOST, "the connection to " + session.portal() + " is over");
+    }
+
+    /** Sends a task that its caller has filled; false: {@link Task#failure} says why not. */
+    boolean submit(Task task) {
+        task.deadline = System.nanoTime() + commandNanos;
+        return submit((Request) task);
+    }
+
+    /** Sends any request; what becomes of it is told to {@link #settle}'s callees. */
+    boolean submit(Request request) {
+        if (ReaderThread.isCurrent()) {
+            return machine.submit(request);
+        }
+        boolean sends = sender.acquire();
+        boolean taken = machine.submit(request);
+        if (sends) {
+            sendAcquired();
+        } else {
+            send();
+        }
+        return taken;
+    }
+
+    /** The machine may have something to send; perhaps with its lock held. */
+    void wake() {
+        if (Thread.currentThread() instanceof ReaderThread thread) {
+            thread.note(this);
+        } else if (!sender.again()) {
+            LockSupport.unpark(writerThread);
+        }
+    }
+
+    /** Sends what there is, if nobody does. */
+    void send() {
+        do {
+            if (sender.acquire()) {
+                sendAcquired();
+                return;
+            }
+        } while (!sender.again());
+    }
+
+    private void sendAcquired() {
+        try {
+            if (sender.send() == Sender.Sent.STALLED) {
+                stalledSince = System.nanoTime();
+                stalled.set(true);
+                LockSupport.unpark(writerThread);
+                if (over) {
+                    letGo();
+                }
+            }
+        } catch (IOException broken) {
+            sender.abandon();
+            broke(broken);
+        } catch (RuntimeException | Error bug) {
+            failed(bug);
+            throw bug;
+        }
+        if (!ReaderThread.isCurrent()) {
+            settle();
+        }
+    }
+
+    /** Takes what the machine gives back, and tells whom it concerns. */
+    void settle() {
+        boolean any = true;
+        while (any) {
+            any = false;
+            for (ConnectionEvent event = machine.pollEvent(); event != null;
+                    event = machine.pollEvent()) {
+                any = true;
+                on(event);
+            }
+            Request request = machine.pollCompleted();
+            if (request != null) {
+                any = true;
+                cameBack(request);
+            }
+        }
+    }
+
+    private void cameBack(Request request) {
+        switch (request) {
+            case Task task -> cameBack(task);
+            case Management management -> aborted(management);
+            default -> session.cameBack(request);
+        }
+    }
+
+    private void cameBack(Task task) {
+        session.judge(this, task);
+        if (task.comeBack()) {
+            return;
+        }
+        if (ReaderThread.isCurrent()) {
+            task.runCompletion();
+        } else {
+            // What depends on it must not run in whatever thread has just sent something.
+            Thread.startVirtualThread(task::runCompletion);
+        }
+    }
+
+    private void on(ConnectionEvent event) {
+        switch (event) {
+            case ConnectionEvent.Asynchronous told -> {
+                Log.info(() -> session.portal() + " tells "
+                        + AsyncEvent.name(told.event()));
+                leaving |= told.event() == AsyncEvent.LOGOUT_REQUESTED;
+            }
+            case ConnectionEvent.Closed closed -> end(closed.reason());
+        }
+    }
+
+    private void end(CloseReason reason) {
+        String portal = session.portal();
+        String what = switch (reason) {
+            case CloseReason.LoggedOut logout -> "logged out from " + portal;
+            case CloseReason.Violated violated ->
+                portal + " broke the protocol: " + violated.violation().describe();
+            case CloseReason.TimedOut late -> portal + " did not answer in time: " + late.what();
+            case CloseReason.PeerClosed closed -> portal + " closed the connection";
+            case CloseReason.Dropped dropped -> "the session with " + portal + " was dropped";
+        };
+        Failure known = reason instanceof CloseReason.Dropped ? session.causeOrNull() : null;
+        note(known != null ? known : Failure.of(Kind.SESSION_LOST, what));
+        close();
+        session.connectionOver(this, reason);
+    }
+
+    private synchronized void note(Failure why) {
+        cause = cause == null ? why : cause;
+    }
+
+    /** The socket failed. */
+    private void broke(Exception broken) {
+        note(Failure.of(Kind.SESSION_LOST, "the connection to " + session.portal()
+                + " failed: " + broken.getMessage(), broken));
+        machine.onLost();
+    }
+
+    /** We did: nothing of this connection can be trusted. */
+    void failed(Throwable bug) {
+        note(Failure.of(Kind.SESSION_LOST, "a defect of this initiator: " + bug, bug));
+        machine.onLost();
+        over = true;
+        close();
+    }
+
+    /** Ends it for this reason. */
+    void drop(Failure why) {
+        note(why);
+        machine.onLost();
+        send();
+        settle();
+    }
+
+    private void close() {
+        over = true;
+        try {
+            channel.close();
+        } catch (IOException alreadyBroken) {
+            // It is gone either way.
+        }
+        reader.wakeUp();
+        LockSupport.unpark(writerThread);
+        tasks.close();
+    }
+
+    /** The reader reads no more; what it still held has come back. */
+    void readerStopped(Throwable why) {
+        if (why instanceof IOException broken && !over) {
+            String portal = session.portal();
+            note(broken instanceof EOFException
+                    ? Failure.of(Kind.SESSION_LOST, portal + " closed the connection")
+                    : Failure.of(Kind.SESSION_LOST, "the connection to " + portal + " failed: "
+                            + broken.getMessage(), broken));
+        }
+        settle();
+        close();
+    }
+
+    /** Waits until both threads have ended. */
+    void join(long nanos) {
+        if (Thread.currentThread() != readerThread && Thread.currentThread() != writerThread) {
+            Waits.join(readerThread, nanos);
+            Waits.join(writerThread, nanos);
+        }
+    }
+
+    /** The writer: it goes on where the socket took no more, and sees to all that is due by time. */
+    private void write() {
+        try {
+            while (!over) {
+                if (stalled.get()) {
+                    goOn();
+                } else {
+                    send();
+                }
+                long now = System.nanoTime();
+                watch(now);
+                if (!stalled.get() && !over) {
+                    LockSupport.parkNanos(this, nanosToWait(now));
+                }
+            }
+        } finally {
+            letGo();
+        }
+    }
+
+    /** What a sending that stalled still holds comes back; nothing is sent any more. */
+    private void letGo() {
+        if (stalled.compareAndSet(true, false)) {
+            sender.abandon();
+            settle();
+        }
+    }
+
+    private long nanosToWait(long now) {
+        long due = machine.nanosToWait(now);
+        boolean idle = machine.isIdle();
+        if (idle) {
+            tasks.trim();
+        }
+        long tick = Math.min(TICK_NANOS, commandNanos / 4);
+        long wait = idle ? due : Math.min(due, tick);
+        // A command that begins meanwhile does not wake this thread.
+        wait = Math.min(wait, Math.max(commandNanos / 4, TICK_NANOS));
+        return Math.max(wait, TICK_NANOS_MIN);
+    }
+
+    private void goOn() {
+        try (Selector selector = channel.provider().openSelector()) {
+            channel.register(selector, SelectionKey.OP_WRITE);
+            while (!over) {
+                selector.select(TICK_NANOS / TICK_NANOS_MIN);
+                boolean takes = !selector.selectedKeys().isEmpty();
+                selector.selectedKeys().clear();
+                stalledSince = takes ? System.nanoTime() : stalledSince;
+                if (!takes && System.nanoTime() - stalledSince > silenceNanos) {
+                    throw new IOException("the target takes no data");
+                }
+                if (takes && stalled.compareAndSet(true, false)) {
+                    if (sender.send() == Sender.Sent.ALL) {
+                        break;
+                    }
+                    stalled.set(true);
+                }
+            }
+        } catch (IOException | ClosedSelectorException broken) {
+            stalled.set(false);
+            sender.abandon();
+            broke(broken);
+        }
+        settle();
+    }
+
+    /** What was not answered in time is aborted; a target that does not say so loses the session. */
+    private void watch(long now) {
+        for (Task task = tasks.overdue(now); task != null; task = tasks.overdue(now)) {
+            task.expired = true;
+            Management abort = new Management(ManagementFunction.ABORT_TASK, (Command) task);
+            aborts.add(new Abort(abort, task, now + abortNanos));
+            if (!submit(abort)) {
+                aborts.removeIf(entry -> entry.management() == abort);
+            }
+        }
+        Abort oldest = aborts.peek();
+        if (oldest != null && oldest.by() - now <= 0) {
+            aborts.clear();
+            session.end(Failure.of(Kind.SESSION_LOST,
+                    session.portal() + " does not answer an ABORT TASK"));
+        }
+    }
+
+    /**
+     * An ABORT TASK is over. A task that the target has ended came back before; one that it does not
+     * know any more, or could not abort, has no end but that of the session.
+     */
+    private void aborted(Management management) {
+        for (Abort abort : aborts) {
+            if (abort.management() == management) {
+                aborts.remove(abort);
+                if (management.failure() == null && abort.task().expired
+                        && abort.task().isUnderWay()) {
+                    session.end(Failure.of(Kind.SESSION_LOST, session.portal()
+                            + " has not ended a command that was aborted"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+package org.lunarsan.initiator;
+
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.connection.Request;
+import org.lunarsan.iscsi.connection.TextQuestion;
+import org.lunarsan.iscsi.text.TargetRecord;
+import org.lunarsan.iscsi.text.TextViolation;
+
+/**
+ * Asks a portal which targets this initiator may see. RFC 7143 Appendix C.
+ *
+ * <p>Threads: no state; calls wait.
+ */
+public final class Discovery {
+    private Discovery() {
+    }
+
+    /**
+     * A target.
+     *
+     * @param name its iSCSI name
+     * @param portals where it can be reached, in the target's order; none: where it was asked for
+     */
+    public record Target(String name, List<TargetPortal> portals) {
+    }
+
+    /**
+     * A portal of a target.
+     *
+     * @param address {@code host[:port]}, as the target named it
+     * @param group portal group tag
+     */
+    public record TargetPortal(String address, int group) {
+    }
+
+    /**
+     * Logs in to the portal, asks, and logs out.
+     *
+     * @param url {@code iscsi://[user@]host[:port]}; a target in it is not looked at
+     * @return the targets in the portal's order
+     * @throws IscsiUrlException when it is no such URL
+     * @throws DeviceException when it fails
+     */
+    public static List<Target> sendTargets(String url) throws DeviceException {
+        return sendTargets(url, IscsiOptions.defaults());
+    }
+
+    /**
+     * The same, with options.
+     *
+     * @param url {@code iscsi://[user@]host[:port]}; a target in it is not looked at
+     * @param options who we are
+     * @return the targets in the portal's order
+     * @throws IscsiUrlException when it is no such URL
+     * @throws DeviceException when it fails
+     */
+    public static List<Target> sendTargets(String url, IscsiOptions options)
+            throws DeviceException {
+        IscsiUrl portal = IscsiUrl.parse(url);
+        try {
+            return ask(portal, options);
+        } catch (Failure failure) {
+            throw Failures.told(portal.toString(), Operation.OPEN, DeviceException.NO_ADDRESS, 0,
+                    failure);
+        }
+    }
+
+    private static List<Target> ask(IscsiUrl url, IscsiOptions options) throws Failure {
+        Route route = Route.to(url, Optional.empty(), options);
+        UnitAttentions attentions = new UnitAttentions();
+        Session session = new Keeper(route, attentions, new Doubts()).connect();
+        try {
+            TextQuestion question = TextQuestion.sendTargets("All");
+            CompletableFuture<Request> asked = session.ask(question);
+            if (Waits.get(asked, options.loginTime.toNanos()) == null) {
+                throw Failure.of(Kind.TIMED_OUT, session.portal()
+                        + " did not answer SendTargets in time");
+            }
+            if (question.failure() != null) {
+                throw session.isOver() ? session.why()
+                        : Failure.of(Kind.REFUSED, question.failure().what());
+            }
+            return TargetRecord.parse(question.answer()).stream().map(Discovery::target).toList();
+        } catch (TextViolation odd) {
+            throw Failure.of(Kind.PROTOCOL, session.portal()
+                    + " answers SendTargets with nonsense: " + odd.getMessage(), odd);
+        } finally {
+            session.logOut(options.logoutTime.toNanos());
+        }
+    }
+
+    private static Target target(TargetRecord told) {
+        return new Target(told.name(), told.addresses().stream()
+                .map(address -> new TargetPortal(address.hostAndPort(), address.groupTag()))
+                .toList());
+    }
+}

@@ -1,0 +1,272 @@
+package org.lunarsan.initiator;
+
+import java.nio.ByteBuffer;
+import java.util.Optional;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.scsi.CachingMode;
+import org.lunarsan.iscsi.scsi.Capacity;
+import org.lunarsan.iscsi.scsi.Inquiry;
+import org.lunarsan.iscsi.wire.Lun;
+
+/**
+ * A unit of a target as an open disk, whatever becomes of its sessions. Commands that end well in a
+ * session that stands take the short way here; all others go through {@link Patient}.
+ *
+ * <p>Threads: any.
+ */
+final class Disk {
+    /** For how long it is taken for true that another unit answers. */
+    private static final long WRONG_NANOS = 1_000_000_000L;
+    /** Between two looks whether commands have ended, at closing. */
+    private static final long DRAIN_LOOK_NANOS = 1_000_000L;
+
+    private final String name;
+    private final long lun;
+    private final Keeper keeper;
+    private final UnitAttentions attentions;
+    private final Doubts doubts;
+    private final Unflushed unflushed;
+    private final Shape shape;
+    private final Fingerprint fingerprint;
+    private volatile CachingMode mode;
+    private volatile Examined examined;
+
+    /** The unit was looked at in this session after so many unit attentions; it may be wrong. */
+    private record Examined(long session, long attentions, Failure wrong, long at) {
+        boolean holds(Session now, long attentionsNow) {
+            return session == now.number() && attentions == attentionsNow;
+        }
+    }
+
+    private Disk(String name, long lun, Keeper keeper, UnitAttentions attentions, Doubts doubts,
+            Shape shape, Fingerprint fingerprint, CachingMode mode) {
+        this.name = name;
+        this.lun = lun;
+        this.keeper = keeper;
+        this.attentions = attentions;
+        this.doubts = doubts;
+        this.shape = shape;
+        this.fingerprint = fingerprint;
+        this.mode = mode;
+        unflushed = new Unflushed(attentions.resets());
+    }
+
+    /** Logs in and asks the unit what it is and what it can. */
+    static Disk open(IscsiUrl url, IscsiOptions options) throws Failure {
+        IscsiUrl.Unit unit = url.unit().orElseThrow(() -> Failure.of(Kind.LOGIN,
+                "the URL names no target").hint("write iscsi://HOST/TARGET/LUN"));
+        UnitAttentions attentions = new UnitAttentions();
+        Doubts doubts = new Doubts();
+        Route route = Route.to(url, Optional.of(unit.target()), options);
+        Keeper keeper = new Keeper(route, attentions, doubts);
+        Session session = keeper.connect();
+        try {
+            long lun = Lun.of(unit.lun());
+            Unit asked = new Unit(session, lun);
+            Inquiry identity = asked.identity();
+            requireDisk(identity);
+            asked.testReady();
+            Capacity capacity = asked.capacity();
+            Fingerprint fingerprint = Fingerprint.of(asked, identity, capacity);
+            Shape shape = Shape.of(asked, capacity);
+            return new Disk(url.toString(), lun, keeper, attentions, doubts, shape, fingerprint,
+                    asked.mode());
+        } catch (Failure | RuntimeException refused) {
+            keeper.close();
+            session.logOut(options.logoutTime.toNanos());
+            throw refused;
+        }
+    }
+
+    private static void requireDisk(Inquiry identity) throws Failure {
+        if (identity.qualifier() != 0) {
+            throw Failure.of(Kind.REFUSED, "the target has no such LUN for us")
+                    .hint("Discovery.sendTargets lists targets; is the LUN right?");
+        }
+        if (identity.deviceType() != Inquiry.DISK) {
+            throw Failure.of(Kind.REFUSED, "it is no disk (device type %02xh)"
+                    .formatted(identity.deviceType())).hint("is the LUN right?");
+        }
+    }
+
+    /** The session, if the unit was found in it to be the right one, and has said nothing since. */
+    Session readyNow() {
+        Session session = keeper.now();
+        Examined last = examined;
+        boolean ready = session != null && last != null && last.wrong == null
+                && last.holds(session, attentions.count());
+        return ready ? session : null;
+    }
+
+    /** A task to read or write in, if nothing has to be waited for but a place; else null. */
+    Task takeNow(boolean write, long lba, int blocks, boolean mayWait) {
+        Session session = readyNow();
+        if (session == null || write && doubts.concern(lba, blocks)) {
+            return null;
+        }
+        long bytes = (long) blocks * shape.geometry().blockSize();
+        return mayWait ? session.take(bytes) : session.tryTake(bytes);
+    }
+
+    /** Fills a task; the buffer's position and limit are the reader's where it is not shared. */
+    void fill(Task task, boolean write, long lba, int blocks, ByteBuffer data, int at,
+            boolean shared) {
+        int bytes = blocks * shape.geometry().blockSize();
+        Order.encode(task.cdb(), write, lba, blocks);
+        task.lun(lun);
+        if (write) {
+            task.dataOut(data, at, bytes);
+        } else {
+            task.into(data, at, bytes, shared ? data.duplicate() : data);
+        }
+    }
+
+    /** Reads or writes blocks of one command, and waits. */
+    void transfer(boolean write, long lba, int blocks, ByteBuffer data, int at) throws Failure {
+        long sentAfter = attentions.resets();
+        Task task = takeNow(write, lba, blocks, true);
+        if (task != null) {
+            fill(task, write, lba, blocks, data, at, false);
+            task.execute();
+            if (task.isGood()) {
+                done(task, write, sentAfter);
+                return;
+            }
+        }
+        transferPatiently(write, lba, blocks, data, at, task, sentAfter);
+    }
+
+    /** The same, as often as it takes; {@code met} is what came of a first try, or null. */
+    void transferPatiently(boolean write, long lba, int blocks, ByteBuffer data, int at, Task met,
+            long sentAfter) throws Failure {
+        int bytes = blocks * shape.geometry().blockSize();
+        Order order = Order.transfer(write, lba, blocks, data, at, bytes);
+        long sentLast = new Patient(this).send(order, met, sentAfter);
+        if (write) {
+            acknowledged(sentLast);
+        }
+    }
+
+    /** A task that ended well is over. */
+    void done(Task task, boolean write, long sentAfter) {
+        task.home.tasks().give(task);
+        if (write) {
+            acknowledged(sentAfter);
+        }
+    }
+
+    private void acknowledged(long sentAfter) {
+        if (mode.hasWriteCache()) {
+            unflushed.acknowledged(sentAfter, attentions.resets());
+        }
+    }
+
+    /** Makes all acknowledged writes durable. */
+    void flush() throws Failure {
+        Unflushed.Flush flush = unflushed.begin(attentions.resets());
+        if (flush == null) {
+            throw cacheLost();
+        }
+        try {
+            new Patient(this).send(Order.plain(shape.synchronizeCache()), null, 0);
+        } catch (Failure failure) {
+            // A unit without a cache may not know the command; then there is nothing to flush.
+            if (!Unit.isIllegal(failure) || mode.hasWriteCache()) {
+                throw failure;
+            }
+        }
+        if (!unflushed.end(flush, attentions.resets())) {
+            throw cacheLost();
+        }
+    }
+
+    private Failure cacheLost() {
+        return Failure.of(Kind.CACHE_LOST, "the target has restarted or was reset; what it"
+                + " acknowledged but had not yet made durable may be lost")
+                .hint("write again what was written since the last flush that succeeded");
+    }
+
+    /** Says that blocks are no longer wanted. */
+    void unmap(long lba, long blocks) throws Failure {
+        for (Order order : shape.unmap(lba, blocks)) {
+            long sentAfter = new Patient(this).send(order, null, 0);
+            acknowledged(sentAfter);
+        }
+    }
+
+    /** What the unit was found to be in this session; empty: it has to be asked. */
+    Optional<Session> verdict(Session session) throws Failure {
+        Examined last = examined;
+        if (last == null || !last.holds(session, attentions.count())) {
+            return Optional.empty();
+        }
+        if (last.wrong == null) {
+            return Optional.of(session);
+        }
+        // While it is not used it would not tell that the right one is back.
+        if (System.nanoTime() - last.at > WRONG_NANOS) {
+            return Optional.empty();
+        }
+        throw last.wrong;
+    }
+
+    /** Asks the unit who it is, once it has said what it has to say of itself. */
+    void examine(Session session) throws Failure {
+        Unit unit = new Unit(session, lun);
+        unit.testReady();
+        attentions.begun(session.number());
+        // What the unit tells from here on is looked at again.
+        long before = attentions.count();
+        Inquiry identity = unit.identity();
+        Capacity capacity = unit.capacity();
+        Fingerprint now = Fingerprint.of(unit, identity, capacity);
+        mode = unit.mode();
+        Failure wrong = fingerprint.differs(now);
+        if (wrong != null) {
+            Log.warn(() -> name + ": " + wrong.getMessage());
+        }
+        examined = new Examined(session.number(), before, wrong, System.nanoTime());
+    }
+
+    /** Ends it: commands have so long to end, the target as long to answer the logout. */
+    void close() {
+        Session last = keeper.close();
+        if (last == null) {
+            return;
+        }
+        long nanos = keeper.route().options().logoutTime.toNanos();
+        long until = System.nanoTime() + nanos;
+        while (!last.isIdle() && !last.isOver() && until - System.nanoTime() > 0) {
+            Waits.pause(DRAIN_LOOK_NANOS);
+        }
+        last.logOut(nanos);
+    }
+
+    String name() {
+        return name;
+    }
+
+    long lun() {
+        return lun;
+    }
+
+    Keeper keeper() {
+        return keeper;
+    }
+
+    UnitAttentions attentions() {
+        return attentions;
+    }
+
+    Doubts doubts() {
+        return doubts;
+    }
+
+    Shape shape() {
+        return shape;
+    }
+
+    CachingMode mode() {
+        return mode;
+    }
+}

@@ -1,0 +1,95 @@
+package org.lunarsan.initiator;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * Writes whose fate is not known, and who has to wait for them.
+ *
+ * <p>A write whose session was lost may still be executed until the target has answered the login
+ * that takes the place of the lost session (RFC 7143 §6.3.5). A later write to the same blocks could
+ * be overwritten by it, so it waits until then.
+ *
+ * <p>Threads: any.
+ */
+final class Doubts {
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition settled = lock.newCondition();
+    /** At most what was sent before it was lost, which connections limit. */
+    private final List<Doubt> doubts = new ArrayList<>();
+    /** As many as there are: nearly always none, and then nobody takes the lock. */
+    private volatile int count;
+    /** Sessions with smaller numbers have ended at the target too. */
+    private long first;
+
+    private record Doubt(long session, long lba, long blocks) {
+        boolean overlaps(long otherLba, long otherBlocks) {
+            return lba < otherLba + otherBlocks && otherLba < lba + blocks;
+        }
+    }
+
+    /** A write of session {@code session} was lost with it. */
+    void hold(long session, long lba, long blocks) {
+        lock.lock();
+        try {
+            if (session >= first) {
+                doubts.add(new Doubt(session, lba, blocks));
+                count = doubts.size();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Session {@code session} has taken the place of all before it. */
+    void replaced(long session) {
+        lock.lock();
+        try {
+            first = Math.max(first, session);
+            doubts.removeIf(doubt -> doubt.session < session);
+            count = doubts.size();
+            settled.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Whether a write is in doubt that overlaps these blocks. */
+    boolean concern(long lba, long blocks) {
+        if (count == 0) {
+            return false;
+        }
+        lock.lock();
+        try {
+            return doubts.stream().anyMatch(doubt -> doubt.overlaps(lba, blocks));
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Anything is in doubt. */
+    boolean isAny() {
+        return count > 0;
+    }
+
+    /** Waits for so long, or until something is settled. */
+    void awaitChange(long nanos) {
+        boolean interrupted = false;
+        lock.lock();
+        try {
+            if (count > 0) {
+                settled.await(nanos, TimeUnit.NANOSECONDS);
+            }
+        } catch (InterruptedException later) {
+            interrupted = true;
+        } finally {
+            lock.unlock();
+        }
+        if (interrupted) {
+            Waits.pauseInterrupted(nanos);
+        }
+    }
+}

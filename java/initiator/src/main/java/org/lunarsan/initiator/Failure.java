@@ -1,0 +1,93 @@
+package org.lunarsan.initiator;
+
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.scsi.Sense;
+
+/**
+ * What went wrong below the device: it knows the kind and the words, and not yet which blocks of
+ * which device are concerned. It bears no stack trace: {@link IscsiException} does.
+ *
+ * <p>Threads: immutable.
+ */
+final class Failure extends Exception {
+    private static final long serialVersionUID = 1L;
+
+    /** There is no SCSI status. */
+    static final int NO_STATUS = -1;
+
+    private final Kind kind;
+    private final int status;
+    private final transient Sense sense;
+    private final String hint;
+
+    private Failure(Kind kind, String what, String hint, int status, Sense sense, Throwable why) {
+        super(what, why, false, false);
+        this.kind = kind;
+        this.status = status;
+        this.sense = sense;
+        this.hint = hint;
+    }
+
+    static Failure of(Kind kind, String what) {
+        return new Failure(kind, what, null, NO_STATUS, null, null);
+    }
+
+    static Failure of(Kind kind, String what, Throwable why) {
+        return new Failure(kind, what, null, NO_STATUS, null, why);
+    }
+
+    /** Any SCSI status but GOOD; {@code sense} may be null. */
+    static Failure status(Kind kind, String what, int status, Sense sense) {
+        return new Failure(kind, what, null, status, sense, null);
+    }
+
+    /** With advice. */
+    Failure hint(String advice) {
+        return new Failure(kind, getMessage(), advice, status, sense, getCause());
+    }
+
+    /** The same of another kind. */
+    Failure as(Kind other) {
+        return new Failure(other, getMessage(), hint, status, sense, getCause());
+    }
+
+    /** The same in other words. */
+    Failure saying(String what) {
+        return new Failure(kind, what, hint, status, sense, getCause());
+    }
+
+    /** It happened to a command that had no effect. */
+    Failure notSent() {
+        return as(Kind.NOT_SENT);
+    }
+
+    Kind kind() {
+        return kind;
+    }
+
+    int status() {
+        return status;
+    }
+
+    /** The sense data, or null. */
+    Sense sense() {
+        return sense;
+    }
+
+    /** The advice, or null. */
+    String hint() {
+        return hint;
+    }
+
+    String inWords() {
+        return hint == null ? getMessage() : getMessage() + " (" + hint + ")";
+    }
+
+    /**
+     * The session is gone, or the command did not reach the target whole: sent again, perhaps in
+     * another session, it may be served.
+     */
+    boolean isLost() {
+        return kind == Kind.SESSION_LOST || kind == Kind.NOT_SENT;
+    }
+}

@@ -1,0 +1,65 @@
+package org.lunarsan.initiator;
+
+import java.util.Comparator;
+import java.util.List;
+import java.util.Optional;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.scsi.Capacity;
+import org.lunarsan.iscsi.scsi.Inquiry;
+import org.lunarsan.iscsi.scsi.VitalPage;
+import org.lunarsan.iscsi.scsi.VitalPage.Designator;
+
+/**
+ * What a unit is known by: what may not differ when it is met again.
+ *
+ * <p>Threads: immutable.
+ *
+ * @param designators of the unit itself, in order. SPC-4 §7.8.6
+ * @param product who has no designators is known by product and serial number; else empty
+ * @param blockBytes length of a block
+ * @param blockCount how many
+ */
+record Fingerprint(List<Designator> designators, String product, int blockBytes, long blockCount) {
+    private static final int OF_THE_UNIT = 0;
+
+    /** Asks for the designators, and where there are none for the serial number. */
+    static Fingerprint of(Unit unit, Inquiry identity, Capacity capacity) throws Failure {
+        Optional<VitalPage> page = unit.vitalPage(VitalPage.DEVICE_IDENTIFICATION);
+        List<Designator> designators = page.map(VitalPage::designators).orElse(List.of()).stream()
+                .filter(designator -> designator.association() == OF_THE_UNIT)
+                .sorted(Comparator.comparing(Designator::type).thenComparing(Designator::text))
+                .toList();
+        String product = "";
+        if (designators.isEmpty()) {
+            String serial = unit.vitalPage(VitalPage.SERIAL_NUMBER).map(VitalPage::serialNumber)
+                    .orElse("without number");
+            product = identity.vendor() + " " + identity.product() + " " + serial;
+        }
+        return new Fingerprint(designators, product, capacity.blockBytes(), capacity.blockCount());
+    }
+
+    /** Why {@code now} is not what this was, or has become too small; null: it is. */
+    Failure differs(Fingerprint now) {
+        if (!designators.equals(now.designators) || !product.equals(now.product)) {
+            return changed("another unit answers under this name: " + now.knownBy()
+                    + " instead of " + knownBy());
+        }
+        if (blockBytes != now.blockBytes) {
+            return changed("its blocks had " + blockBytes + " bytes and now have "
+                    + now.blockBytes);
+        }
+        if (now.blockCount < blockCount) {
+            return changed("it has shrunk from " + blockCount + " blocks to " + now.blockCount);
+        }
+        return null;
+    }
+
+    private static Failure changed(String what) {
+        return Failure.of(Kind.CHANGED, what)
+                .hint("nothing was read or written; open the device again if this is right");
+    }
+
+    private String knownBy() {
+        return "`" + (designators.isEmpty() ? product : designators.getFirst().text()) + "`";
+    }
+}

@@ -1,0 +1,401 @@
+package org.lunarsan.initiator;
+
+import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.locks.ReentrantLock;
+import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.DeviceClosedException;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.device.Geometry;
+import org.lunarsan.device.Operation;
+import org.lunarsan.device.ReadOnlyDeviceException;
+
+/**
+ * A LUN of an iSCSI target as a device.
+ *
+ * <p>Transfers are cut at what the target takes in one command, and the pieces run side by side.
+ * When the session is lost, what was not answered is sent again in the next one, up to
+ * {@link IscsiOptions.Builder#recoveryTime}: the caller sees latency. Before anything is sent, the
+ * unit is asked whether it is the one that was opened, by its designators, block length and
+ * capacity; another one is never used.
+ *
+ * <p>Where the target has a volatile write cache, a restart may lose what was acknowledged but not
+ * flushed. The next flush then fails once, as do all that ran meanwhile: who gets
+ * {@link org.lunarsan.device.PoisonedException} has to write again what it wrote since the last
+ * flush that succeeded.
+ *
+ * <p>Threads: any, platform or virtual. Futures complete in the thread that reads the connection:
+ * what depends on them may ask this device again by the calls that return futures, and must not
+ * wait there; a call that waits is refused there with {@link IllegalStateException}. Many calls at
+ * once share connections and system calls.
+ */
+public final class IscsiDevice implements AsyncDevice {
+    private final IscsiUrl url;
+    private final IscsiOptions options;
+    private final String name;
+    private final ReentrantLock life = new ReentrantLock();
+    /** Null while it is closed. */
+    private volatile Disk disk;
+    /** As it was found last. */
+    private volatile Shape shape;
+
+    private IscsiDevice(IscsiUrl url, IscsiOptions options) {
+        this.url = url;
+        this.options = options;
+        name = url.toString();
+    }
+
+    /**
+     * Opens the LUN that a URL names.
+     *
+     * @param url {@code iscsi://[user@]host[:port]/target/lun}
+     * @return open
+     * @throws IscsiUrlException when it is no such URL, or names no LUN
+     * @throws DeviceException when it cannot be opened
+     */
+    public static IscsiDevice open(String url) throws DeviceException {
+        return open(url, IscsiOptions.defaults());
+    }
+
+    /**
+     * The same, with options.
+     *
+     * @param url {@code iscsi://[user@]host[:port]/target/lun}
+     * @param options who we are
+     * @return open
+     * @throws IscsiUrlException when it is no such URL, or names no LUN
+     * @throws DeviceException when it cannot be opened
+     */
+    public static IscsiDevice open(String url, IscsiOptions options) throws DeviceException {
+        IscsiDevice device = of(IscsiUrl.parse(url), options);
+        device.open();
+        return device;
+    }
+
+    /**
+     * A device that is not open yet.
+     *
+     * @param url the URL of a LUN
+     * @param options who we are
+     * @return closed
+     * @throws IscsiUrlException when the URL names no LUN
+     */
+    public static IscsiDevice of(IscsiUrl url, IscsiOptions options) {
+        if (url.unit().isEmpty()) {
+            throw new IscsiUrlException("the URL names no LUN", "write iscsi://HOST/TARGET/LUN");
+        }
+        return new IscsiDevice(url, options);
+    }
+
+    @Override
+    public void open() throws DeviceException {
+        life.lock();
+        try {
+            if (disk != null) {
+                throw new DeviceOpenException(name, Operation.OPEN, "it is open already; one owner"
+                        + " opens a device and lends it to others", null);
+            }
+            refuseToWaitInReader();
+            Disk opened = Disk.open(url, options);
+            shape = opened.shape();
+            disk = opened;
+        } catch (Failure failure) {
+            throw Failures.told(name, Operation.OPEN, DeviceException.NO_ADDRESS, 0, failure);
+        } finally {
+            life.unlock();
+        }
+    }
+
+    @Override
+    public void close() {
+        life.lock();
+        try {
+            Disk was = disk;
+            disk = null;
+            if (was != null) {
+                refuseToWaitInReader();
+                was.close();
+            }
+        } finally {
+            life.unlock();
+        }
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    /**
+     * Where it leads.
+     *
+     * @return the URL
+     */
+    public IscsiUrl url() {
+        return url;
+    }
+
+    @Override
+    public int blockSize() {
+        return known().geometry().blockSize();
+    }
+
+    @Override
+    public long blockCount() {
+        return known().geometry().blockCount();
+    }
+
+    @Override
+    public boolean unmapReadsZeroes() {
+        return known().unmapping() == Shape.Unmapping.ZEROES;
+    }
+
+    @Override
+    public boolean isReadOnly() {
+        Disk open = disk;
+        return open != null && open.mode().isWriteProtected();
+    }
+
+    /**
+     * Whether acknowledged writes may still be in a volatile cache (WCE).
+     *
+     * @return false when it is closed
+     */
+    public boolean hasWriteCache() {
+        Disk open = disk;
+        return open != null && open.mode().hasWriteCache();
+    }
+
+    /**
+     * How many connections are logged in.
+     *
+     * @return 0 while the session is lost, or the device is closed
+     */
+    public int connections() {
+        Disk open = disk;
+        Session session = open == null ? null : open.keeper().now();
+        return session == null ? 0 : session.connections();
+    }
+
+    private Shape known() {
+        Shape known = shape;
+        if (known == null) {
+            throw new IllegalStateException(name
+                    + " was never opened: its shape is not known yet");
+        }
+        return known;
+    }
+
+    @Override
+    public void read(long address, ByteBuffer buffer) throws DeviceException {
+        transfer(Operation.READ, address, buffer);
+    }
+
+    @Override
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
+        transfer(Operation.WRITE, address, buffer);
+    }
+
+    private void transfer(Operation operation, long address, ByteBuffer buffer)
+            throws DeviceException {
+        Disk open = disk;
+        int blocks = check(open, operation, address, buffer);
+        if (blocks == 0) {
+            return;
+        }
+        refuseToWaitInReader();
+        boolean write = operation == Operation.WRITE;
+        if (blocks > open.shape().transferBlocks()) {
+            waitFor(pieces(open, write, address, buffer, blocks));
+            buffer.position(buffer.limit());
+            return;
+        }
+        int at = buffer.position();
+        int limit = buffer.limit();
+        int end = at;
+        try {
+            open.transfer(write, address, blocks, buffer, at);
+            end = limit;
+        } catch (Failure failure) {
+            throw Failures.told(name, operation, address, blocks, failure);
+        } finally {
+            buffer.limit(limit).position(end);
+        }
+    }
+
+    /** Refuses misuse; gives how many blocks are meant. */
+    private int check(Disk open, Operation operation, long address, ByteBuffer buffer)
+            throws DeviceException {
+        if (open == null) {
+            long blocks = buffer.remaining() / (shape == null ? 1 : blockSize());
+            throw new DeviceClosedException(name, operation, address, blocks,
+                    "the device is not open", null);
+        }
+        int blocks = open.shape().geometry().checkBuffer(name, operation, address, buffer);
+        if (operation == Operation.WRITE) {
+            refuseReadOnly(open, operation, address, blocks);
+        }
+        return blocks;
+    }
+
+    private void refuseReadOnly(Disk open, Operation operation, long address, long blocks)
+            throws ReadOnlyDeviceException {
+        if (open.mode().isWriteProtected()) {
+            throw new ReadOnlyDeviceException(name, operation, address, blocks,
+                    "the unit is write-protected", null);
+        }
+    }
+
+    private static void refuseToWaitInReader() {
+        if (ReaderThread.isCurrent()) {
+            throw new IllegalStateException("a call that waits, in a thread that has to read the"
+                    + " answer: use the calls that return futures, or thenApplyAsync");
+        }
+    }
+
+    /** Begins all pieces of a transfer that is too long for one command. */
+    private static CompletableFuture<Void> pieces(Disk open, boolean write, long address,
+            ByteBuffer buffer, int blocks) {
+        int most = open.shape().transferBlocks();
+        int size = open.shape().geometry().blockSize();
+        List<CompletableFuture<Void>> pieces = new ArrayList<>();
+        for (int done = 0; done < blocks; done += most) {
+            int count = Math.min(most, blocks - done);
+            int at = buffer.position() + done * size;
+            ByteBuffer piece = buffer.duplicate().limit(at + count * size).position(at);
+            pieces.add(new Transfer(open, write, address + done, count, piece).begin());
+        }
+        return CompletableFuture.allOf(pieces.toArray(CompletableFuture[]::new));
+    }
+
+    private static void waitFor(CompletableFuture<Void> future) throws DeviceException {
+        boolean interrupted = Thread.interrupted();
+        try {
+            future.join();
+        } catch (CompletionException failed) {
+            throw told(failed);
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private static DeviceException told(CompletionException failed) {
+        return switch (failed.getCause()) {
+            case DeviceException known -> known;
+            case RuntimeException defect -> throw defect;
+            case null, default -> throw failed;
+        };
+    }
+
+    @Override
+    public CompletableFuture<Void> readAsync(long address, ByteBuffer buffer) {
+        return transferAsync(Operation.READ, address, buffer);
+    }
+
+    @Override
+    public CompletableFuture<Void> writeAsync(long address, ByteBuffer buffer) {
+        return transferAsync(Operation.WRITE, address, buffer);
+    }
+
+    private CompletableFuture<Void> transferAsync(Operation operation, long address,
+            ByteBuffer buffer) {
+        Disk open = disk;
+        int blocks;
+        try {
+            blocks = check(open, operation, address, buffer);
+        } catch (DeviceException | ReadOnlyBufferException refused) {
+            return CompletableFuture.failedFuture(refused);
+        }
+        if (blocks == 0) {
+            return CompletableFuture.completedFuture(null);
+        }
+        boolean write = operation == Operation.WRITE;
+        if (blocks <= open.shape().transferBlocks()) {
+            return new Transfer(open, write, address, blocks, buffer).begin();
+        }
+        return pieces(open, write, address, buffer, blocks)
+                .thenRun(() -> buffer.position(buffer.limit()));
+    }
+
+    @Override
+    public void flush() throws DeviceException {
+        Disk open = disk;
+        if (open == null) {
+            throw new DeviceClosedException(name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0,
+                    "the device is not open", null);
+        }
+        refuseToWaitInReader();
+        try {
+            open.flush();
+        } catch (Failure failure) {
+            throw Failures.told(name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failure);
+        }
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        Disk open = disk;
+        if (open == null) {
+            throw new DeviceClosedException(name, Operation.UNMAP, address, blocks,
+                    "the device is not open", null);
+        }
+        open.shape().geometry().checkRange(name, Operation.UNMAP, address, blocks);
+        refuseReadOnly(open, Operation.UNMAP, address, blocks);
+        refuseToWaitInReader();
+        try {
+            open.unmap(address, blocks);
+        } catch (Failure failure) {
+            throw Failures.told(name, Operation.UNMAP, address, blocks, failure);
+        }
+    }
+
+    @Override
+    public CompletableFuture<Void> flushAsync() {
+        return inThread(this::flush);
+    }
+
+    @Override
+    public CompletableFuture<Void> unmapAsync(long address, long blocks) {
+        return inThread(() -> unmap(address, blocks));
+    }
+
+    /** What a thread does for a future. */
+    private interface Work {
+        void run() throws DeviceException;
+    }
+
+    private static CompletableFuture<Void> inThread(Work work) {
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        Thread.ofVirtual().name("iscsi").start(() -> {
+            try {
+                work.run();
+                done.complete(null);
+            } catch (DeviceException | RuntimeException | Error failure) {
+                done.completeExceptionally(failure);
+            }
+        });
+        return done;
+    }
+
+    @Override
+    public String toString() {
+        return name;
+    }
+
+    /**
+     * The shape of the device, in one value.
+     *
+     * @return block size and count
+     * @throws IllegalStateException before the first {@link #open()}
+     */
+    public Geometry geometry() {
+        return known().geometry();
+    }
+}

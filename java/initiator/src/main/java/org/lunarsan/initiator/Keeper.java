@@ -1,0 +1,299 @@
+package org.lunarsan.initiator;
+
+import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import org.lunarsan.initiator.IscsiException.Kind;
+
+/**
+ * The sessions of one device, one after the other: another is made when one is lost, as long as
+ * somebody waits for it.
+ *
+ * <p>Threads: any. Logins run in a thread of their own, which nobody can interrupt.
+ */
+final class Keeper {
+    /** The first login may take its time and so much more, where a name server does not answer. */
+    private static final long NAME_SERVER_NANOS = 5_000_000_000L;
+    private static final long SECOND_NANOS = 1_000_000_000L;
+
+    private final Route route;
+    private final UnitAttentions attentions;
+    private final Doubts doubts;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+    /** The last session. It may be over. */
+    private volatile Session session;
+    /** Where every session has to be. */
+    private OptionalInt group = OptionalInt.empty();
+    /** The target does not let us in any more. */
+    private Failure refused;
+    /** Logged out; no session follows. */
+    private volatile boolean closed;
+    /** Somebody logs in, for those who wait until then. */
+    private boolean working;
+    private long wantedUntil;
+    private long number;
+    /** Logins since the last session was lost, and how the last of them failed. */
+    private int tries;
+    private Failure failure;
+    /** The first of them is not tried before so many seconds have passed since the loss. */
+    private int waitsSeconds;
+
+    Keeper(Route route, UnitAttentions attentions, Doubts doubts) {
+        this.route = route;
+        this.attentions = attentions;
+        this.doubts = doubts;
+    }
+
+    /** Makes the first session. A login that fails is not tried again. */
+    Session connect() throws Failure {
+        CompletableFuture<Session> made = new CompletableFuture<>();
+        number = 1;
+        Thread.ofVirtual().name("iscsi login").start(() -> {
+            try {
+                Session first = route.logIn(1, Route.Follows.NOTHING, attentions);
+                if (!made.complete(first)) {
+                    first.logOut(route.options().logoutTime.toNanos());
+                }
+            } catch (Failure | RuntimeException | Error failed) {
+                made.completeExceptionally(failed);
+            }
+        });
+        Waits.get(made, route.options().loginTime.toNanos() + NAME_SERVER_NANOS);
+        made.completeExceptionally(Failure.of(Kind.CONNECT, "the login to " + route.url().portal()
+                + " did not come to its end"));
+        if (made.isCompletedExceptionally()) {
+            throw thrown(made.exceptionNow());
+        }
+        session = made.join();
+        group = session.group();
+        return session;
+    }
+
+    private static Failure thrown(Throwable why) {
+        return why instanceof Failure known ? known
+                : Failure.of(Kind.LOGIN, "a defect of this initiator: " + why, why);
+    }
+
+    Route route() {
+        return route;
+    }
+
+    /** The session, if it is not lost; does not wait. */
+    Session now() {
+        Session last = session;
+        return closed || last == null || last.isOver() ? null : last;
+    }
+
+    /** The last session there was. */
+    Session last() {
+        return session;
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    /** A session that is not lost, for as long as the patience lasts. */
+    Session await(Patience patience) throws Failure {
+        while (true) {
+            Session now = now();
+            if (now != null) {
+                return now;
+            }
+            awaitOther(patience);
+        }
+    }
+
+    private void awaitOther(Patience patience) throws Failure {
+        Failure loss;
+        lock.lock();
+        try {
+            if (closed) {
+                throw closed();
+            }
+            if (refused != null && patience.hasBegun()) {
+                throw refused;
+            }
+            loss = refused != null ? refused : session.why();
+        } finally {
+            lock.unlock();
+        }
+        if (!patience.hasBegun()) {
+            patience.lost(loss.notSent(), System.nanoTime());
+        }
+        if (keep(patience.until()) && !awaitChange(patience.until())) {
+            throw patience.over(tried());
+        }
+    }
+
+    private Failure closed() {
+        return Failure.of(Kind.CLOSED, "the device was closed");
+    }
+
+    /** Has another session made, at least until then; false: there is one, or will be none. */
+    boolean keep(long until) {
+        lock.lock();
+        try {
+            if (closed || !session.isOver()) {
+                return false;
+            }
+            if (working) {
+                wantedUntil = wantedUntil - until > 0 ? wantedUntil : until;
+                return true;
+            }
+            // RFC 7143 §13.15: so long before a logout that is implicit in a login.
+            waitsSeconds = refused != null ? 0
+                    : session.established().session().timeToWaitSeconds();
+            working = true;
+            refused = null;
+            wantedUntil = until;
+            tries = 0;
+            failure = null;
+        } finally {
+            lock.unlock();
+        }
+        Log.warn(() -> session.portal() + ": " + session.why().getMessage() + "; logging in again");
+        Thread.ofVirtual().name("iscsi login again").start(this::logInAgain);
+        return true;
+    }
+
+    /** Waits until where things stand has changed; false: it has not until then. */
+    private boolean awaitChange(long until) {
+        boolean interrupted = Thread.interrupted();
+        lock.lock();
+        try {
+            long left = until - System.nanoTime();
+            while (working && left > 0) {
+                try {
+                    changed.await(left, TimeUnit.NANOSECONDS);
+                } catch (InterruptedException later) {
+                    interrupted = true;
+                }
+                left = until - System.nanoTime();
+            }
+            return now() != null || closed || refused != null || left > 0;
+        } finally {
+            lock.unlock();
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void logInAgain() {
+        Failure end = Failure.of(Kind.LOGIN, "the login has ended");
+        try {
+            Backoff backoff = new Backoff(System.nanoTime() ^ System.identityHashCode(this));
+            Waits.pause(waitsSeconds * SECOND_NANOS);
+            while (isWanted()) {
+                if (logInOnce()) {
+                    return;
+                }
+                Waits.pause(backoff.next());
+            }
+        } catch (RuntimeException | Error defect) {
+            end = Failure.of(Kind.LOGIN, "a defect of this initiator: " + defect, defect);
+            throw defect;
+        } finally {
+            finish(end);
+        }
+    }
+
+    /** The next login, if anybody still waits for it. */
+    private boolean isWanted() {
+        lock.lock();
+        try {
+            if (closed || wantedUntil - System.nanoTime() <= 0) {
+                return false;
+            }
+            number++;
+            waitsSeconds = 0;
+            return true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Whether it is not to be tried again. */
+    private boolean logInOnce() {
+        try {
+            Session next = route.logIn(number, new Route.Follows(true, group), attentions);
+            begin(next);
+            return true;
+        } catch (Failure failed) {
+            lock.lock();
+            try {
+                tries++;
+                failure = failed;
+                // Asked again it says the same, and may hold it against us.
+                refused = failed.kind() == Kind.AUTHENTICATION ? failed : null;
+                return refused != null;
+            } finally {
+                lock.unlock();
+            }
+        }
+    }
+
+    private void begin(Session next) {
+        boolean wanted;
+        lock.lock();
+        try {
+            wanted = !closed;
+            if (wanted) {
+                session = next;
+                doubts.replaced(next.number());
+            }
+        } finally {
+            lock.unlock();
+        }
+        if (wanted) {
+            Log.warn(() -> next.portal() + ": logged in again");
+        } else {
+            next.logOut(route.options().logoutTime.toNanos());
+        }
+    }
+
+    private void finish(Failure end) {
+        lock.lock();
+        try {
+            working = false;
+            failure = failure == null ? end : failure;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** No session follows. Returns the last, if it was not lost. */
+    Session close() {
+        lock.lock();
+        try {
+            Session last = now();
+            closed = true;
+            working = false;
+            changed.signalAll();
+            return last;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** What was done to get another session. */
+    String tried() {
+        lock.lock();
+        try {
+            if (failure != null && tries > 0) {
+                return tries == 1 ? "a login failed: " + failure.getMessage()
+                        : tries + " logins failed, the last: " + failure.getMessage();
+            }
+            return waitsSeconds == 0 ? "the first login has not come to its end"
+                    : "no login was tried, for the target wants " + waitsSeconds
+                            + " s between a loss and the next login (DefaultTime2Wait)";
+        } finally {
+            lock.unlock();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+package org.lunarsan.initiator;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.InetSocketAddress;
+import java.net.SocketTimeoutException;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.framing.Digests;
+import org.lunarsan.iscsi.login.Established;
+import org.lunarsan.iscsi.login.InitiatorLogin;
+import org.lunarsan.iscsi.login.LoginException;
+import org.lunarsan.iscsi.login.LoginOptions;
+import org.lunarsan.iscsi.login.LoginStep;
+import org.lunarsan.iscsi.pdu.BasicHeader;
+
+/**
+ * The login of one connection over a socket, PDU by PDU, until its time is over. Nothing behind its
+ * last PDU is read.
+ *
+ * <p>Threads: for one thread, which waits.
+ */
+final class Login {
+    private static final long MILLI = 1_000_000L;
+
+    private final String portal;
+    private final long until;
+
+    /** To {@code portal}, until then on the clock of {@link System#nanoTime}. */
+    Login(String portal, long until) {
+        this.portal = portal;
+        this.until = until;
+    }
+
+    /** A socket to this address. */
+    SocketChannel connect(InetSocketAddress address) throws Failure {
+        SocketChannel channel = null;
+        try {
+            channel = SocketChannel.open();
+            channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+            channel.socket().connect(address, millisLeft());
+            return channel;
+        } catch (IOException | RuntimeException refused) {
+            close(channel);
+            throw unreachable(portal, refused);
+        }
+    }
+
+    /** Logs in. A {@link LoginException} is what the target has to say against it. */
+    Established run(SocketChannel channel, LoginOptions options) throws Failure, LoginException {
+        try {
+            InitiatorLogin login = new InitiatorLogin(options);
+            InputStream in = channel.socket().getInputStream();
+            LoginStep step = login.start();
+            while (step instanceof LoginStep.Send send) {
+                write(channel, send);
+                step = receive(login, channel, in);
+            }
+            return switch (step) {
+                case LoginStep.Complete complete -> complete.established();
+                case LoginStep.Failed failed -> throw failed.reason();
+                case LoginStep.Send send -> throw new IllegalStateException("handled above");
+            };
+        } catch (LoginException refused) {
+            throw refused;
+        } catch (SocketTimeoutException late) {
+            throw tooLate();
+        } catch (EOFException closed) {
+            throw Failure.of(Kind.SESSION_LOST, portal + " closed the connection", closed);
+        } catch (IOException broken) {
+            throw Failure.of(Kind.SESSION_LOST, "the connection to " + portal + " failed: "
+                    + broken.getMessage(), broken);
+        }
+    }
+
+    private static void write(SocketChannel channel, LoginStep.Send send) throws IOException {
+        byte[] data = send.data();
+        int padding = Digests.paddingBytes(data.length);
+        ByteBuffer pdu =
+                ByteBuffer.allocate(BasicHeader.HEADER_BYTES + data.length + padding);
+        send.header().encode(pdu);
+        pdu.put(data).clear();
+        while (pdu.hasRemaining()) {
+            channel.write(pdu);
+        }
+    }
+
+    private LoginStep receive(InitiatorLogin login, SocketChannel channel, InputStream in)
+            throws IOException, Failure {
+        byte[] bytes = new byte[BasicHeader.HEADER_BYTES];
+        fill(channel, in, bytes);
+        ByteBuffer header = ByteBuffer.wrap(bytes);
+        fill(channel, in, new byte[4 * BasicHeader.totalAhsWords(header, 0)]);
+        int length = BasicHeader.dataSegmentLength(header, 0);
+        if (length > InitiatorLogin.LOGIN_SEGMENT_BYTES_MAX) {
+            // The machine says what is wrong with it.
+            return login.receive(header, ByteBuffer.allocate(0));
+        }
+        byte[] data = new byte[length + Digests.paddingBytes(length)];
+        fill(channel, in, data);
+        return login.receive(header, ByteBuffer.wrap(data, 0, length));
+    }
+
+    private void fill(SocketChannel channel, InputStream in, byte[] bytes)
+            throws IOException, Failure {
+        int at = 0;
+        while (at < bytes.length) {
+            channel.socket().setSoTimeout(millisLeft());
+            int read = in.read(bytes, at, bytes.length - at);
+            if (read < 0) {
+                throw new EOFException();
+            }
+            at += read;
+        }
+    }
+
+    private int millisLeft() throws Failure {
+        long left = (until - System.nanoTime()) / MILLI;
+        if (left <= 0) {
+            throw tooLate();
+        }
+        return (int) Math.min(left, Integer.MAX_VALUE);
+    }
+
+    private Failure tooLate() {
+        return Failure.of(Kind.SESSION_LOST, portal + " did not answer the login in time")
+                .hint("is it an iSCSI target, and its server not stopped or overloaded?");
+    }
+
+    static Failure unreachable(String portal, Exception why) {
+        String words = why.getMessage() == null ? why.getClass().getSimpleName() : why.getMessage();
+        return Failure.of(Kind.CONNECT, "cannot connect to " + portal + ": " + words, why)
+                .hint("check the address, and whether the server is running");
+    }
+
+    static void close(SocketChannel channel) {
+        if (channel == null) {
+            return;
+        }
+        try {
+            channel.close();
+        } catch (IOException gone) {
+            // It is of no use either way.
+        }
+    }
+}

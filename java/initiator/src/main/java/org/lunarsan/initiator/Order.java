@@ -1,0 +1,56 @@
+package org.lunarsan.initiator;
+
+import java.nio.ByteBuffer;
+import org.lunarsan.iscsi.scsi.Cdb;
+
+/**
+ * A command that may be executed twice, as often as it is sent: all that a disk is asked for.
+ *
+ * <p>Threads: immutable, but for the bytes of its buffer.
+ *
+ * @param cdb 16 bytes
+ * @param data the buffer, or null
+ * @param at where the data begins in it
+ * @param bytes how much
+ * @param out whether the data is for the target
+ * @param changes whether blocks of the disk are changed
+ * @param lba the first of them
+ * @param blocks how many
+ */
+record Order(byte[] cdb, ByteBuffer data, int at, int bytes, boolean out, boolean changes,
+        long lba, long blocks) {
+    private static final int CDB_BYTES = 16;
+
+    /** READ or WRITE of some blocks. */
+    static Order transfer(boolean write, long lba, int blocks, ByteBuffer data, int at, int bytes) {
+        byte[] cdb = new byte[CDB_BYTES];
+        encode(cdb, write, lba, blocks);
+        return new Order(cdb, data, at, bytes, write, write, lba, blocks);
+    }
+
+    /** A command without data that changes nothing. */
+    static Order plain(byte[] cdb) {
+        return new Order(cdb, null, 0, 0, false, false, 0, 0);
+    }
+
+    /** READ (16) or WRITE (16). */
+    static void encode(byte[] cdb, boolean write, long lba, int blocks) {
+        if (write) {
+            Cdb.write16(cdb, 0, lba, blocks);
+        } else {
+            Cdb.read16(cdb, lba, blocks);
+        }
+    }
+
+    /** Has a task do it. */
+    void fill(Task task, long lun) {
+        task.clear();
+        task.lun(lun);
+        System.arraycopy(cdb, 0, task.cdb(), 0, cdb.length);
+        if (bytes > 0 && out) {
+            task.dataOut(data, at, bytes);
+        } else if (bytes > 0) {
+            task.into(data, at, bytes, data.duplicate());
+        }
+    }
+}

@@ -1,0 +1,133 @@
+package org.lunarsan.initiator;
+
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.pdu.RejectReason;
+import org.lunarsan.iscsi.pdu.ServiceResponse;
+import org.lunarsan.iscsi.scsi.Sense;
+import org.lunarsan.iscsi.scsi.Status;
+
+/**
+ * How a command ended: may it be sent again, and if not, what is to be said.
+ *
+ * <p>Threads: for one thread; one for each command that did not simply end well.
+ */
+final class Outcome {
+    /** How often a command is sent after a unit attention, damaged data or a busy target. */
+    private static final int TRIES_MAX = 8;
+    /** The first pause when a target is busy; doubled each time. */
+    private static final long BUSY_PAUSE_NANOS = 10_000_000L;
+    /** PROTOCOL SERVICE CRC ERROR: data arrived damaged and was not used. RFC 7143 §11.4.7.2. */
+    private static final int CRC_ERROR = 0x4705;
+
+    private int tries;
+
+    /** What to do. */
+    enum Verdict {
+        /** It ended well. */
+        GOOD,
+        /** Send it again. */
+        AGAIN
+    }
+
+    /**
+     * Looks at how a task ended; pauses when the target is busy.
+     *
+     * @throws Failure when it failed; one that {@link Failure#isLost} may be sent again once there
+     *     is a session that takes it
+     */
+    Verdict judge(Task task) throws Failure {
+        Session session = task.home.session();
+        if (task.failure() != null) {
+            throw unanswered(task, session);
+        }
+        if (task.response() != ServiceResponse.COMMAND_COMPLETED) {
+            throw Failure.of(Kind.PROTOCOL, command(task) + " failed in the target");
+        }
+        tries++;
+        int status = task.status();
+        switch (status) {
+            case Status.GOOD, Status.CONDITION_MET -> {
+                return Verdict.GOOD;
+            }
+            case Status.CHECK_CONDITION -> {
+                Sense sense = sense(task);
+                if (passes(sense) && tries < TRIES_MAX) {
+                    return Verdict.AGAIN;
+                }
+                throw failed(task, sense);
+            }
+            case Status.BUSY, Status.TASK_SET_FULL -> {
+                if (tries < TRIES_MAX) {
+                    Waits.pause(BUSY_PAUSE_NANOS << tries);
+                    return Verdict.AGAIN;
+                }
+            }
+            default -> {
+                // Told below.
+            }
+        }
+        String words = status == Status.RESERVATION_CONFLICT
+                ? "reservation conflict: another initiator has reserved the unit"
+                : Status.name(status);
+        throw Failure.status(Kind.STATUS, command(task) + ": " + words, status, null);
+    }
+
+    /** The session has changed: what was met in the last one counts no more. */
+    void reset() {
+        tries = 0;
+    }
+
+    private static Failure unanswered(Task task, Session session) {
+        String portal = session.portal();
+        if (task.expired) {
+            String what = portal + " did not answer " + command(task) + " within "
+                    + session.options().commandTime.toSeconds() + " s; it was aborted";
+            return Failure.of(Kind.TIMED_OUT, what).hint("the device behind it may hang; a longer"
+                    + " command time waits for it longer");
+        }
+        var failure = task.failure();
+        return switch (failure.kind()) {
+            case REFUSED -> Failure.of(Kind.NOT_SENT, "not sent: " + failure.what());
+            // What ended it has ended it for good, and all that a disk is asked for may be repeated.
+            case ABORTED -> Failure.of(Kind.NOT_SENT, portal + " has aborted " + command(task));
+            case REJECTED -> rejected(task, portal);
+            case LOGGED_OUT, LOST -> task.home.cause();
+        };
+    }
+
+    private static Failure rejected(Task task, String portal) {
+        String why = task.failure().what();
+        // It arrived damaged and was discarded (RFC 7143 §7.8): it had no effect.
+        boolean damaged = why.endsWith(RejectReason.name(RejectReason.DATA_DIGEST_ERROR));
+        return Failure.of(damaged ? Kind.NOT_SENT : Kind.REFUSED,
+                portal + ", " + command(task) + ": " + why);
+    }
+
+    private static Failure failed(Task task, Sense sense) {
+        String words = sense.equals(Sense.UNREADABLE) ? "check condition without sense"
+                : sense.toString();
+        return Failure.status(Kind.SENSE, command(task) + ": " + words, Status.CHECK_CONDITION,
+                sense);
+    }
+
+    private static String command(Task task) {
+        return "command %02xh".formatted(task.cdb()[0]);
+    }
+
+    static boolean isCheckCondition(Task task) {
+        return task.failure() == null && task.status() == Status.CHECK_CONDITION
+                && task.response() == ServiceResponse.COMMAND_COMPLETED;
+    }
+
+    /** The sense of a check condition; {@link Sense#UNREADABLE} where there is none. */
+    static Sense sense(Task task) {
+        return Sense.decode(task.sense());
+    }
+
+    /** A unit attention, or data that arrived damaged. */
+    private static boolean passes(Sense sense) {
+        return sense.key() == Sense.UNIT_ATTENTION
+                || sense.is(Sense.ABORTED_COMMAND, CRC_ERROR);
+    }
+
+}

@@ -1,0 +1,200 @@
+package org.lunarsan.initiator;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.ClosedSelectorException;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.util.function.Consumer;
+import org.lunarsan.iscsi.connection.InitiatorConnection;
+import org.lunarsan.iscsi.connection.Receive;
+import org.lunarsan.iscsi.framing.Deframer;
+import org.lunarsan.iscsi.pdu.BasicHeader;
+
+/**
+ * What comes in on one connection: many PDUs out of one read, long data straight into the caller's
+ * buffer where that is a direct one.
+ *
+ * <p>Threads: its {@link ReaderThread}.
+ */
+final class Reader implements Runnable {
+    /** Permanent room: the answer to a 4 KiB read, whole. */
+    private static final int INPUT_BYTES = 8192;
+    /** So much missing is worth a read straight into its place. */
+    private static final int SCATTER_BYTES_MIN = 4096;
+    private static final Consumer<SelectionKey> NOTHING = key -> { };
+    private static final ByteBuffer EMPTY = ByteBuffer.allocate(0);
+
+    private final Connection connection;
+    private final SocketChannel channel;
+    private final InitiatorConnection machine;
+    private final Deframer deframer;
+    private final Selector selector;
+    private final Receive receive = new Receive();
+    private final ByteBuffer small = ByteBuffer.allocateDirect(INPUT_BYTES);
+    private final ByteBuffer[] scatter = new ByteBuffer[2];
+    private ByteBuffer input = small;
+    /** Where the payload in hand goes; null: nowhere. */
+    private ByteBuffer place;
+    /** The stream makes no sense any more. */
+    private boolean lost;
+
+    Reader(Connection connection, SocketChannel channel, InitiatorConnection machine,
+            Deframer deframer) throws IOException {
+        this.connection = connection;
+        this.channel = channel;
+        this.machine = machine;
+        this.deframer = deframer;
+        selector = channel.provider().openSelector();
+        channel.register(selector, SelectionKey.OP_READ);
+    }
+
+    /** From any thread: it looks whether its connection is over. */
+    void wakeUp() {
+        selector.wakeup();
+    }
+
+    @Override
+    public void run() {
+        ReaderThread thread = (ReaderThread) Thread.currentThread();
+        Throwable why = null;
+        try {
+            while (!connection.isOver() && !lost) {
+                selector.select(NOTHING);
+                read(thread);
+            }
+        } catch (IOException | ClosedSelectorException ended) {
+            why = ended;
+        } catch (RuntimeException | Error bug) {
+            connection.failed(bug);
+            throw bug;
+        } finally {
+            release();
+            machine.readerStopped();
+            connection.readerStopped(why);
+            thread.sendNoted();
+            closeSelector();
+        }
+    }
+
+    /** Reads until there is no more for now. */
+    private void read(ReaderThread thread) throws IOException {
+        boolean full = true;
+        while (full && !connection.isOver() && !lost) {
+            int bytes = receiveSome();
+            if (bytes < 0) {
+                throw new EOFException("the target closed the connection");
+            }
+            full = !input.hasRemaining();
+            long now = System.nanoTime();
+            parse(now, input.flip());
+            input.clear();
+            connection.settle();
+            thread.sendNoted();
+        }
+        fitInput(full);
+    }
+
+    private int receiveSome() throws IOException {
+        int missing = deframer.payloadMissing();
+        if (missing >= SCATTER_BYTES_MIN && place != null && place.isDirect()) {
+            int at = place.position();
+            scatter[0] = place;
+            scatter[1] = input;
+            long bytes = channel.read(scatter);
+            scatter[0] = null;
+            if (bytes > 0) {
+                deframer.received(place, at, place.position() - at);
+            }
+            return bytes < 0 ? -1 : 1;
+        }
+        int bytes = channel.read(input);
+        if (!input.hasRemaining() && input == small) {
+            // Much is coming.
+            input = Chunks.take();
+            input.put(small.flip());
+            bytes += Math.max(channel.read(input), 0);
+            small.clear();
+        }
+        return bytes;
+    }
+
+    /** The chunk is given back where nothing is under way. */
+    private void fitInput(boolean full) {
+        if (input != small && !full && connection.isIdle()) {
+            Chunks.give(input);
+            input = small;
+        }
+    }
+
+    private void release() {
+        if (input != small) {
+            Chunks.give(input);
+            input = small;
+        }
+    }
+
+    private void parse(long now, ByteBuffer bytes) {
+        while (!lost) {
+            switch (deframer.next(bytes)) {
+                case NEED_MORE -> {
+                    return;
+                }
+                case HEADER -> onHeader(now);
+                case PAYLOAD -> take(bytes);
+                case PAYLOAD_END -> onPayload(now, true);
+                case PAYLOAD_DIGEST_ERROR -> onPayload(now, false);
+                case HEADER_DIGEST_ERROR -> {
+                    machine.onHeaderDigestError();
+                    lost = true;
+                }
+                case TOO_LONG -> {
+                    machine.onTooLong(deframer.header());
+                    lost = true;
+                }
+            }
+        }
+    }
+
+    private void onHeader(long now) {
+        ByteBuffer header = deframer.header();
+        machine.onHeader(now, header, receive);
+        switch (receive.place()) {
+            case NOTHING, DISCARD -> place = null;
+            case CONTROL -> place =
+                    ByteBuffer.allocate(BasicHeader.dataSegmentLength(header, header.position()));
+            case COMMAND -> {
+                Task task = (Task) receive.command();
+                int at = task.dataInAt() + receive.offsetBytes();
+                int bytes = BasicHeader.dataSegmentLength(header, header.position());
+                place = task.view.limit(at + bytes).position(at);
+            }
+            case CLOSED -> lost = true;
+        }
+    }
+
+    private void take(ByteBuffer bytes) {
+        if (place == null) {
+            deframer.discard(bytes);
+        } else {
+            deframer.take(bytes, place);
+        }
+    }
+
+    private void onPayload(long now, boolean digestOk) {
+        boolean control = receive.place() == Receive.Place.CONTROL;
+        ByteBuffer data = control ? place.flip() : EMPTY;
+        place = null;
+        machine.onPayload(now, data, digestOk);
+    }
+
+    private void closeSelector() {
+        try {
+            selector.close();
+        } catch (IOException nothingToDo) {
+            // It was the last use.
+        }
+    }
+}

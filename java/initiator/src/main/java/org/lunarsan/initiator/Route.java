@@ -1,0 +1,215 @@
+package org.lunarsan.initiator;
+
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.UnknownHostException;
+import java.security.SecureRandom;
+import java.util.List;
+import java.util.Optional;
+import java.util.OptionalInt;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.initiator.IscsiUrl.Portal;
+import org.lunarsan.iscsi.login.Challenge;
+import org.lunarsan.iscsi.login.ChapAlgorithm;
+import org.lunarsan.iscsi.login.ChapAnswer;
+import org.lunarsan.iscsi.login.LoginException;
+import org.lunarsan.iscsi.login.LoginOptions;
+import org.lunarsan.iscsi.login.LoginRefusedException;
+import org.lunarsan.iscsi.login.TargetMovedException;
+import org.lunarsan.iscsi.pdu.LoginStatus;
+import org.lunarsan.iscsi.session.LoginNumbers;
+import org.lunarsan.iscsi.text.Digest;
+import org.lunarsan.iscsi.text.Offer;
+import org.lunarsan.iscsi.text.SessionType;
+
+/**
+ * Where sessions lead, and how they are made: the same each time, with one ISID, so that a later
+ * session takes the place of an earlier one.
+ *
+ * <p>Threads: immutable. Logins wait.
+ *
+ * @param url where to
+ * @param target name of the target; empty: a discovery session
+ * @param options who we are
+ * @param chap what we prove, and what the target must
+ * @param isid ISID of all sessions
+ */
+record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
+        Optional<ChapAnswer> chap, long isid) {
+    /** How often a login may be sent elsewhere. */
+    static final int REDIRECTS_MAX = 4;
+    /** MaxConnections that every login proposes, unless more are wanted. */
+    static final int CONNECTIONS_OFFERED = 8;
+
+    private static final SecureRandom RANDOM = new SecureRandom();
+    /** Type 10b, a random naming authority and qualifier. RFC 7143 §11.12.5. */
+    private static final long ISID_RANDOM = 0x80L << 40;
+    private static final int TAG_UNKNOWN = -1;
+
+    /** The way to what {@code url} names. */
+    static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options) throws Failure {
+        long random = ISID_RANDOM | RANDOM.nextLong() & 0xff_ffff_ffffL;
+        return new Route(url, target, options, Secrets.answer(url, options),
+                options.isid.orElse(random));
+    }
+
+    /** Whether a session follows another, and in which portal group that was. */
+    record Follows(boolean isNext, OptionalInt group) {
+        static final Follows NOTHING = new Follows(false, OptionalInt.empty());
+
+        /**
+         * A login takes the place of the lost session in the same portal group only, for another
+         * is another nexus (RFC 7143 §6.3.5): there the lost session would live on.
+         */
+        boolean allows(Session session) {
+            return !isNext || group.equals(session.group());
+        }
+    }
+
+    /**
+     * Logs in, and adds the connections that are wanted. Redirects are followed. When there has
+     * been a session, and its portal does not let us in, the other portals are tried too.
+     */
+    Session logIn(long number, Follows follows, UnitAttentions attentions) throws Failure {
+        Failure first;
+        try {
+            return logInAt(url.portal(), number, follows, attentions);
+        } catch (Failure refused) {
+            first = refused;
+        }
+        if (follows.isNext() && first.kind() != Kind.AUTHENTICATION) {
+            for (Portal other : options.portals) {
+                try {
+                    return logInAt(other, number, follows, attentions);
+                } catch (Failure refused) {
+                    Log.debug(() -> other + ": " + refused.getMessage());
+                }
+            }
+        }
+        throw first;
+    }
+
+    private Session logInAt(Portal portal, long number, Follows follows,
+            UnitAttentions attentions) throws Failure {
+        long until = System.nanoTime() + options.loginTime.toNanos();
+        Portal next = portal;
+        for (int redirects = 0; redirects <= REDIRECTS_MAX; redirects++) {
+            try {
+                Session session = reach(next, number, follows, attentions, until);
+                if (target.isPresent()) {
+                    session.addConnections(options.connections, until);
+                }
+                return session;
+            } catch (TargetMovedException moved) {
+                next = elsewhere(moved);
+            } catch (LoginException refused) {
+                throw failed(next, refused);
+            }
+        }
+        throw Failure.of(Kind.LOGIN, url.portal() + " was sent elsewhere too often");
+    }
+
+    private static Portal elsewhere(TargetMovedException moved) throws Failure {
+        // Behind a comma stands the portal group, which the login tells anyway.
+        String address = moved.address().split(",", 2)[0];
+        try {
+            return Portal.parse(address);
+        } catch (IscsiUrlException wrong) {
+            throw Failure.of(Kind.LOGIN, "redirected to no portal: " + wrong.getMessage(), moved);
+        }
+    }
+
+    /** Logs in at the first address of the host that takes us in the right portal group. */
+    private Session reach(Portal portal, long number, Follows follows,
+            UnitAttentions attentions, long until) throws Failure, LoginException {
+        Failure last = null;
+        for (InetAddress address : addresses(portal)) {
+            InetSocketAddress socket = new InetSocketAddress(address, portal.port());
+            Login login = new Login(portal.toString(), until);
+            Session session;
+            try {
+                session = Session.open(this, number, login, portal.toString(), socket, attentions);
+            } catch (Failure unreachable) {
+                last = unreachable;
+                if (unreachable.kind() != Kind.CONNECT) {
+                    throw unreachable;
+                }
+                continue;
+            }
+            if (follows.allows(session)) {
+                return session;
+            }
+            last = elsewhere(session, follows, socket);
+            session.logOut(options.logoutTime.toNanos());
+        }
+        throw last != null ? last
+                : Login.unreachable(portal.toString(), new UnknownHostException("no address"));
+    }
+
+    private static Failure elsewhere(Session session, Follows follows, InetSocketAddress address) {
+        return Failure.of(Kind.LOGIN, address + " is in portal group " + named(session.group())
+                + ", the lost session was in " + named(follows.group())
+                + ": there it may still be alive, and write over what is written anew")
+                .hint("make a portal of the same portal group reachable, or, once the lost session"
+                        + " has ended at the target, start again");
+    }
+
+    private static String named(OptionalInt group) {
+        int tag = group.orElse(TAG_UNKNOWN);
+        return tag == TAG_UNKNOWN ? "without a tag" : Integer.toString(tag);
+    }
+
+    private static List<InetAddress> addresses(Portal portal) throws Failure {
+        try {
+            return List.of(InetAddress.getAllByName(portal.host()));
+        } catch (UnknownHostException unknown) {
+            throw Login.unreachable(portal.toString(), unknown);
+        }
+    }
+
+    /** What a connection of this CID says of us and wants, under these numbers. */
+    LoginOptions loginOptions(int cid, LoginNumbers numbers) {
+        byte[] entropy = new byte[Challenge.ENTROPY_BYTES];
+        RANDOM.nextBytes(entropy);
+        // The longer of both waits counts (RFC 7143 §13.15): how long is for the target to say.
+        Offer offer = Offer.initiator().toBuilder()
+                .maxConnections(Math.max(options.connections, CONNECTIONS_OFFERED))
+                .timeToWaitSeconds(0)
+                .headerDigest(wanted(url.headerDigest(), options.headerDigest))
+                .dataDigest(wanted(url.dataDigest(), options.dataDigest))
+                .maxRecvDataSegmentBytes(Chunks.SEGMENT_BYTES_MAX)
+                .build();
+        SessionType type = target.isPresent() ? SessionType.NORMAL : SessionType.DISCOVERY;
+        return new LoginOptions(options.initiatorName, Optional.empty(), target, type,
+                numbers.isid(), numbers.tsih(), cid, 0, numbers.cmdSn(), offer, chap, entropy);
+    }
+
+    private static List<Digest> wanted(Optional<Digest> named, List<Digest> preferred) {
+        return named.map(List::of).orElse(preferred);
+    }
+
+    private Failure failed(Portal portal, LoginException refused) {
+        String what = "login to " + portal + " failed: " + refused.getMessage();
+        int status = refused.status();
+        boolean proofRefused = status == LoginStatus.AUTHENTICATION_FAILURE
+                || status == LoginStatus.INITIATOR_ERROR;
+        if (proofRefused && refused instanceof LoginRefusedException by
+                && by.provenBy().equals(Optional.of(ChapAlgorithm.SHA256))) {
+            // tgt 1.0.85 computes SHA-1 under the number that IANA gave to SHA-256.
+            return Failure.of(Kind.AUTHENTICATION, what, refused)
+                    .hint("check the CHAP user and secret; to a target that computes another hash"
+                            + " than SHA-256 (tgt does), MD5 alone proves them");
+        }
+        return switch (status) {
+            case LoginStatus.AUTHENTICATION_FAILURE ->
+                Failure.of(Kind.AUTHENTICATION, what, refused)
+                        .hint("check the CHAP user and the secret, also those of the target");
+            case LoginStatus.AUTHORIZATION_FAILURE ->
+                Failure.of(Kind.AUTHENTICATION, what, refused)
+                        .hint("the target does not let this initiator name or address in");
+            case LoginStatus.NOT_FOUND -> Failure.of(Kind.LOGIN, what, refused)
+                    .hint("Discovery.sendTargets lists the targets that may be seen");
+            default -> Failure.of(Kind.LOGIN, what, refused);
+        };
+    }
+}

@@ -1,0 +1,305 @@
+package org.lunarsan.initiator;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.nio.channels.SocketChannel;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.connection.CloseReason;
+import org.lunarsan.iscsi.connection.Logout;
+import org.lunarsan.iscsi.connection.Request;
+import org.lunarsan.iscsi.login.Established;
+import org.lunarsan.iscsi.login.LoginException;
+import org.lunarsan.iscsi.pdu.LogoutReason;
+import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.InitiatorSession;
+import org.lunarsan.iscsi.session.LoginNumbers;
+import org.lunarsan.iscsi.text.ConnectionParameters;
+
+/**
+ * One session, from its login to its end, over one or more connections. Each command goes to the
+ * connection with the least data under way, and stays there (RFC 7143 §4.2.5.1).
+ *
+ * <p>A connection that is lost with commands under way takes the session along, for at
+ * ErrorRecoveryLevel 0 nobody knows what becomes of them before a new session has taken the place
+ * of this one (RFC 7143 §7.1.4.4). One that had nothing to do is made again while the session goes
+ * on.
+ *
+ * <p>Threads: any.
+ */
+final class Session {
+    /** CID of the leading connection. */
+    private static final int LEADING = 0;
+    /** CmdSN of the leading login. */
+    private static final int CMD_SN_FIRST = 1;
+
+    private final Route route;
+    private final long number;
+    private final String portal;
+    private final InetSocketAddress address;
+    private final UnitAttentions attentions;
+    private final InitiatorSession machine;
+    private final CopyOnWriteArrayList<Connection> connections = new CopyOnWriteArrayList<>();
+    private final Map<Request, CompletableFuture<Request>> asked = new ConcurrentHashMap<>();
+    private final AtomicInteger nextCid = new AtomicInteger(LEADING);
+    private volatile Established established;
+    private volatile boolean over;
+    private volatile boolean loggingOut;
+    private volatile Failure cause;
+
+    private Session(Route route, long number, String portal, InetSocketAddress address,
+            UnitAttentions attentions) {
+        this.route = route;
+        this.number = number;
+        this.portal = portal;
+        this.address = address;
+        this.attentions = attentions;
+        this.machine = new InitiatorSession(route.isid(), CMD_SN_FIRST);
+    }
+
+    /** Logs in at this address, with one connection. */
+    static Session open(Route route, long number, Login login, String portal,
+            InetSocketAddress address, UnitAttentions attentions) throws Failure, LoginException {
+        Session session = new Session(route, number, portal, address, attentions);
+        session.join(login);
+        return session;
+    }
+
+    /** Adds connections, as many as are wanted and the target allows; fewer are no error. */
+    void addConnections(int wanted, long until) {
+        int most = Math.min(wanted, Math.max(established.session().maxConnections(), 1));
+        for (int have = connections.size(); have < most && !over; have++) {
+            try {
+                join(new Login(portal, until));
+            } catch (Failure | LoginException refused) {
+                Log.warn(() -> portal + ": one connection less: " + refused.getMessage());
+                return;
+            }
+        }
+    }
+
+    /** One more connection. */
+    private void join(Login login) throws Failure, LoginException {
+        int cid = nextCid.getAndIncrement();
+        AtomicReference<Connection> made = new AtomicReference<>();
+        LoginNumbers numbers = machine.open(cid, () -> wake(made.get())).orElseThrow(() ->
+                Failure.of(Kind.LOGIN, "the session with " + portal + " takes no connection"));
+        SocketChannel channel = null;
+        try {
+            channel = login.connect(address);
+            Established joined = login.run(channel, route.loginOptions(cid, numbers));
+            Connection connection = new Connection(this, cid, channel, capped(joined));
+            established = established == null ? joined : established;
+            made.set(connection);
+            connections.add(connection);
+            connection.start();
+        } catch (Failure | LoginException | RuntimeException refused) {
+            Login.close(channel);
+            machine.closed(cid, Ending.NOT_JOINED);
+            throw refused;
+        } catch (IOException broken) {
+            Login.close(channel);
+            machine.closed(cid, Ending.NOT_JOINED);
+            throw Login.unreachable(portal, broken);
+        }
+    }
+
+    private static void wake(Connection connection) {
+        if (connection != null) {
+            connection.wake();
+        }
+    }
+
+    /** A data segment of ours is never longer than a chunk, whatever the target would take. */
+    private static Established capped(Established made) {
+        ConnectionParameters told = made.connection();
+        int most = Math.min(told.sendDataSegmentBytesMax(), Chunks.SEGMENT_BYTES_MAX);
+        return new Established(made.tsih(), made.session(),
+                new ConnectionParameters(told.digests(), most, told.receiveDataSegmentBytesMax()),
+                made.expStatSn(), made.expCmdSn(), made.maxCmdSn(), made.portalGroupTag(),
+                made.targetAlias());
+    }
+
+    /** A place for a command on the connection with the least to do; null: it takes nothing now. */
+    Task take(long dataBytes) {
+        for (Connection chosen = choose(); chosen != null; chosen = choose()) {
+            Task task = chosen.tasks().take(dataBytes);
+            if (task != null) {
+                return task;
+            }
+        }
+        return null;
+    }
+
+    /** Likewise, without waiting. */
+    Task tryTake(long dataBytes) {
+        Connection chosen = choose();
+        return chosen == null ? null : chosen.tasks().tryTake(dataBytes);
+    }
+
+    private Connection choose() {
+        if (over) {
+            return null;
+        }
+        Connection best = null;
+        long least = Long.MAX_VALUE;
+        for (Connection connection : connections) {
+            long outstanding = connection.tasks().outstandingBytes();
+            if (connection.isUp() && outstanding < least) {
+                best = connection;
+                least = outstanding;
+            }
+        }
+        return best;
+    }
+
+    /** Asks for anything but a command; completes when it came back. */
+    CompletableFuture<Request> ask(Request request) throws Failure {
+        Connection connection = choose();
+        if (connection == null) {
+            throw why().notSent();
+        }
+        CompletableFuture<Request> answer = new CompletableFuture<>();
+        asked.put(request, answer);
+        if (!connection.submit(request)) {
+            asked.remove(request);
+            throw Failure.of(Kind.REFUSED, request.failure().what());
+        }
+        return answer;
+    }
+
+    void cameBack(Request request) {
+        CompletableFuture<Request> answer = asked.remove(request);
+        if (answer != null) {
+            answer.complete(request);
+        }
+    }
+
+    /** A task of one of its connections came back: notes what it says of the session and unit. */
+    void judge(Connection connection, Task task) {
+        var failure = task.failure();
+        if (failure == null) {
+            if (Outcome.isCheckCondition(task)) {
+                attentions.see(Outcome.sense(task), number);
+            }
+        } else if (failure.kind() == org.lunarsan.iscsi.connection.Failure.Kind.LOST) {
+            end(connection.cause());
+        }
+    }
+
+    /** A connection is gone. */
+    void connectionOver(Connection connection, CloseReason reason) {
+        connections.remove(connection);
+        if (connections.isEmpty() || machine.ending().isPresent()) {
+            end(connection.cause());
+        } else if (!over && !loggingOut && !(reason instanceof CloseReason.LoggedOut)) {
+            Thread.ofVirtual().name("iscsi " + portal + " joins").start(this::joinAgain);
+        }
+    }
+
+    private void joinAgain() {
+        Backoff backoff = new Backoff(System.nanoTime());
+        while (!over && !loggingOut) {
+            Waits.pause(backoff.next());
+            try {
+                if (!over && !loggingOut) {
+                    join(new Login(portal, System.nanoTime() + options().loginTime.toNanos()));
+                }
+                return;
+            } catch (Failure | LoginException refused) {
+                Log.debug(() -> portal + ": " + refused.getMessage());
+            }
+        }
+    }
+
+    /** Ends it without a logout. */
+    void end(Failure why) {
+        synchronized (this) {
+            if (over) {
+                return;
+            }
+            cause = why;
+            over = true;
+        }
+        machine.end();
+    }
+
+    /** Logs out, and waits at most so long for the answer; then it is over in any case. */
+    void logOut(long nanos) {
+        loggingOut = true;
+        long until = System.nanoTime() + nanos;
+        try {
+            Waits.get(ask(new Logout(LogoutReason.CLOSE_SESSION, LEADING)), nanos);
+        } catch (Failure gone) {
+            Log.debug(() -> portal + ": no logout: " + gone.getMessage());
+        }
+        List<Connection> left = List.copyOf(connections);
+        Failure why = Failure.of(Kind.SESSION_LOST, "logged out from " + portal);
+        for (Connection connection : left) {
+            connection.drop(why);
+        }
+        end(why);
+        for (Connection connection : left) {
+            connection.join(Math.max(until - System.nanoTime(), nanos / 2));
+        }
+    }
+
+    /** How many connections take commands. */
+    int connections() {
+        return (int) connections.stream().filter(Connection::isUp).count();
+    }
+
+    /** Nothing is under way. */
+    boolean isIdle() {
+        return connections.stream().allMatch(each -> each.tasks().outstandingBytes() == 0);
+    }
+
+    boolean isOver() {
+        return over;
+    }
+
+    /** Why it is over. */
+    Failure why() {
+        Failure known = cause;
+        return known != null ? known
+                : Failure.of(Kind.SESSION_LOST, "the session with " + portal + " takes no command");
+    }
+
+    Failure causeOrNull() {
+        return cause;
+    }
+
+    Established established() {
+        return established;
+    }
+
+    /** The portal group that was reached. */
+    OptionalInt group() {
+        return established.portalGroupTag();
+    }
+
+    InitiatorSession machine() {
+        return machine;
+    }
+
+    IscsiOptions options() {
+        return route.options();
+    }
+
+    /** The portal that was connected to, as it was named. */
+    String portal() {
+        return portal;
+    }
+
+    /** Its number among those of its device. */
+    long number() {
+        return number;
+    }
+}

@@ -1,0 +1,124 @@
+package org.lunarsan.initiator;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import org.lunarsan.device.Geometry;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.scsi.Capacity;
+import org.lunarsan.iscsi.scsi.Cdb;
+import org.lunarsan.iscsi.scsi.VitalPage;
+import org.lunarsan.iscsi.scsi.VitalPage.BlockLimits;
+import org.lunarsan.iscsi.scsi.VitalPage.Provisioning;
+
+/**
+ * Size and limits of a unit, and how blocks are let go there.
+ *
+ * <p>Threads: immutable.
+ *
+ * @param geometry block size and count
+ * @param transferBlocks blocks of one READ or WRITE, at most
+ * @param unmapping how blocks are let go
+ * @param unmapBlocks blocks of one such command, at most
+ * @param granularity blocks of a unit of allocation, at least 1
+ * @param isThin blocks can be let go (LBPME)
+ */
+record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unmapBlocks,
+        long granularity, boolean isThin) {
+    /** The longest transfer where the target names no limit, and the longest used in any case. */
+    static final int TRANSFER_BYTES_MAX = 8 << 20;
+    /** The longest WRITE SAME where the target names no limit. */
+    static final int WRITE_SAME_BYTES_MAX = 32 << 20;
+    /** The longest UNMAP where the target names no limit. */
+    static final int UNMAP_BLOCKS_MAX = 1 << 20;
+
+    private static final int CDB_BYTES = 16;
+    private static final int UNMAP_LIST_BYTES = 24;
+
+    /** How blocks are let go. */
+    enum Unmapping {
+        /** By WRITE SAME with zeroes that may deallocate: the blocks read as zeroes then. */
+        ZEROES,
+        /** By UNMAP, of whole units of allocation: a hint. */
+        HINT,
+        /** Not at all. */
+        NONE
+    }
+
+    /** Asks the unit for its limits. */
+    static Shape of(Unit unit, Capacity capacity) throws Failure {
+        int size = capacity.blockBytes();
+        long count = capacity.blockCount();
+        if (size > Geometry.BLOCK_BYTES_MAX || count > Long.MAX_VALUE / size) {
+            throw Failure.of(Kind.PROTOCOL, "the unit has " + count + " blocks of " + size
+                    + " bytes").hint("512, 1024, 2048 and 4096 bytes are supported");
+        }
+        BlockLimits none = new BlockLimits(0, 0, 0, 0, 0, 0, 0);
+        BlockLimits limits = unit.vitalPage(VitalPage.BLOCK_LIMITS).map(VitalPage::blockLimits)
+                .orElse(none);
+        Provisioning knows = unit.vitalPage(VitalPage.LOGICAL_BLOCK_PROVISIONING)
+                .map(VitalPage::provisioning).orElse(new Provisioning(false, false, false));
+        Unmapping unmapping = Unmapping.NONE;
+        long most = 1;
+        if (capacity.isThin() && capacity.unmappedReadsZeroes() && knows.writeSameUnmaps()) {
+            unmapping = Unmapping.ZEROES;
+            most = limit(limits.writeSameBlocksMax(), WRITE_SAME_BYTES_MAX / size);
+        } else if (capacity.isThin() && knows.unmaps()) {
+            unmapping = Unmapping.HINT;
+            most = limit(limits.unmapBlocksMax(), UNMAP_BLOCKS_MAX);
+        }
+        return new Shape(new Geometry(size, count),
+                (int) limit(limits.transferBlocksMax(), TRANSFER_BYTES_MAX / size), unmapping,
+                (int) most, Math.max(limits.unmapGranularityBlocks(), 1), capacity.isThin());
+    }
+
+    /** What the target names, if it does and it is less. */
+    private static long limit(long named, long most) {
+        return named > 0 ? Math.min(named, most) : most;
+    }
+
+    /** SYNCHRONIZE CACHE (16) of all blocks. */
+    byte[] synchronizeCache() {
+        byte[] cdb = new byte[CDB_BYTES];
+        Cdb.synchronizeCache16(cdb, 0, 0);
+        return cdb;
+    }
+
+    /** The commands that let blocks go; none where that is not known. */
+    List<Order> unmap(long lba, long blocks) {
+        return switch (unmapping) {
+            case ZEROES -> pieces(lba, lba + blocks, true);
+            // The ragged ends stay as they are: no more than a hint was given.
+            case HINT -> pieces(roundUp(lba), (lba + blocks) / granularity * granularity, false);
+            case NONE -> List.of();
+        };
+    }
+
+    private long roundUp(long lba) {
+        long over = lba % granularity;
+        return over == 0 ? lba : lba + (granularity - over);
+    }
+
+    private List<Order> pieces(long from, long end, boolean zeroes) {
+        List<Order> orders = new ArrayList<>();
+        ByteBuffer zero = ByteBuffer.allocate(zeroes ? geometry.blockSize() : 0);
+        for (long lba = from; lba < end; lba += unmapBlocks) {
+            int blocks = (int) Math.min(unmapBlocks, end - lba);
+            orders.add(zeroes ? zeroed(lba, blocks, zero) : hinted(lba, blocks));
+        }
+        return orders;
+    }
+
+    private static Order zeroed(long lba, int blocks, ByteBuffer zero) {
+        byte[] cdb = new byte[CDB_BYTES];
+        Cdb.writeSame16(cdb, Cdb.MAY_UNMAP, lba, blocks);
+        return new Order(cdb, zero, 0, zero.capacity(), true, true, lba, blocks);
+    }
+
+    private static Order hinted(long lba, int blocks) {
+        ByteBuffer list = ByteBuffer.allocate(UNMAP_LIST_BYTES);
+        byte[] cdb = new byte[CDB_BYTES];
+        Cdb.unmap(cdb, Cdb.unmapList(list, lba, blocks));
+        return new Order(cdb, list, 0, UNMAP_LIST_BYTES, true, true, lba, blocks);
+    }
+}

@@ -1,0 +1,128 @@
+package org.lunarsan.initiator;
+
+import java.nio.ByteBuffer;
+import java.util.concurrent.locks.LockSupport;
+import org.lunarsan.iscsi.connection.Command;
+import org.lunarsan.iscsi.connection.Residual;
+import org.lunarsan.iscsi.pdu.ServiceResponse;
+
+/**
+ * A place for one command of one connection, used again and again, and who waits for it: a thread,
+ * or a {@link Completion}.
+ *
+ * <p>Threads: of the one who took it from its {@link Tasks}, until it is submitted; then the
+ * connection's; of the one who waits again when it came back.
+ */
+final class Task extends Command {
+    private static final int STATUS_GOOD = 0;
+
+    /** What is done when a task came back, where no thread waits. */
+    interface Completion {
+        /** Called once, by a reader or a virtual thread. It gives the task back to its tasks. */
+        void completed(Task task);
+    }
+
+    final Connection home;
+    /** In the list of free ones. */
+    Task next;
+    /** The data-in buffer: its position and limit are the reader's. */
+    ByteBuffer view;
+    /** When it is aborted, on the clock of {@link System#nanoTime}; of no meaning when done. */
+    long deadline;
+    /** It was not answered in time, and ABORT TASK is asked for. */
+    volatile boolean expired;
+    /** It is counted among the bytes under way. */
+    long weight;
+    private Completion completion;
+    private Thread waiter;
+    private volatile boolean done = true;
+
+    Task(Connection home) {
+        this.home = home;
+    }
+
+    /** Data goes to {@code buffer} through {@code own}, whose position nobody else uses. */
+    Task into(ByteBuffer buffer, int at, int bytes, ByteBuffer own) {
+        dataIn(buffer, at, bytes);
+        view = own;
+        return this;
+    }
+
+    /** This thread will wait. */
+    void waitHere() {
+        completion = null;
+        waiter = Thread.currentThread();
+        expired = false;
+        done = false;
+    }
+
+    /** Nobody will wait. */
+    void then(Completion what) {
+        completion = what;
+        waiter = null;
+        expired = false;
+        done = false;
+    }
+
+    /** Whether somebody waits for it. */
+    boolean isUnderWay() {
+        return !done;
+    }
+
+    /** It came back. True: whoever waits knows; false: {@link #runCompletion} is to be called. */
+    boolean comeBack() {
+        view = null;
+        Thread waits = waiter;
+        if (waits == null) {
+            return false;
+        }
+        done = true;
+        LockSupport.unpark(waits);
+        return true;
+    }
+
+    void runCompletion() {
+        Completion what = completion;
+        completion = null;
+        done = true;
+        what.completed(this);
+    }
+
+    /** It was not submitted after all; {@link #failure} says why. */
+    void refused() {
+        view = null;
+        waiter = null;
+        completion = null;
+        done = true;
+    }
+
+    /** Submits it and waits until it came back, or was not accepted. */
+    void execute() {
+        waitHere();
+        if (home.submit(this)) {
+            await();
+        } else {
+            refused();
+        }
+    }
+
+    /** Waits until it came back; an interrupt does not shorten it. */
+    void await() {
+        boolean interrupted = false;
+        while (!done) {
+            LockSupport.park(this);
+            interrupted |= Thread.interrupted();
+        }
+        waiter = null;
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** The target did it all, and has nothing to say of it. */
+    boolean isGood() {
+        return failure() == null && response() == ServiceResponse.COMMAND_COMPLETED
+                && status() == STATUS_GOOD && residual() == Residual.NONE
+                && dataInBytes() == dataInBytesMax();
+    }
+}

@@ -1,0 +1,106 @@
+package org.lunarsan.initiator;
+
+import java.util.Arrays;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * The tasks of one connection: how many there may be at once, and the free ones.
+ *
+ * <p>Threads: any. Who takes one waits until there is one.
+ */
+final class Tasks {
+    /** What a command weighs besides its data. */
+    private static final long COMMAND_BYTES = 512;
+    /** Whoever waits is let in when the connection is over, to find that out. */
+    private static final int ALL = 1 << 20;
+
+    private final Connection home;
+    private final Semaphore places;
+    private final AtomicLong outstandingBytes = new AtomicLong();
+    private final Task[] all;
+    private int made;
+    private Task free;
+    private int freeCount;
+
+    Tasks(Connection home, int depth) {
+        this.home = home;
+        places = new Semaphore(depth);
+        all = new Task[depth];
+    }
+
+    /** Data and commands under way, in bytes. */
+    long outstandingBytes() {
+        return outstandingBytes.get();
+    }
+
+    /** Waits for a place; null when the connection is over. */
+    Task take(long dataBytes) {
+        places.acquireUninterruptibly();
+        return taken(dataBytes);
+    }
+
+    /** A place, if there is one; null when there is none, or the connection is over. */
+    Task tryTake(long dataBytes) {
+        return places.tryAcquire() ? taken(dataBytes) : null;
+    }
+
+    private Task taken(long dataBytes) {
+        if (home.isOver()) {
+            places.release();
+            return null;
+        }
+        Task task;
+        synchronized (this) {
+            task = free;
+            if (task == null) {
+                task = new Task(home);
+                all[made++] = task;
+            } else {
+                free = task.next;
+                freeCount--;
+            }
+        }
+        task.weight = COMMAND_BYTES + dataBytes;
+        outstandingBytes.addAndGet(task.weight);
+        return task;
+    }
+
+    /** A task that came back, or was not submitted, is free again. */
+    void give(Task task) {
+        task.clear();
+        outstandingBytes.addAndGet(-task.weight);
+        synchronized (this) {
+            task.next = free;
+            free = task;
+            freeCount++;
+        }
+        places.release();
+    }
+
+    /** The connection is over: whoever waits for a place finds out. */
+    void close() {
+        places.release(ALL);
+    }
+
+    /** One that was not answered in time; null when there is none. */
+    synchronized Task overdue(long now) {
+        for (int at = 0; at < made; at++) {
+            Task task = all[at];
+            if (task.isUnderWay() && !task.expired && task.deadline - now <= 0) {
+                return task;
+            }
+        }
+        return null;
+    }
+
+    /** Where nothing is under way, nothing is kept: an idle connection is small. */
+    synchronized void trim() {
+        if (freeCount == made) {
+            Arrays.fill(all, 0, made, null);
+            made = 0;
+            freeCount = 0;
+            free = null;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+package org.lunarsan.initiator;
+
+import org.lunarsan.iscsi.scsi.Sense;
+
+/**
+ * What a unit said unasked: unit attentions, noted as they come in, whoever's command they ended.
+ *
+ * <p>Threads: any, behind one short lock.
+ */
+final class UnitAttentions {
+    /**
+     * POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and its special cases up to DEVICE INTERNAL
+     * RESET: after any of them a volatile cache may be empty. SPC-4 annex F.
+     */
+    private static final int RESETS_FIRST = 0x2900;
+    private static final int RESETS_LAST = 0x2904;
+    /** NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: what was written may be gone with it. */
+    private static final int MEDIUM_MAY_HAVE_CHANGED = 0x2800;
+    /** I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not. */
+    private static final int NEXUS_LOSS = 0x2907;
+
+    private volatile long count;
+    private volatile long resets;
+    /** The last session in which the unit told of a reset. */
+    private long resetIn = -1;
+    /** The last session in which it told that no more than the nexus was lost. */
+    private long nexusLostIn = -1;
+
+    /** A command of session {@code session} ended with this sense. */
+    synchronized void see(Sense sense, long session) {
+        if (sense.key() != Sense.UNIT_ATTENTION) {
+            return;
+        }
+        int code = sense.code();
+        count = count + 1;
+        if (code >= RESETS_FIRST && code <= RESETS_LAST || code == MEDIUM_MAY_HAVE_CHANGED) {
+            resets = resets + 1;
+            resetIn = session;
+        } else if (code == NEXUS_LOSS) {
+            nexusLostIn = session;
+        }
+    }
+
+    /**
+     * The unit took a command of session {@code session}, so it has said what it had to say of how
+     * the session began. A unit that said nothing is not known to have kept its cache.
+     */
+    synchronized void begun(long session) {
+        if (resetIn != session && nexusLostIn != session) {
+            resets = resets + 1;
+            resetIn = session;
+        }
+    }
+
+    /** How many there were. */
+    long count() {
+        return count;
+    }
+
+    /** How often a volatile cache may have been lost. */
+    long resets() {
+        return resets;
+    }
+}

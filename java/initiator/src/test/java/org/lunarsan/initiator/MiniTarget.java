@@ -1,0 +1,142 @@
+package org.lunarsan.initiator;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.lunarsan.iscsi.login.ChapAlgorithm;
+import org.lunarsan.iscsi.pdu.Pdu;
+import org.lunarsan.iscsi.text.Offer;
+
+/**
+ * A small target in this process, for what real ones do not do: it is told what to do wrong. A disk
+ * in memory, one LUN, any number of connections.
+ *
+ * <p>Threads: one for each connection; settings are made before they matter.
+ */
+final class MiniTarget implements AutoCloseable {
+    static final String NAME = "iqn.2026-11.org.lunarsan.test:mini";
+    static final int BLOCK_BYTES = 512;
+
+    /** What is done instead of what a good target does. */
+    interface Script {
+        /** Whether the PDU was dealt with. */
+        boolean handle(Wire wire, Pdu pdu, byte[] data) throws IOException;
+    }
+
+    /** What is looked for before a PDU is sent. */
+    interface Censor {
+        /** Whether the PDU may be sent. */
+        boolean allows(Wire wire, Pdu pdu) throws IOException;
+    }
+
+    /** What initiators have to prove. */
+    record Chap(ChapAlgorithm algorithm, String user, String secret, String ownUser,
+            String ownSecret) {
+    }
+
+    final byte[] disk;
+    final ConcurrentLinkedQueue<byte[]> sense = new ConcurrentLinkedQueue<>();
+    final AtomicInteger logins = new AtomicInteger();
+    final AtomicInteger sessions = new AtomicInteger();
+    final List<Wire> wires = new CopyOnWriteArrayList<>();
+    volatile Script script = (wire, pdu, data) -> false;
+    volatile Censor censor = (wire, pdu) -> true;
+    volatile Offer offer = Offer.target();
+    volatile Optional<Chap> chap = Optional.empty();
+    /** Login status and, for a redirect, where to. */
+    volatile int loginStatus;
+    volatile String redirect;
+    volatile String serial = "mini-1";
+    volatile int group = 1;
+    volatile long blocks;
+    volatile int blockBytes = BLOCK_BYTES;
+    volatile boolean writeCache;
+    volatile boolean writeProtected;
+    volatile boolean thin = true;
+    volatile int transferBlocksMax;
+    /** What the unit says to a new session: additional code and qualifier; 0: nothing. */
+    volatile int greeting = 0x2907;
+    private final ServerSocket server;
+    private volatile boolean closed;
+
+    MiniTarget(int blocks) throws IOException {
+        this(blocks, BLOCK_BYTES);
+    }
+
+    MiniTarget(long blocks, int blockBytes) throws IOException {
+        this.blocks = blocks;
+        this.blockBytes = blockBytes;
+        disk = new byte[Math.toIntExact(blocks * blockBytes)];
+        server = new ServerSocket();
+        server.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+        Thread.ofVirtual().start(this::accept);
+    }
+
+    String portal() {
+        return "127.0.0.1:" + server.getLocalPort();
+    }
+
+    String url() {
+        return "iscsi://" + portal() + "/" + NAME + "/0";
+    }
+
+    private void accept() {
+        while (!closed) {
+            try {
+                Socket socket = server.accept();
+                Wire wire = new Wire(this, socket);
+                wires.add(wire);
+                Thread.ofVirtual().start(wire);
+            } catch (IOException over) {
+                return;
+            }
+        }
+    }
+
+    /** A login takes the place of the session with the same ISID. RFC 7143 §6.3.5. */
+    void replace(long isid, Wire by) {
+        for (Wire wire : wires) {
+            if (wire != by && wire.isid == isid) {
+                wire.cut();
+            }
+        }
+    }
+
+    /** Cuts all connections. */
+    void cutAll() {
+        wires.forEach(Wire::cut);
+    }
+
+    /** Says a unit attention, or anything else, to the next command. */
+    void say(int key, int code) {
+        sense.add(senseOf(key, code, -1));
+    }
+
+    /** Fixed sense data; {@code information} below 0: none. */
+    static byte[] senseOf(int key, int code, long information) {
+        byte[] sense = new byte[18];
+        sense[0] = (byte) (information < 0 ? 0x70 : 0xf0);
+        sense[2] = (byte) key;
+        for (int at = 0; at < 4 && information >= 0; at++) {
+            sense[3 + at] = (byte) (information >>> 24 - 8 * at);
+        }
+        sense[7] = 10;
+        sense[12] = (byte) (code >> 8);
+        sense[13] = (byte) code;
+        return sense;
+    }
+
+    @Override
+    public void close() throws IOException {
+        closed = true;
+        server.close();
+        cutAll();
+    }
+}

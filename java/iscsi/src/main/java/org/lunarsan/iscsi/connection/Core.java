@@ -1,0 +1,261 @@
+package org.lunarsan.iscsi.connection;
+
+import java.util.ArrayDeque;
+import org.lunarsan.iscsi.pdu.ManagementFunction;
+import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.InitiatorSession;
+import org.lunarsan.iscsi.text.ConnectionParameters;
+import org.lunarsan.iscsi.text.SessionParameters;
+import org.lunarsan.iscsi.text.TaskReporting;
+import org.lunarsan.iscsi.wire.SerialNumber;
+
+/**
+ * What the parts of a connection share, and how a request and the connection end.
+ *
+ * <p>Threads: behind the lock of its connection.
+ */
+final class Core {
+    /** How far the connection is. */
+    enum Phase { FULL_FEATURE, DRAINING, CLOSED }
+
+    /** A NOP-Out without a tag: the answer to a ping, or the acknowledgement of an event. */
+    record Answer(long lun, int targetTransferTag) {
+    }
+
+    final InitiatorSession session;
+    final int cid;
+    final Runnable wake;
+    final ConnectionLimits limits;
+    final SessionParameters agreed;
+    final ConnectionParameters parameters;
+    final SlotTable slots;
+    /** Immediate requests, oldest first. */
+    final RequestQueue urgent = new RequestQueue();
+    /** Requests that wait for the window, oldest first. */
+    final RequestQueue waiting = new RequestQueue();
+    /** Texts that wait for the one before. */
+    final RequestQueue texts = new RequestQueue();
+    final RequestQueue completed = new RequestQueue();
+    final ArrayDeque<Answer> answers = new ArrayDeque<>(1);
+    final ArrayDeque<ConnectionEvent> events = new ArrayDeque<>(1);
+    final BurstQueue bursts = new BurstQueue();
+    final EndedTags endedTags = new EndedTags();
+    final Timers timers = new Timers();
+    Phase phase = Phase.FULL_FEATURE;
+    int expStatSn;
+    /** The text exchange under way. */
+    TextQuestion exchange;
+    /** A Logout Request that ends this connection is out. */
+    Logout loggingOut;
+    /** No more data-out is sent. */
+    boolean dataIsOver;
+    /** The command whose data-in range the reader fills. */
+    Command receiving;
+    /** That command is to end when its data segment has. */
+    boolean receivingIsOver;
+    private int windowExp;
+    private int windowMax;
+
+    Core(InitiatorSession session, int cid, Runnable wake, ConnectionLimits limits,
+            SessionParameters agreed, ConnectionParameters parameters, int expStatSn) {
+        this.session = session;
+        this.cid = cid;
+        this.wake = wake;
+        this.limits = limits;
+        this.agreed = agreed;
+        this.parameters = parameters;
+        this.expStatSn = expStatSn;
+        this.slots = new SlotTable(session.ordinal(cid));
+        this.windowMax = -1;
+    }
+
+    boolean isOpen() {
+        return phase != Phase.CLOSED;
+    }
+
+    boolean isFast() {
+        return agreed.taskReporting() == TaskReporting.FAST_ABORT;
+    }
+
+    /**
+     * Each StatSN once, and in order: anything else means a lost response, which only session
+     * recovery mends at ErrorRecoveryLevel 0. RFC 7143 §4.2.2.2.
+     */
+    void onStatSn(int statSn) throws Violated {
+        if (statSn != expStatSn) {
+            throw new Violated(new Violation.StatSn(statSn, expStatSn));
+        }
+        expStatSn++;
+    }
+
+    /** R2T and pings tell the next StatSN without consuming it. */
+    void onNextStatSn(int statSn) throws Violated {
+        if (SerialNumber.after(statSn, expStatSn)) {
+            throw new Violated(new Violation.StatSn(statSn, expStatSn));
+        }
+    }
+
+    void onWindow(int expCmdSn, int maxCmdSn) {
+        if (windowExp != expCmdSn || windowMax != maxCmdSn) {
+            windowExp = expCmdSn;
+            windowMax = maxCmdSn;
+            session.window(expCmdSn, maxCmdSn);
+        }
+    }
+
+    /** Queues a request of ours or the caller's that has its place. */
+    void enqueue(Request request) {
+        if (request instanceof TextQuestion text) {
+            if (exchange != null && exchange != text) {
+                texts.add(text);
+                return;
+            }
+            exchange = text;
+        }
+        (request.immediate ? urgent : waiting).add(request);
+        wake.run();
+    }
+
+    /** Queues a request that the machine itself makes. */
+    void ask(Request own) {
+        own.begin();
+        slots.put(own);
+        enqueue(own);
+    }
+
+    /** The request that a peer means by its tag, or null: it must have been sent. */
+    Request sent(int tag) {
+        Request request = slots.find(tag);
+        return request != null && request.state == Request.SENT ? request : null;
+    }
+
+    /** A request is over; {@code failure} is null if the target answered. */
+    void finish(Request request, Failure failure) {
+        slots.remove(request);
+        request.failure = failure;
+        switch (request) {
+            case Command command -> bursts.removeAll(command);
+            case Management management -> managed(management);
+            case Ping ping -> timers.isPinged &= !ping.keepAlive;
+            case TextQuestion text -> nextText(text);
+            case Logout logout -> timers.logsOut &= logout.state != Request.SENT;
+        }
+        request.over = true;
+        if (request.holders == 0) {
+            giveBack(request);
+        }
+    }
+
+    /** One who held on to the buffers of a request does no longer. */
+    void release(Request request) {
+        request.holders--;
+        if (request.over && request.holders == 0) {
+            giveBack(request);
+        }
+    }
+
+    private void giveBack(Request request) {
+        request.state = Request.IDLE;
+        if (!request.internal) {
+            completed.add(request);
+        }
+    }
+
+    /** Those that the function did not end go on. */
+    private void managed(Management management) {
+        for (int at = 0; at < slots.capacity(); at++) {
+            if (slots.at(at) instanceof Command command && command.pausedBy == management) {
+                command.pausedBy = null;
+                wake.run();
+            }
+        }
+        if (ManagementFunction.isMultiTask(management.function)) {
+            session.release(cid);
+        }
+    }
+
+    /** The turn of the next text, once the one before is over. */
+    private void nextText(TextQuestion over) {
+        if (over.goesOn) {
+            waiting.remove(over);
+        }
+        if (exchange != over) {
+            texts.remove(over);
+            return;
+        }
+        exchange = null;
+        if (texts.poll() instanceof TextQuestion next) {
+            enqueue(next);
+        }
+    }
+
+    /** Ends one task that the target may not know to be over yet. */
+    void endTask(Command command) {
+        if (command == receiving) {
+            // Its buffer is being filled; it comes back when that is over.
+            receivingIsOver = true;
+            return;
+        }
+        endedTags.add(command.tag);
+        finish(command, Failure.ABORTED);
+    }
+
+    /**
+     * The target terminates all tasks when it gets the Logout Request (RFC 7143 §11.14): data that
+     * came behind it would belong to none.
+     */
+    void endData() {
+        dataIsOver = true;
+        bursts.clear();
+    }
+
+    /**
+     * Nothing may be sent behind a Logout Request (RFC 7143 §11.14), so what still waits for a
+     * number is not sent any more.
+     */
+    void withdrawAll(String why) {
+        Failure failure = Failure.refused(why);
+        while (texts.peek() != null) {
+            finish(texts.poll(), failure);
+        }
+        while (waiting.peek() != null) {
+            finish(waiting.poll(), failure);
+        }
+    }
+
+    /** Ends the connection: everything in hand is reported, then it closes. Happens once. */
+    void shut(CloseReason reason, Ending ending, Failure failure) {
+        if (phase == Phase.CLOSED) {
+            return;
+        }
+        phase = Phase.CLOSED;
+        endData();
+        answers.clear();
+        for (Request text = texts.poll(); text != null; text = texts.poll()) {
+            finish(text, Failure.UNSENT);
+        }
+        for (int at = 0; at < slots.capacity(); at++) {
+            Request request = slots.at(at);
+            if (request != null) {
+                boolean unsent = request.state == Request.WAITING;
+                unlink(request);
+                finish(request, unsent ? Failure.UNSENT : failure);
+            }
+        }
+        timers.clear();
+        session.closed(cid, ending);
+        events.addLast(new ConnectionEvent.Closed(reason));
+        wake.run();
+    }
+
+    private void unlink(Request request) {
+        if (!urgent.remove(request)) {
+            waiting.remove(request);
+        }
+    }
+
+    /** The peer broke a rule. */
+    void violated(Violated violated) {
+        shut(new CloseReason.Violated(violated.violation()), Ending.VIOLATION, Failure.LOST);
+    }
+}

@@ -1,0 +1,43 @@
+package org.lunarsan.iscsi.connection;
+
+import org.lunarsan.iscsi.pdu.RejectReason;
+
+/**
+ * Why a request has no answer of the target. Whether a command that was sent had an effect is then
+ * not known, except for {@link Kind#REFUSED}.
+ *
+ * <p>Threads: immutable.
+ *
+ * @param kind the kind
+ * @param what in words
+ */
+public record Failure(Kind kind, String what) {
+    /** The kinds. */
+    public enum Kind {
+        /** Never sent: logging out, too much in hand, not valid as asked, or the end came first. */
+        REFUSED,
+        /** Ended by a task management function. */
+        ABORTED,
+        /** The target rejected it. */
+        REJECTED,
+        /** Ended by a logout. */
+        LOGGED_OUT,
+        /** The connection ended first. */
+        LOST
+    }
+
+    static final Failure ABORTED =
+            new Failure(Kind.ABORTED, "a task management function ended it");
+    static final Failure LOGGED_OUT = new Failure(Kind.LOGGED_OUT, "a logout ended it");
+    static final Failure LOST = new Failure(Kind.LOST, "the connection ended first");
+    static final Failure UNSENT =
+            refused("the connection ended before it was sent");
+
+    static Failure refused(String why) {
+        return new Failure(Kind.REFUSED, why);
+    }
+
+    static Failure rejected(int reason) {
+        return new Failure(Kind.REJECTED, "the target rejected it: " + RejectReason.name(reason));
+    }
+}

@@ -1,0 +1,79 @@
+package org.lunarsan.iscsi.connection;
+
+import java.nio.ByteBuffer;
+import org.lunarsan.iscsi.framing.CommandSegments;
+import org.lunarsan.iscsi.framing.Digests;
+import org.lunarsan.iscsi.pdu.BasicHeader;
+
+/**
+ * The data segment of a PDU that {@link InitiatorConnection#poll} encoded. Its bytes are not
+ * copied: until {@link InitiatorConnection#sent} is called with it, the request that they belong to
+ * does not come back, so that nobody changes them.
+ *
+ * <p>Threads: the writer's. To send several PDUs at once, it has several of these.
+ */
+public final class Outgoing {
+    /**
+     * Room that the header segments of one PDU need at most, with their digest, in bytes: the
+     * longest CDB and a bidirectional read length.
+     */
+    public static final int HEADER_BYTES_MAX = BasicHeader.HEADER_BYTES + 4
+            + CommandSegments.CDB_BYTES_MAX + 8 + Digests.DIGEST_BYTES;
+
+    private ByteBuffer data;
+    private int at;
+    private int bytes;
+    private Request holder;
+
+    /** Empty. */
+    public Outgoing() {
+    }
+
+    void clear() {
+        data = null;
+        at = 0;
+        bytes = 0;
+        holder = null;
+    }
+
+    void data(ByteBuffer buffer, int from, int length, Request request) {
+        data = buffer;
+        at = from;
+        bytes = length;
+        holder = request;
+        request.holders++;
+    }
+
+    Request takeHolder() {
+        Request request = holder;
+        holder = null;
+        return request;
+    }
+
+    /**
+     * The buffer that holds the data segment; its position and limit say nothing.
+     *
+     * @return the buffer, or {@code null} for none
+     */
+    public ByteBuffer data() {
+        return data;
+    }
+
+    /**
+     * Where the data segment begins in {@link #data}.
+     *
+     * @return the place
+     */
+    public int at() {
+        return at;
+    }
+
+    /**
+     * Length of the data segment, without padding.
+     *
+     * @return bytes
+     */
+    public int bytes() {
+        return bytes;
+    }
+}

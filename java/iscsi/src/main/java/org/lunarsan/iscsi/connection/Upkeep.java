@@ -1,0 +1,92 @@
+package org.lunarsan.iscsi.connection;
+
+import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.SessionMessage;
+
+/**
+ * What happens without the caller or the target: the timers, and the words of the session.
+ *
+ * <p>Threads: behind the lock of its connection.
+ */
+final class Upkeep {
+    private final Core core;
+    private final Asking asking;
+    private final Notices notices;
+
+    Upkeep(Core core, Asking asking, Notices notices) {
+        this.core = core;
+        this.asking = asking;
+        this.notices = notices;
+    }
+
+    /** How long nothing is due. */
+    long nanosToWait(long now) {
+        Timers timers = core.timers;
+        if (core.phase == Core.Phase.CLOSED) {
+            return Timers.NEVER;
+        }
+        long left = core.phase == Core.Phase.DRAINING ? Timers.NEVER
+                : timers.silenceLeft(now, core.limits);
+        if (timers.logsOut) {
+            left = Math.min(left, Timers.left(now, timers.logoutBy));
+        }
+        return timers.drains ? Math.min(left, Timers.left(now, timers.drainBy)) : left;
+    }
+
+    /** What the session has to say. */
+    void takeMessages() {
+        SessionMessage message = core.session.takeMessage(core.cid);
+        while (message != null) {
+            switch (message) {
+                case SessionMessage.TasksEnded ended -> notices.endTasks(ended);
+                case SessionMessage.LoggingOut loggingOut -> onSessionLogout();
+                case SessionMessage.Close close -> onSessionEnd();
+            }
+            message = core.session.takeMessage(core.cid);
+        }
+    }
+
+    private void onSessionLogout() {
+        if (core.isOpen()) {
+            core.phase = Core.Phase.DRAINING;
+            core.endData();
+            core.withdrawAll("the session is being logged out");
+        }
+    }
+
+    /** The answer to a logout is worth its short wait: the target has closed the others. */
+    private void onSessionEnd() {
+        if (core.loggingOut == null) {
+            core.shut(new CloseReason.Dropped(), Ending.LOST, Failure.LOST);
+        }
+    }
+
+    /** Does what is due by time. */
+    void onDeadline(long now) {
+        Timers timers = core.timers;
+        if (core.phase == Core.Phase.CLOSED) {
+            return;
+        }
+        if (timers.logsOut && Timers.left(now, timers.logoutBy) == 0) {
+            timeOut("a logout");
+            return;
+        }
+        if (timers.drains && Timers.left(now, timers.drainBy) == 0) {
+            asking.logOutDrained();
+        }
+        boolean silent = core.phase == Core.Phase.FULL_FEATURE
+                && timers.silenceLeft(now, core.limits) == 0;
+        if (silent && timers.isPinged) {
+            timeOut("a ping");
+        } else if (silent) {
+            // Until it is sent, the time of asking counts.
+            timers.isPinged = true;
+            timers.pinged = now;
+            core.ask(Ping.keepAlive());
+        }
+    }
+
+    private void timeOut(String what) {
+        core.shut(new CloseReason.TimedOut(what), Ending.LOST, Failure.LOST);
+    }
+}

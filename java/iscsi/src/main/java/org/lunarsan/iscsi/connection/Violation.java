@@ -1,0 +1,146 @@
+package org.lunarsan.iscsi.connection;
+
+import org.lunarsan.iscsi.pdu.Opcode;
+
+/**
+ * Something that the target did wrong. At ErrorRecoveryLevel 0 each one ends the connection, which
+ * is the session recovery of RFC 7143 §7.1.4.4.
+ *
+ * <p>Threads: immutable.
+ */
+public sealed interface Violation {
+    /**
+     * In words.
+     *
+     * @return what the target did
+     */
+    String describe();
+
+    /**
+     * A field of a PDU holds what it never may.
+     *
+     * @param opcode of the PDU
+     * @param what is wrong with it
+     */
+    record Malformed(int opcode, String what) implements Violation {
+        @Override
+        public String describe() {
+            return "malformed " + Opcode.name(opcode) + ": " + what;
+        }
+    }
+
+    /**
+     * A PDU that has no place in full feature phase.
+     *
+     * @param opcode of the PDU
+     */
+    record Misplaced(int opcode) implements Violation {
+        @Override
+        public String describe() {
+            return Opcode.name(opcode) + " is not allowed in full feature phase";
+        }
+    }
+
+    /** A header did not match its digest. RFC 7143 §7.8. */
+    record HeaderDigest() implements Violation {
+        @Override
+        public String describe() {
+            return "a header digest does not match";
+        }
+    }
+
+    /**
+     * A data segment did not match its digest. RFC 7143 §7.8.
+     *
+     * @param opcode of the PDU
+     */
+    record DataDigest(int opcode) implements Violation {
+        @Override
+        public String describe() {
+            return "the data digest of " + Opcode.name(opcode) + " does not match";
+        }
+    }
+
+    /**
+     * A data segment is longer than our MaxRecvDataSegmentLength.
+     *
+     * @param opcode of the PDU
+     * @param bytes DataSegmentLength
+     * @param bytesMax what we declared
+     */
+    record TooLong(int opcode, int bytes, int bytesMax) implements Violation {
+        @Override
+        public String describe() {
+            return "%s carries %d bytes, more than the %d declared"
+                    .formatted(Opcode.name(opcode), bytes, bytesMax);
+        }
+    }
+
+    /**
+     * StatSN skips or repeats: a response was lost. RFC 7143 §4.2.2.2.
+     *
+     * @param got what came
+     * @param expected what was due
+     */
+    record StatSn(int got, int expected) implements Violation {
+        @Override
+        public String describe() {
+            return "StatSN %s where %s was due".formatted(Integer.toUnsignedString(got),
+                    Integer.toUnsignedString(expected));
+        }
+    }
+
+    /**
+     * DataSN or R2TSN skips or repeats. RFC 7143 §4.2.2.4.
+     *
+     * @param opcode of the PDU
+     * @param got what came
+     * @param expected what was due
+     */
+    record DataSn(int opcode, int got, int expected) implements Violation {
+        @Override
+        public String describe() {
+            return "%s number %s where %s was due".formatted(Opcode.name(opcode),
+                    Integer.toUnsignedString(got), Integer.toUnsignedString(expected));
+        }
+    }
+
+    /**
+     * An Initiator Task Tag that stands for nothing in hand, or for something else.
+     *
+     * @param opcode of the PDU
+     * @param tag the tag
+     */
+    record UnknownTag(int opcode, int tag) implements Violation {
+        @Override
+        public String describe() {
+            return "%s for the tag 0x%x, which is not in use for that"
+                    .formatted(Opcode.name(opcode), tag);
+        }
+    }
+
+    /**
+     * A command was reported good, yet data is missing.
+     *
+     * @param got bytes that arrived
+     * @param expected bytes that the residual says should have arrived
+     */
+    record MissingData(int got, int expected) implements Violation {
+        @Override
+        public String describe() {
+            return "status GOOD after %d of %d bytes".formatted(got, expected);
+        }
+    }
+
+    /**
+     * A text answer beyond the limit.
+     *
+     * @param bytesMax the limit
+     */
+    record TextTooLong(int bytesMax) implements Violation {
+        @Override
+        public String describe() {
+            return "a text answer of more than " + bytesMax + " bytes";
+        }
+    }
+}

@@ -1,0 +1,224 @@
+package org.lunarsan.iscsi.connection;
+
+import java.nio.ByteBuffer;
+import org.lunarsan.iscsi.connection.BurstQueue.Burst;
+import org.lunarsan.iscsi.framing.CommandSegments;
+import org.lunarsan.iscsi.pdu.BasicHeader;
+import org.lunarsan.iscsi.pdu.DataOutView;
+import org.lunarsan.iscsi.pdu.LogoutReason;
+import org.lunarsan.iscsi.pdu.LogoutRequest;
+import org.lunarsan.iscsi.pdu.ManagementFunction;
+import org.lunarsan.iscsi.pdu.NopOut;
+import org.lunarsan.iscsi.pdu.Opcode;
+import org.lunarsan.iscsi.pdu.ScsiCommand;
+import org.lunarsan.iscsi.pdu.ScsiCommandView;
+import org.lunarsan.iscsi.pdu.TaskManagementRequest;
+import org.lunarsan.iscsi.pdu.TextRequest;
+import org.lunarsan.iscsi.session.InitiatorSession;
+
+/**
+ * What an initiator sends: each request takes its numbers when it is encoded, and is encoded when
+ * the writer asks for it.
+ *
+ * <p>Threads: behind the lock of its connection.
+ */
+final class Writing {
+    private final Core core;
+
+    Writing(Core core) {
+        this.core = core;
+    }
+
+    /** Encodes the next PDU that is due, header segments into {@code head}; false: none is. */
+    boolean next(long now, ByteBuffer head, Outgoing out) {
+        Core.Answer answer = core.loggingOut == null ? core.answers.pollFirst() : null;
+        if (answer != null) {
+            nopOut(head, Opcode.NOP_OUT | Opcode.IMMEDIATE, 0, answer.lun(),
+                    BasicHeader.TAG_RESERVED, answer.targetTransferTag(),
+                    core.session.currentCmdSn());
+            return true;
+        }
+        for (Request urgent = core.urgent.poll(); urgent != null; urgent = core.urgent.poll()) {
+            if (core.loggingOut != null) {
+                core.finish(urgent, Failure.LOGGED_OUT);
+            } else if (send(now, urgent, core.session.currentCmdSn(), head, out)) {
+                return true;
+            }
+        }
+        return nextWaiting(now, head, out) || nextDataOut(head, out);
+    }
+
+    private boolean nextWaiting(long now, ByteBuffer head, Outgoing out) {
+        if (core.waiting.isEmpty() || core.loggingOut != null) {
+            return false;
+        }
+        long cmdSn = core.session.takeCmdSn(core.cid);
+        return cmdSn != InitiatorSession.NO_NUMBER
+                && send(now, core.waiting.poll(), (int) cmdSn, head, out);
+    }
+
+    private boolean send(long now, Request request, int cmdSn, ByteBuffer head, Outgoing out) {
+        request.state = Request.SENT;
+        request.cmdSn = cmdSn;
+        return switch (request) {
+            case Command command -> sendCommand(command, head, out);
+            case Management management -> sendManagement(management, head);
+            case Ping ping -> sendPing(now, ping, head, out);
+            case TextQuestion text -> sendText(text, head, out);
+            case Logout logout -> sendLogout(now, logout, head);
+        };
+    }
+
+    /**
+     * As much immediate and unsolicited data as was agreed: a target counts on whole first bursts
+     * (RFC 7143 §4.2.5.2, §11.4.7.2, §13.10, §13.11, §13.14).
+     */
+    private boolean sendCommand(Command command, ByteBuffer head, Outgoing out) {
+        int total = command.dataOutBytes();
+        int first = Math.min(total, core.agreed.firstBurstBytes());
+        int immediate = !core.agreed.immediateData() ? 0
+                : Math.min(first, core.parameters.sendDataSegmentBytesMax());
+        int unsolicited = core.agreed.initialR2t() ? immediate : first;
+        encode(command, head, immediate, unsolicited > immediate);
+        if (immediate > 0) {
+            out.data(command.dataOutBuffer(), command.dataOutAt(), immediate, command);
+        }
+        command.asked.reset(unsolicited);
+        if (unsolicited > immediate) {
+            core.bursts.add(command, BasicHeader.TAG_RESERVED, 0, immediate, unsolicited);
+        }
+        return true;
+    }
+
+    private void encode(Command command, ByteBuffer head, int immediateBytes, boolean dataFollows) {
+        int at = head.position();
+        head.position(at + BasicHeader.HEADER_BYTES);
+        byte[] cdb = command.cdb();
+        long bidirectional = command.isBidirectional() ? command.dataInBytesMax()
+                : CommandSegments.NO_READ_LENGTH;
+        int ahsWords = CommandSegments.encode(cdb, bidirectional, head);
+        boolean reads = command.dataInBytesMax() > 0;
+        boolean writes = command.dataOutBytes() > 0;
+        int flags = (dataFollows ? 0 : ScsiCommand.FINAL) | (reads ? ScsiCommand.READ : 0)
+                | (writes ? ScsiCommand.WRITE : 0)
+                | command.attribute() & ScsiCommand.ATTRIBUTE_MASK;
+        int priority = core.agreed.protocolLevel() >= 2 ? command.priority() << 4 : 0;
+        ScsiCommandView.encode(head, at, first(Opcode.SCSI_COMMAND, command.immediate), flags,
+                priority, ahsWords, immediateBytes, command.lun(), command.tag,
+                writes ? command.dataOutBytes() : command.dataInBytesMax(), command.cmdSn,
+                core.expStatSn, cdb);
+    }
+
+    private boolean sendManagement(Management management, ByteBuffer head) {
+        int referencedTag = BasicHeader.TAG_RESERVED;
+        int refCmdSn = 0;
+        Command task = management.referenced;
+        if (task != null) {
+            if (core.slots.find(management.referencedTag) != task) {
+                // It ended while the function waited to be sent.
+                management.response = Asking.withoutTask(management.function);
+                core.finish(management, null);
+                return false;
+            }
+            referencedTag = management.referencedTag;
+            // RFC 7143 §11.5.5: for a task of an immediate command it is the function's own CmdSN.
+            refCmdSn = task.immediate ? management.cmdSn : task.cmdSn;
+        }
+        if (ManagementFunction.isMultiTask(management.function) && core.isFast()) {
+            pause(management);
+        }
+        new TaskManagementRequest(first(Opcode.TASK_MANAGEMENT_REQUEST, true),
+                BasicHeader.FINAL | management.function, 0, 0, management.lun, management.tag,
+                referencedTag, management.cmdSn, core.expStatSn, refCmdSn, 0).encode(head);
+        return true;
+    }
+
+    /**
+     * RFC 7143 §4.2.3.4 a): the initiator sends no more Data-Out PDUs for affected tasks on the
+     * issuing connection once the function is sent. If the function fails they go on.
+     */
+    private void pause(Management by) {
+        for (int at = 0; at < core.slots.capacity(); at++) {
+            if (core.slots.at(at) instanceof Command command
+                    && Notices.isMeant(command, by, by.cmdSn)) {
+                command.pausedBy = by;
+            }
+        }
+    }
+
+    private boolean sendPing(long now, Ping ping, ByteBuffer head, Outgoing out) {
+        int bytes = ping.data.length;
+        if (ping.keepAlive) {
+            core.timers.pinged = now;
+        }
+        nopOut(head, first(Opcode.NOP_OUT, !ping.plug), bytes, 0, ping.tag,
+                BasicHeader.TAG_RESERVED, ping.plug ? ping.plugged : ping.cmdSn);
+        if (bytes > 0) {
+            out.data(Asking.segment(ping.data), 0, bytes, ping);
+        }
+        return true;
+    }
+
+    private void nopOut(ByteBuffer head, int first, int bytes, long lun, int tag,
+            int targetTransferTag, int cmdSn) {
+        new NopOut(first, BasicHeader.FINAL, 0, bytes, lun, tag, targetTransferTag, cmdSn,
+                core.expStatSn).encode(head);
+    }
+
+    private boolean sendText(TextQuestion text, ByteBuffer head, Outgoing out) {
+        int bytes = text.goesOn ? 0 : text.text.length;
+        new TextRequest(Opcode.TEXT_REQUEST, TextRequest.FINAL, 0, bytes, text.lun, text.tag,
+                text.targetTransferTag, text.cmdSn, core.expStatSn).encode(head);
+        if (bytes > 0) {
+            out.data(Asking.segment(text.text), 0, bytes, text);
+        }
+        text.goesOn = false;
+        return true;
+    }
+
+    private boolean sendLogout(long now, Logout logout, ByteBuffer head) {
+        boolean ofSession = logout.reason == LogoutReason.CLOSE_SESSION;
+        new LogoutRequest(first(Opcode.LOGOUT_REQUEST, true), BasicHeader.FINAL | logout.reason, 0,
+                0, logout.tag, ofSession ? 0 : logout.cid, logout.cmdSn, core.expStatSn)
+                .encode(head);
+        core.timers.logsOut = true;
+        core.timers.logoutBy = now + core.limits.logoutNanos();
+        if (ofSession) {
+            core.session.loggingOut(core.cid);
+        }
+        if (logout.concerns(core.cid)) {
+            core.loggingOut = logout;
+            core.endData();
+        }
+        return true;
+    }
+
+    /** The next Data-Out, made when it is asked for, so that data that waits costs no memory. */
+    private boolean nextDataOut(ByteBuffer head, Outgoing out) {
+        Burst burst = core.bursts.next();
+        if (burst == null) {
+            return false;
+        }
+        Command command = burst.command;
+        int from = burst.atBytes;
+        int bytes = Math.min(burst.endBytes - from, core.parameters.sendDataSegmentBytesMax());
+        boolean isLast = from + bytes == burst.endBytes;
+        int at = head.position();
+        head.position(at + BasicHeader.HEADER_BYTES);
+        DataOutView.encode(head, at, Opcode.DATA_OUT, isLast ? BasicHeader.FINAL : 0, 0, bytes,
+                burst.lun, command.tag, burst.targetTransferTag, core.expStatSn, burst.dataSn,
+                from);
+        out.data(command.dataOutBuffer(), command.dataOutAt() + from, bytes, command);
+        burst.atBytes = from + bytes;
+        burst.dataSn++;
+        if (isLast) {
+            command.r2tsOpen -= burst.targetTransferTag == BasicHeader.TAG_RESERVED ? 0 : 1;
+            core.bursts.remove(burst);
+        }
+        return true;
+    }
+
+    private static int first(int opcode, boolean immediate) {
+        return immediate ? opcode | Opcode.IMMEDIATE : opcode;
+    }
+}

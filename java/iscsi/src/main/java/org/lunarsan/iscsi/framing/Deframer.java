@@ -1,0 +1,245 @@
+package org.lunarsan.iscsi.framing;
+
+import java.nio.ByteBuffer;
+import java.util.zip.CRC32C;
+import org.lunarsan.iscsi.pdu.BasicHeader;
+import org.lunarsan.iscsi.wire.Fields;
+
+/**
+ * Finds PDUs in a stream of bytes. RFC 7143 §11.2.
+ *
+ * <p>Bytes are offered with {@link #next}, which says what it found. It holds no payload: when
+ * {@link Event#PAYLOAD} comes, the caller says where the bytes go, by {@link #take},
+ * {@link #discard}, or by receiving them straight into their place and then {@link #received}. What
+ * is kept is one header, at most {@link #HEADER_SEGMENTS_BYTES_MAX} bytes and its digest. It
+ * allocates nothing.
+ *
+ * <p>Threads: confined to the reader of one connection.
+ */
+public final class Deframer {
+    /** The Basic Header Segment and the longest Additional Header Segments. RFC 7143 §11.2.1.5. */
+    public static final int HEADER_SEGMENTS_BYTES_MAX = BasicHeader.HEADER_BYTES + 255 * 4;
+
+    private final CRC32C crc = new CRC32C();
+    private final ByteBuffer head =
+            ByteBuffer.allocate(HEADER_SEGMENTS_BYTES_MAX + Digests.DIGEST_BYTES);
+    private final ByteBuffer header = head.duplicate();
+    private final ByteBuffer tail = ByteBuffer.allocate(Framer.TAIL_BYTES_MAX);
+    private Digests digests = Digests.NONE;
+    private int dataSegmentBytesMax = BasicHeader.DATA_SEGMENT_BYTES_MAX;
+    private State state = State.HEAD;
+    private int missingBytes;
+
+    /** What stands in the stream. */
+    public enum Event {
+        /** All bytes are consumed, and more are needed. */
+        NEED_MORE,
+        /**
+         * A header is in {@link #header}; its digest was right, if there is one. With
+         * DataSegmentLength 0 that is the whole PDU, else a payload follows.
+         */
+        HEADER,
+        /**
+         * A header digest did not match. Where the next PDU starts is unknown: all further input is
+         * consumed in silence. RFC 7143 §7.8.
+         */
+        HEADER_DIGEST_ERROR,
+        /** DataSegmentLength is above the limit; all further input is consumed in silence. */
+        TOO_LONG,
+        /** The next bytes are payload; {@link #payloadMissing} says how many at most. */
+        PAYLOAD,
+        /** The payload is complete, its padding and digest are consumed. */
+        PAYLOAD_END,
+        /** As {@link #PAYLOAD_END}, but the data digest did not match. */
+        PAYLOAD_DIGEST_ERROR
+    }
+
+    private enum State { HEAD, PAYLOAD, TAIL, LOST }
+
+    /** At the start of a PDU, without digests, for data segments of any length. */
+    public Deframer() {
+        header.limit(0);
+    }
+
+    /**
+     * What holds from the next PDU on. To be called between two PDUs.
+     *
+     * @param digests which stand behind the headers and payloads
+     * @param dataSegmentBytesMax our MaxRecvDataSegmentLength; 8192 during login
+     */
+    public void expect(Digests digests, int dataSegmentBytesMax) {
+        this.digests = digests;
+        this.dataSegmentBytesMax = dataSegmentBytesMax;
+    }
+
+    /**
+     * Looks at the bytes not consumed yet. To be called until it says {@link Event#NEED_MORE}.
+     *
+     * @param input its position moves behind what is consumed
+     * @return what was found
+     */
+    public Event next(ByteBuffer input) {
+        return switch (state) {
+            case HEAD -> nextHead(input);
+            case PAYLOAD -> input.hasRemaining() ? Event.PAYLOAD : Event.NEED_MORE;
+            case TAIL -> nextTail(input);
+            case LOST -> {
+                input.position(input.limit());
+                yield Event.NEED_MORE;
+            }
+        };
+    }
+
+    /**
+     * The header that was found last: the Basic Header Segment, behind it all Additional Header
+     * Segments. It stays until the first byte of the next one.
+     *
+     * @return a view from 0 to the end of the segments
+     */
+    public ByteBuffer header() {
+        return header;
+    }
+
+    /**
+     * How many bytes of the payload under way are missing; 0 outside of one.
+     *
+     * @return bytes
+     */
+    public int payloadMissing() {
+        return state == State.PAYLOAD ? missingBytes : 0;
+    }
+
+    /**
+     * Moves payload from the input to its place: as much as is missing, there, and has room.
+     *
+     * @param input its position moves behind what is consumed
+     * @param place its position moves behind what is written
+     * @return how many bytes
+     */
+    public int take(ByteBuffer input, ByteBuffer place) {
+        int bytes = Math.min(Math.min(payloadMissing(), input.remaining()), place.remaining());
+        place.put(place.position(), input, input.position(), bytes);
+        place.position(place.position() + bytes);
+        pass(input, bytes);
+        return bytes;
+    }
+
+    /**
+     * Reads payload and forgets it; its digest is still checked.
+     *
+     * @param input its position moves behind what is consumed
+     * @return how many bytes
+     */
+    public int discard(ByteBuffer input) {
+        int bytes = Math.min(payloadMissing(), input.remaining());
+        pass(input, bytes);
+        return bytes;
+    }
+
+    /**
+     * Payload was received past {@link #next}, straight into its place.
+     *
+     * @param place holds it
+     * @param at where it begins in it
+     * @param bytes how many, at most {@link #payloadMissing}
+     * @throws IllegalArgumentException when they are more
+     */
+    public void received(ByteBuffer place, int at, int bytes) {
+        if (bytes > payloadMissing()) {
+            throw new IllegalArgumentException(
+                    bytes + " bytes of payload where " + payloadMissing() + " are missing");
+        }
+        int position = place.position();
+        int limit = place.limit();
+        place.limit(at + bytes).position(at);
+        pass(place, bytes);
+        place.limit(limit).position(position);
+    }
+
+    /**
+     * Whether no PDU is under way: the stream may end here without loss.
+     *
+     * @return whether it is so
+     */
+    public boolean isBetweenPdus() {
+        return state == State.HEAD && head.position() == 0;
+    }
+
+    private Event nextHead(ByteBuffer input) {
+        fill(head, input, BasicHeader.HEADER_BYTES);
+        if (head.position() < BasicHeader.HEADER_BYTES) {
+            return Event.NEED_MORE;
+        }
+        int segments = BasicHeader.HEADER_BYTES + 4 * BasicHeader.totalAhsWords(head, 0);
+        int whole = segments + (digests.header() ? Digests.DIGEST_BYTES : 0);
+        fill(head, input, whole);
+        return head.position() < whole ? Event.NEED_MORE : endHead(segments);
+    }
+
+    private Event endHead(int segments) {
+        head.position(0);
+        header.limit(segments).position(0);
+        if (digests.header()) {
+            crc.reset();
+            crc.update(head.array(), 0, segments);
+            if (Fields.i32(head, segments) != Digests.wireOrder(crc.getValue())) {
+                state = State.LOST;
+                return Event.HEADER_DIGEST_ERROR;
+            }
+        }
+        missingBytes = BasicHeader.dataSegmentLength(head, 0);
+        if (missingBytes > dataSegmentBytesMax) {
+            state = State.LOST;
+            return Event.TOO_LONG;
+        }
+        if (missingBytes > 0) {
+            state = State.PAYLOAD;
+            crc.reset();
+        }
+        return Event.HEADER;
+    }
+
+    /** Consumes payload that has its place. */
+    private void pass(ByteBuffer payload, int bytes) {
+        if (bytes == 0) {
+            return;
+        }
+        if (digests.data()) {
+            int limit = payload.limit();
+            payload.limit(payload.position() + bytes);
+            crc.update(payload);
+            payload.limit(limit);
+        } else {
+            payload.position(payload.position() + bytes);
+        }
+        missingBytes -= bytes;
+        if (missingBytes == 0) {
+            state = State.TAIL;
+            tail.clear();
+        }
+    }
+
+    private Event nextTail(ByteBuffer input) {
+        int padding = Digests.paddingBytes(BasicHeader.dataSegmentLength(head, 0));
+        int whole = padding + (digests.data() ? Digests.DIGEST_BYTES : 0);
+        fill(tail, input, whole);
+        if (tail.position() < whole) {
+            return Event.NEED_MORE;
+        }
+        state = State.HEAD;
+        if (!digests.data()) {
+            return Event.PAYLOAD_END;
+        }
+        crc.update(tail.array(), 0, padding);
+        boolean right = Fields.i32(tail, padding) == Digests.wireOrder(crc.getValue());
+        return right ? Event.PAYLOAD_END : Event.PAYLOAD_DIGEST_ERROR;
+    }
+
+    /** Takes bytes until the buffer holds so many. */
+    private static void fill(ByteBuffer buffer, ByteBuffer input, int wanted) {
+        int bytes = Math.min(Math.max(wanted - buffer.position(), 0), input.remaining());
+        buffer.put(buffer.position(), input, input.position(), bytes);
+        buffer.position(buffer.position() + bytes);
+        input.position(input.position() + bytes);
+    }
+}

@@ -1,0 +1,12 @@
+package org.lunarsan.iscsi.login;
+
+/**
+ * A name and the secret that proves it.
+ *
+ * <p>Threads: immutable.
+ *
+ * @param user CHAP_N
+ * @param secret what CHAP_R is computed with
+ */
+public record Credential(String user, Secret secret) {
+}

@@ -1,0 +1,25 @@
+package org.lunarsan.iscsi.login;
+
+import java.util.Optional;
+import java.util.OptionalInt;
+import org.lunarsan.iscsi.text.ConnectionParameters;
+import org.lunarsan.iscsi.text.SessionParameters;
+
+/**
+ * What a login ends with: full feature phase.
+ *
+ * <p>Threads: immutable.
+ *
+ * @param tsih the session's handle, never 0
+ * @param session negotiated for the session (meaningful on its leading connection)
+ * @param connection negotiated for this connection
+ * @param expStatSn the next StatSN that this connection expects
+ * @param expCmdSn the target's command window
+ * @param maxCmdSn likewise
+ * @param portalGroupTag TargetPortalGroupTag, if told
+ * @param targetAlias TargetAlias, if told
+ */
+public record Established(int tsih, SessionParameters session, ConnectionParameters connection,
+        int expStatSn, int expCmdSn, int maxCmdSn, OptionalInt portalGroupTag,
+        Optional<String> targetAlias) {
+}

@@ -1,0 +1,260 @@
+package org.lunarsan.iscsi.login;
+
+import static org.lunarsan.iscsi.login.LoginState.NO_STAGE;
+
+import java.nio.ByteBuffer;
+import java.util.List;
+import org.lunarsan.iscsi.login.LoginState.Broken;
+import org.lunarsan.iscsi.login.LoginState.ExpectOperational;
+import org.lunarsan.iscsi.pdu.BasicHeader;
+import org.lunarsan.iscsi.pdu.LoginFlags;
+import org.lunarsan.iscsi.pdu.LoginRequest;
+import org.lunarsan.iscsi.pdu.LoginResponse;
+import org.lunarsan.iscsi.pdu.LoginStatus;
+import org.lunarsan.iscsi.pdu.Opcode;
+import org.lunarsan.iscsi.text.Emitter;
+import org.lunarsan.iscsi.text.Key;
+import org.lunarsan.iscsi.text.KeyStage;
+import org.lunarsan.iscsi.text.Negotiation;
+import org.lunarsan.iscsi.text.Pair;
+import org.lunarsan.iscsi.text.Pairs;
+import org.lunarsan.iscsi.text.Reassembler;
+import org.lunarsan.iscsi.text.Role;
+import org.lunarsan.iscsi.text.Seen;
+import org.lunarsan.iscsi.text.SessionType;
+import org.lunarsan.iscsi.text.TextBuilder;
+import org.lunarsan.iscsi.text.TextViolation;
+import org.lunarsan.iscsi.text.TextViolation.Kind;
+
+/**
+ * The login of one connection in the initiator role. RFC 7143 §6.3, §11.12, §11.13, §12.
+ *
+ * <p>Contract: {@link #start} once, then each Login Response to {@link #receive}, until a step is
+ * {@link LoginStep.Complete} or {@link LoginStep.Failed}. No digests stand on the wire until then.
+ * How long it may take is for the caller to see to.
+ *
+ * <p>Threads: for one thread.
+ */
+public final class InitiatorLogin {
+    /**
+     * Longest data segment of a login PDU in bytes, both ways: the default
+     * MaxRecvDataSegmentLength holds during login. RFC 7143 §6.3.
+     */
+    public static final int LOGIN_SEGMENT_BYTES_MAX = 8192;
+
+    /**
+     * Most Login PDUs of one login. RFC 7143 §6.2 asks to allow six exchanges at least; this leaves
+     * room for text that comes in small pieces.
+     */
+    public static final int LOGIN_PDUS_MAX = 256;
+
+    private final LoginOptions options;
+    private final Reassembler incoming = new Reassembler();
+    private final Seen seen = new Seen();
+    private final Told told = new Told();
+    private Emitter outgoing = new Emitter(new byte[0]);
+    private LoginState state = new LoginState.Over();
+    private int stage = LoginFlags.OPERATIONAL_NEGOTIATION;
+    /** The next stage that the outstanding request asks for. */
+    private int asked = NO_STAGE;
+    /** A transit asked for once all of the text is out. */
+    private int pending = NO_STAGE;
+    private boolean outstanding;
+    private int responses;
+    private int expStatSn;
+
+    /**
+     * A login that has sent nothing.
+     *
+     * @param options what it is told
+     */
+    public InitiatorLogin(LoginOptions options) {
+        this.options = options;
+    }
+
+    /**
+     * The first request. Call it once.
+     *
+     * @return what to send, or why it cannot begin
+     */
+    public LoginStep start() {
+        try {
+            TextBuilder text = new TextBuilder();
+            open(text);
+            state = LoginState.first(options, text);
+            stage = state.stage() == KeyStage.SECURITY ? LoginFlags.SECURITY_NEGOTIATION
+                    : LoginFlags.OPERATIONAL_NEGOTIATION;
+            return say(text, state.asks());
+        } catch (Broken | TextViolation broken) {
+            return failed(violation(broken.getMessage()));
+        }
+    }
+
+    /**
+     * Takes one PDU of the target.
+     *
+     * @param header its Basic Header Segment, from the position on
+     * @param data its data segment: what is left in it
+     * @return what to do now
+     */
+    public LoginStep receive(ByteBuffer header, ByteBuffer data) {
+        if (isOver()) {
+            return failed(violation("the login is over"));
+        }
+        int opcode = BasicHeader.opcode(header, header.position());
+        LoginResponse response = LoginResponse.decode(header.duplicate());
+        try {
+            judge(opcode, response);
+            outstanding = false;
+            expStatSn = response.statSn() + 1;
+            if (response.status() != LoginStatus.SUCCESS) {
+                byte[] text = new byte[Math.min(data.remaining(), LOGIN_SEGMENT_BYTES_MAX)];
+                data.get(text);
+                return failed(Refusal.of(options, response.status(), text, state.provenBy()));
+            }
+            return take(response, data);
+        } catch (Broken | TextViolation broken) {
+            return failed(violation(broken.getMessage()));
+        }
+    }
+
+    /**
+     * Complete or failed.
+     *
+     * @return whether nothing more is expected
+     */
+    public boolean isOver() {
+        return state instanceof LoginState.Over;
+    }
+
+    /** Names and session type, which the first request must carry. RFC 7143 §6.3.1. */
+    private void open(TextBuilder text) throws TextViolation {
+        text.key(Key.INITIATOR_NAME, options.initiatorName());
+        options.alias().ifPresent(alias -> text.key(Key.INITIATOR_ALIAS, alias));
+        options.targetName().ifPresent(name -> text.key(Key.TARGET_NAME, name));
+        boolean normal = options.sessionType() == SessionType.NORMAL;
+        text.key(Key.SESSION_TYPE, normal ? "Normal" : "Discovery");
+        if (normal && options.targetName().isEmpty()) {
+            throw new TextViolation(Kind.MISSING, Key.TARGET_NAME.wireName());
+        }
+    }
+
+    /** The rules of the header alone. RFC 7143 §6.3, §11.13. */
+    private void judge(int opcode, LoginResponse response) throws Broken {
+        responses++;
+        require(opcode == Opcode.LOGIN_RESPONSE,
+                "the answer to a login is not a Login Response");
+        require(outstanding, "a Login Response that nothing asked for");
+        require(responses <= LOGIN_PDUS_MAX, "a login without end");
+        require(response.initiatorTaskTag() == options.initiatorTaskTag(),
+                "a Login Response with another Initiator Task Tag");
+        require(response.dataSegmentLength() <= LOGIN_SEGMENT_BYTES_MAX,
+                "a login data segment over 8192 bytes");
+        if (response.status() != LoginStatus.SUCCESS) {
+            return;
+        }
+        require(response.versionActive() == 0, "an iSCSI version that we do not speak");
+        require(LoginFlags.current(response.flags()) == stage,
+                "a Login Response of another stage");
+        judgeTransit(response.flags());
+    }
+
+    /** A transit must be asked for, go forward, and not further than asked. RFC 7143 §6.3. */
+    private void judgeTransit(int flags) throws Broken {
+        if ((flags & LoginFlags.TRANSIT) == 0) {
+            return;
+        }
+        int next = LoginFlags.next(flags);
+        require((flags & LoginFlags.CONTINUE) == 0, "T and C in one response");
+        require(asked != NO_STAGE, "a transit that was not asked for");
+        require(next <= asked && next > stage && next != 2,
+                "a transit to a stage that was not offered");
+    }
+
+    /** Takes a data segment in; once its text is complete, the state decides. */
+    private LoginStep take(LoginResponse response, ByteBuffer data) throws Broken, TextViolation {
+        boolean more = (response.flags() & LoginFlags.CONTINUE) != 0;
+        if (!outgoing.isEmpty()) {
+            if (more || data.hasRemaining()) {
+                throw new TextViolation(Kind.OUT_OF_TURN);
+            }
+            return emit();
+        }
+        byte[] text = incoming.add(data, more);
+        if (text == null) {
+            // RFC 7143 §6.2: an empty request fetches the rest.
+            return send(NO_STAGE, false, new byte[0]);
+        }
+        boolean transit = (response.flags() & LoginFlags.TRANSIT) != 0;
+        int granted = transit ? LoginFlags.next(response.flags()) : NO_STAGE;
+        List<Pair> pairs = Pairs.parse(text);
+        for (Pair pair : pairs) {
+            seen.note(pair);
+        }
+        TextBuilder answers = new TextBuilder();
+        List<Pair> rest = told.sort(pairs, answers);
+        LoginState before = state;
+        state = new LoginState.Over();
+        LoginState next = before.next(options, rest, granted, answers);
+        if (granted == LoginFlags.FULL_FEATURE_PHASE) {
+            return new LoginStep.Complete(established(response, next));
+        }
+        stage = transit ? granted : stage;
+        state = next;
+        return say(answers, next.asks());
+    }
+
+    private Established established(LoginResponse response, LoginState last)
+            throws Broken, TextViolation {
+        int known = options.tsih();
+        require(response.tsih() != 0 && (known == 0 || response.tsih() == known),
+                "a final response without the session's TSIH");
+        Negotiation negotiation = last instanceof ExpectOperational(Negotiation ours) ? ours
+                : new Negotiation(Role.INITIATOR, options.offer(), options.sessionType(),
+                        known == 0);
+        return new Established(response.tsih(), negotiation.sessionParameters(),
+                negotiation.connectionParameters(), expStatSn, response.expCmdSn(),
+                response.maxCmdSn(), told.portalGroupTag(), told.targetAlias());
+    }
+
+    /** Says a text, asking for a stage with its last piece. */
+    private LoginStep say(TextBuilder text, int next) {
+        outgoing = new Emitter(text.toBytes());
+        pending = next;
+        return emit();
+    }
+
+    private LoginStep emit() {
+        byte[] text = outgoing.next(LOGIN_SEGMENT_BYTES_MAX);
+        boolean more = !outgoing.isEmpty();
+        return send(more ? NO_STAGE : pending, more, text);
+    }
+
+    private LoginStep send(int next, boolean more, byte[] text) {
+        asked = next;
+        outstanding = true;
+        int flags = (next == NO_STAGE ? LoginFlags.stage(stage) : LoginFlags.transit(stage, next))
+                | (more ? LoginFlags.CONTINUE : 0);
+        return new LoginStep.Send(new LoginRequest(Opcode.LOGIN_REQUEST | Opcode.IMMEDIATE, flags,
+                0, 0, 0, text.length, options.isid(), options.tsih(), options.initiatorTaskTag(),
+                options.cid(), options.cmdSn(), expStatSn), text);
+    }
+
+    private static void require(boolean kept, String what) throws Broken {
+        if (!kept) {
+            throw new Broken(what);
+        }
+    }
+
+    private LoginException violation(String what) {
+        String where = options.targetName().orElse("the portal");
+        return new LoginViolationException(0, "login to " + where + " failed: " + what);
+    }
+
+    private LoginStep failed(LoginException reason) {
+        state = new LoginState.Over();
+        incoming.reset();
+        outgoing = new Emitter(new byte[0]);
+        return new LoginStep.Failed(reason);
+    }
+}

@@ -1,0 +1,47 @@
+package org.lunarsan.iscsi.login;
+
+import java.util.Optional;
+import org.lunarsan.iscsi.text.Offer;
+import org.lunarsan.iscsi.text.SessionType;
+
+/**
+ * What one login is told beforehand. ISID, TSIH and CmdSN come from
+ * {@link org.lunarsan.iscsi.session.InitiatorSession#open}.
+ *
+ * <p>Threads: immutable, but for {@code entropy}, which is not copied.
+ *
+ * @param initiatorName InitiatorName
+ * @param alias InitiatorAlias
+ * @param targetName TargetName; needed for a normal session
+ * @param sessionType discovery or normal
+ * @param isid our part of the session identifier, six bytes
+ * @param tsih 0 for a new session, else the session to join
+ * @param cid connection ID
+ * @param initiatorTaskTag of the login; any but the reserved one
+ * @param cmdSn CmdSN the session starts at, or has reached
+ * @param offer what we propose
+ * @param chap what we can prove; empty: the login starts in the operational stage
+ * @param entropy {@link Challenge#ENTROPY_BYTES} fresh random bytes, for our own challenge
+ */
+public record LoginOptions(String initiatorName, Optional<String> alias,
+        Optional<String> targetName, SessionType sessionType, long isid, int tsih, int cid,
+        int initiatorTaskTag, int cmdSn, Offer offer, Optional<ChapAnswer> chap, byte[] entropy) {
+    /**
+     * Checks the length of the entropy.
+     *
+     * @throws IllegalArgumentException when it is not {@link Challenge#ENTROPY_BYTES}
+     */
+    public LoginOptions {
+        if (entropy.length != Challenge.ENTROPY_BYTES) {
+            throw new IllegalArgumentException("a login needs " + Challenge.ENTROPY_BYTES
+                    + " random bytes, not " + entropy.length);
+        }
+    }
+
+    /** Without the random bytes: they will be our challenge. */
+    @Override
+    public String toString() {
+        return "LoginOptions(%s to %s, isid %012x, tsih %d, cid %d)".formatted(initiatorName,
+                targetName.orElse("discovery"), isid, tsih, cid);
+    }
+}

@@ -1,0 +1,246 @@
+package org.lunarsan.iscsi.login;
+
+import static org.lunarsan.iscsi.pdu.LoginFlags.FULL_FEATURE_PHASE;
+import static org.lunarsan.iscsi.pdu.LoginFlags.OPERATIONAL_NEGOTIATION;
+
+import java.util.EnumSet;
+import java.util.List;
+import java.util.OptionalLong;
+import java.util.Set;
+import org.lunarsan.iscsi.text.Key;
+import org.lunarsan.iscsi.text.KeyStage;
+import org.lunarsan.iscsi.text.Negotiation;
+import org.lunarsan.iscsi.text.Pair;
+import org.lunarsan.iscsi.text.Role;
+import org.lunarsan.iscsi.text.TextBuilder;
+import org.lunarsan.iscsi.text.TextViolation;
+import org.lunarsan.iscsi.text.TextViolation.Kind;
+import org.lunarsan.iscsi.text.Values;
+
+/**
+ * What the initiator expects next in a login, and what it makes of it. Each state is consumed by
+ * its {@code handle}, which gives the next: a step cannot happen twice.
+ *
+ * <p>Threads: for one thread.
+ */
+sealed interface LoginState {
+    /** No stage: nothing is asked for, or granted. */
+    int NO_STAGE = -1;
+
+    /**
+     * Takes one complete text of the target, {@code granted} being the stage that it leads to.
+     */
+    LoginState handle(LoginOptions options, List<Pair> pairs, int granted, TextBuilder answers)
+            throws Broken, TextViolation;
+
+    /** The stage that the next request asks for. */
+    int asks();
+
+    /** The stage that this state is of. */
+    default KeyStage stage() {
+        return KeyStage.SECURITY;
+    }
+
+    /** The hash of the proof that was sent, which the target has not answered yet, or null. */
+    default ChapAlgorithm provenBy() {
+        return null;
+    }
+
+    /** The target broke a rule that is not one of text, or did not prove itself. */
+    final class Broken extends Exception {
+        private static final long serialVersionUID = 1;
+
+        Broken(String what) {
+            super(what, null, false, false);
+        }
+    }
+
+    /** The state after the first request; its keys go to {@code text}. */
+    static LoginState first(LoginOptions options, TextBuilder text) throws Broken {
+        if (options.chap().isEmpty()) {
+            return ExpectOperational.propose(options, text);
+        }
+        ChapAnswer chap = options.chap().get();
+        // RFC 7143 §9.2.1: never one secret for both directions.
+        boolean oneSecret = chap.expectTarget()
+                .filter(target -> target.secret().equals(chap.credential().secret())).isPresent();
+        if (oneSecret) {
+            throw new Broken("one secret for both directions; set another one for the target");
+        }
+        // A target that must prove itself cannot be let off with None.
+        text.key(Key.AUTH_METHOD, chap.expectTarget().isPresent() ? "CHAP" : "CHAP,None");
+        return new ExpectMethod(chap);
+    }
+
+    /** One complete text, from any state. */
+    default LoginState next(LoginOptions options, List<Pair> pairs, int granted,
+            TextBuilder answers) throws Broken, TextViolation {
+        for (Pair pair : pairs) {
+            if (pair.key().stage() != stage()) {
+                throw new TextViolation(Kind.WRONG_STAGE, pair.name());
+            }
+        }
+        LoginState state = handle(options, pairs, granted, answers);
+        boolean leaves = granted == OPERATIONAL_NEGOTIATION && stage() == KeyStage.SECURITY;
+        return leaves ? ExpectOperational.propose(options, answers) : state;
+    }
+
+    /** AuthMethod is proposed. */
+    record ExpectMethod(ChapAnswer chap) implements LoginState {
+        @Override
+        public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
+                TextBuilder answers) throws Broken, TextViolation {
+            if (pairs.size() != 1 || pairs.getFirst().key() != Key.AUTH_METHOD) {
+                throw new Broken("the target does not choose an AuthMethod");
+            }
+            String method = pairs.getFirst().value();
+            if (method.equals("CHAP") && granted == NO_STAGE) {
+                answers.key(Key.CHAP_A, ChapAlgorithm.list(chap.algorithms()));
+                return new ExpectChallenge(chap);
+            }
+            if (method.equals("None") && chap.expectTarget().isEmpty()) {
+                return new ExpectProof(chap, null, null);
+            }
+            throw new TextViolation(Kind.BAD_ANSWER, Key.AUTH_METHOD.wireName());
+        }
+
+        @Override
+        public int asks() {
+            return OPERATIONAL_NEGOTIATION;
+        }
+    }
+
+    /** CHAP_A is proposed. */
+    record ExpectChallenge(ChapAnswer chap) implements LoginState {
+        @Override
+        public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
+                TextBuilder answers) throws Broken, TextViolation {
+            only(pairs, EnumSet.of(Key.CHAP_A, Key.CHAP_I, Key.CHAP_C));
+            ChapAlgorithm algorithm = algorithm(required(pairs, Key.CHAP_A));
+            String chapI = required(pairs, Key.CHAP_I);
+            Challenge theirs = Challenge.received(algorithm, chapI, required(pairs, Key.CHAP_C))
+                    .orElseThrow(() -> new TextViolation(Kind.BAD_VALUE, "CHAP_C"));
+            answers.key(Key.CHAP_N, chap.credential().user());
+            byte[] response = theirs.response(chap.credential().secret());
+            answers.key(Key.CHAP_R, Values.hexText(response));
+            if (chap.expectTarget().isEmpty()) {
+                return new ExpectProof(chap, null, algorithm);
+            }
+            Challenge ours = Challenge.fresh(algorithm, options.entropy());
+            if (ours.isReflectionOf(theirs)) {
+                throw new Broken("the target guessed our challenge");
+            }
+            answers.key(Key.CHAP_I, ours.identifier());
+            answers.key(Key.CHAP_C, ours.text());
+            return new ExpectProof(chap, ours, algorithm);
+        }
+
+        private ChapAlgorithm algorithm(String chapA) throws TextViolation {
+            OptionalLong number = Values.number(chapA);
+            return ChapAlgorithm.numbered(number.orElse(0)).filter(chap.algorithms()::contains)
+                    .orElseThrow(() -> new TextViolation(Kind.BAD_ANSWER, "CHAP_A"));
+        }
+
+        @Override
+        public int asks() {
+            return NO_STAGE;
+        }
+    }
+
+    /**
+     * We have proven ourselves; the target may have to.
+     *
+     * @param ours our challenge until it is answered, or null
+     * @param provenBy the hash of our proof; null if none was wanted
+     */
+    record ExpectProof(ChapAnswer chap, Challenge ours, ChapAlgorithm provenBy)
+            implements LoginState {
+        @Override
+        public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
+                TextBuilder answers) throws Broken, TextViolation {
+            if (ours == null || chap.expectTarget().isEmpty()) {
+                only(pairs, EnumSet.noneOf(Key.class));
+                return this;
+            }
+            only(pairs, EnumSet.of(Key.CHAP_N, Key.CHAP_R));
+            if (pairs.isEmpty() && granted == NO_STAGE) {
+                // It has more to do first; it is asked again.
+                return this;
+            }
+            Credential expected = chap.expectTarget().get();
+            String user = required(pairs, Key.CHAP_N);
+            boolean proven = ours.isAnsweredBy(required(pairs, Key.CHAP_R), expected.secret());
+            // Our own response sent back proves nothing: the two secrets differ, see `first`.
+            if (!(proven & user.equals(expected.user()))) {
+                throw new Broken("the target does not prove itself; check its CHAP name and "
+                        + "secret, or it is another target");
+            }
+            return new ExpectProof(chap, null, null);
+        }
+
+        @Override
+        public int asks() {
+            return OPERATIONAL_NEGOTIATION;
+        }
+    }
+
+    /** Our proposals are out. */
+    record ExpectOperational(Negotiation negotiation) implements LoginState {
+        static ExpectOperational propose(LoginOptions options, TextBuilder text) {
+            Negotiation negotiation = new Negotiation(Role.INITIATOR, options.offer(),
+                    options.sessionType(), options.tsih() == 0);
+            negotiation.propose(text);
+            return new ExpectOperational(negotiation);
+        }
+
+        @Override
+        public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
+                TextBuilder answers) throws Broken, TextViolation {
+            TextBuilder replies = new TextBuilder();
+            negotiation.receive(pairs, replies);
+            if (granted != NO_STAGE && !replies.isEmpty()) {
+                // RFC 7143 §11.13.6.
+                throw new Broken("a proposal in the response that ends the stage");
+            }
+            answers.append(replies);
+            return this;
+        }
+
+        @Override
+        public KeyStage stage() {
+            return KeyStage.OPERATIONAL;
+        }
+
+        @Override
+        public int asks() {
+            return FULL_FEATURE_PHASE;
+        }
+    }
+
+    /** Complete, failed, or not begun. */
+    record Over() implements LoginState {
+        @Override
+        public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
+                TextBuilder answers) {
+            return this;
+        }
+
+        @Override
+        public int asks() {
+            return NO_STAGE;
+        }
+    }
+
+    private static String required(List<Pair> pairs, Key key) throws TextViolation {
+        return pairs.stream().filter(pair -> pair.key() == key).map(Pair::value).findFirst()
+                .orElseThrow(() -> new TextViolation(Kind.MISSING, key.wireName()));
+    }
+
+    private static void only(List<Pair> pairs, Set<Key> allowed) throws TextViolation {
+        for (Pair pair : pairs) {
+            if (!allowed.contains(pair.key())) {
+                throw new TextViolation(Kind.WRONG_STAGE, pair.name());
+            }
+        }
+    }
+}

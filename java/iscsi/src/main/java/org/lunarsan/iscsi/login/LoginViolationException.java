@@ -1,0 +1,15 @@
+package org.lunarsan.iscsi.login;
+
+/**
+ * The target broke a rule of the login, or did not prove itself. Logging in again will most likely
+ * end in the same way.
+ *
+ * <p>Threads: immutable.
+ */
+public final class LoginViolationException extends LoginException {
+    private static final long serialVersionUID = 1;
+
+    LoginViolationException(int status, String message) {
+        super(status, message);
+    }
+}

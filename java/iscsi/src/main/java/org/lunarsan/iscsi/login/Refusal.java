@@ -1,0 +1,66 @@
+package org.lunarsan.iscsi.login;
+
+import org.lunarsan.iscsi.pdu.LoginStatus;
+import org.lunarsan.iscsi.text.Key;
+import org.lunarsan.iscsi.text.Pair;
+import org.lunarsan.iscsi.text.Pairs;
+import org.lunarsan.iscsi.text.TextViolation;
+
+/**
+ * What a status other than success means for the caller. RFC 7143 §11.13.5.
+ *
+ * <p>Threads: no state.
+ */
+final class Refusal {
+    private static final int CLASS_REDIRECTION = 1;
+    private static final int CLASS_INITIATOR_ERROR = 2;
+    private static final int CLASS_TARGET_ERROR = 3;
+
+    private Refusal() {
+    }
+
+    /** The exception for a status; {@code text} is the data segment that came with it. */
+    static LoginException of(LoginOptions options, int status, byte[] text,
+            ChapAlgorithm provenBy) {
+        String words = "%s answers %s (%04x)".formatted(options.targetName().orElse("the portal"),
+                LoginStatus.name(status), status);
+        return switch (LoginStatus.statusClass(status)) {
+            case CLASS_REDIRECTION -> moved(status, text, words);
+            case CLASS_INITIATOR_ERROR -> new LoginRefusedException(status, provenBy,
+                    words + ": " + advice(status));
+            case CLASS_TARGET_ERROR -> new TargetErrorException(status,
+                    words + ": it may be tried again later");
+            default -> new LoginViolationException(status, words + ", which RFC 7143 reserves");
+        };
+    }
+
+    private static LoginException moved(int status, byte[] text, String words) {
+        boolean known = status == LoginStatus.TARGET_MOVED_TEMPORARILY
+                || status == LoginStatus.TARGET_MOVED_PERMANENTLY;
+        String address = known ? address(text) : null;
+        if (address == null) {
+            return new LoginViolationException(status, words + " without saying where to");
+        }
+        return new TargetMovedException(status, address, words + ": log in at " + address);
+    }
+
+    private static String address(byte[] text) {
+        try {
+            return Pairs.parse(text).stream().filter(pair -> pair.key() == Key.TARGET_ADDRESS)
+                    .map(Pair::value).findFirst().orElse(null);
+        } catch (TextViolation unreadable) {
+            return null;
+        }
+    }
+
+    private static String advice(int status) {
+        return switch (status) {
+            case LoginStatus.AUTHENTICATION_FAILURE -> "check the CHAP name and secret";
+            case LoginStatus.AUTHORIZATION_FAILURE -> "let this initiator name in at the target";
+            case LoginStatus.NOT_FOUND, LoginStatus.TARGET_REMOVED -> "check the target's name";
+            case LoginStatus.SESSION_DOES_NOT_EXIST -> "the session is over; open a new one";
+            case LoginStatus.TOO_MANY_CONNECTIONS -> "ask for fewer connections";
+            default -> "the same login will be refused again";
+        };
+    }
+}

@@ -1,0 +1,15 @@
+package org.lunarsan.iscsi.login;
+
+/**
+ * The target cannot serve now: status class 3, "target error". RFC 7143 §11.13.5. The same login
+ * may be tried again later.
+ *
+ * <p>Threads: immutable.
+ */
+public final class TargetErrorException extends LoginException {
+    private static final long serialVersionUID = 1;
+
+    TargetErrorException(int status, String message) {
+        super(status, message);
+    }
+}

@@ -1,0 +1,60 @@
+package org.lunarsan.iscsi.pdu;
+
+import java.nio.ByteBuffer;
+import org.lunarsan.iscsi.wire.Fields;
+
+/**
+ * Selective negative acknowledgement. RFC 7143 §11.16.
+ *
+ * <p>Threads: immutable.
+ *
+ * @param first byte 0: the I bit (requests only) and the opcode
+ * @param flags byte 1: flag bits
+ * @param totalAhsWords TotalAHSLength, in words of four bytes
+ * @param dataSegmentLength DataSegmentLength in bytes, without padding
+ * @param lun LUN field, see {@link org.lunarsan.iscsi.wire.Lun}
+ * @param initiatorTaskTag Initiator Task Tag
+ * @param targetTransferTag Target Transfer Tag
+ * @param expStatSn ExpStatSN
+ * @param firstMissing BegRun
+ * @param runLength RunLength
+ */
+public record SnackRequest(int first, int flags, int totalAhsWords, int dataSegmentLength, long lun,
+        int initiatorTaskTag, int targetTransferTag, int expStatSn, int firstMissing, int runLength)
+        implements InitiatorPdu {
+    /** The bit that is always set. */
+    public static final int FINAL = 0x80;
+
+    /** The type: 0 data or R2T, 1 status, 2 DataACK, 3 R-Data. */
+    public static final int TYPE_MASK = 0x0f;
+
+    /**
+     * Reads the 48 bytes from the position of a buffer on; any bytes decode.
+     *
+     * @param header at least 48 bytes; its position moves behind them
+     * @return the fields
+     */
+    public static SnackRequest decode(ByteBuffer header) {
+        int at = BasicHeader.advance(header);
+        return new SnackRequest(BasicHeader.first(header, at), Fields.u8(header, at + 1),
+                Fields.u8(header, at + 4), Fields.u24(header, at + 5), Fields.i64(header, at + 8),
+                Fields.i32(header, at + 16), Fields.i32(header, at + 20),
+                Fields.i32(header, at + 28), Fields.i32(header, at + 40),
+                Fields.i32(header, at + 44));
+    }
+
+    @Override
+    public void encode(ByteBuffer out) {
+        int at = BasicHeader.clear(out);
+        Fields.putU8(out, at, first);
+        Fields.putU8(out, at + 1, flags);
+        Fields.putU8(out, at + 4, totalAhsWords);
+        Fields.putU24(out, at + 5, dataSegmentLength);
+        Fields.putI64(out, at + 8, lun);
+        Fields.putI32(out, at + 16, initiatorTaskTag);
+        Fields.putI32(out, at + 20, targetTransferTag);
+        Fields.putI32(out, at + 28, expStatSn);
+        Fields.putI32(out, at + 40, firstMissing);
+        Fields.putI32(out, at + 44, runLength);
+    }
+}

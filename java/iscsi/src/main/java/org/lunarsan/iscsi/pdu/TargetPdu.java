@@ -1,0 +1,10 @@
+package org.lunarsan.iscsi.pdu;
+
+/**
+ * A PDU from the target. Sealed: a {@code switch} that forgets a kind does not compile.
+ *
+ * <p>Threads: immutable.
+ */
+public sealed interface TargetPdu extends Pdu permits NopIn, ScsiResponse, TaskManagementResponse,
+        LoginResponse, TextResponse, DataIn, ReadyToTransfer, LogoutResponse, AsyncMessage, Reject {
+}

@@ -1,0 +1,38 @@
+package org.lunarsan.iscsi.scsi;
+
+import java.nio.ByteBuffer;
+import org.lunarsan.iscsi.wire.Fields;
+
+/**
+ * The answer to REPORT LUNS. SPC-4 §6.33.
+ *
+ * <p>Threads: no state.
+ */
+public final class ReportedLuns {
+    /** What stands before the first LUN, in bytes. */
+    public static final int HEADER_BYTES = 8;
+
+    private ReportedLuns() {
+    }
+
+    /**
+     * Reads the answer to {@link Cdb#reportLuns}; what did not fit is left out.
+     *
+     * @param data what is left in it
+     * @return LUN fields, see {@link org.lunarsan.iscsi.wire.Lun}
+     * @throws ScsiDataException when it is too short
+     */
+    public static long[] decode(ByteBuffer data) throws ScsiDataException {
+        if (data.remaining() < HEADER_BYTES) {
+            throw new ScsiDataException("REPORT LUNS is answered by too few bytes");
+        }
+        int at = data.position();
+        long told = Integer.toUnsignedLong(Fields.i32(data, at));
+        int bytes = (int) Math.min(told, data.remaining() - HEADER_BYTES);
+        long[] luns = new long[bytes / Long.BYTES];
+        for (int index = 0; index < luns.length; index++) {
+            luns[index] = Fields.i64(data, at + HEADER_BYTES + index * Long.BYTES);
+        }
+        return luns;
+    }
+}

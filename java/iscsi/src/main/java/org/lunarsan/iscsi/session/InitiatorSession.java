@@ -1,0 +1,388 @@
+package org.lunarsan.iscsi.session;
+
+import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.Optional;
+import org.lunarsan.iscsi.text.SessionParameters;
+import org.lunarsan.iscsi.wire.SerialNumber;
+
+/**
+ * The session of an initiator: one CmdSN sequence and one window over all its connections. RFC 7143
+ * §4.2.2.1, §4.2.5.1.
+ *
+ * <p>It hands out CmdSN; what they are spent on is the connections' affair. A request is allegiant
+ * to the connection that asked (RFC 7143 §4.2.5.1), and takes its number at the moment it is
+ * encoded, so that numbers ascend on every connection without a queue here.
+ *
+ * <p>Threads: any, behind one short lock that is taken last: a connection calls in while it holds
+ * its own, and nothing here calls back under the lock. What one connection's call means for the
+ * others is put down as {@link SessionMessage}s, and their {@code wake} is run.
+ */
+public final class InitiatorSession {
+    /** The window is closed, or the session ends. */
+    public static final long NO_NUMBER = -1;
+
+    /** Most connections of one session at a time; Initiator Task Tags have room for so many. */
+    public static final int CONNECTIONS_MAX = 63;
+
+    private final Object lock = new Object();
+    private final long isid;
+    private int tsih;
+    private SessionParameters parameters;
+    /** CmdSN of the next request. */
+    private int cmdSn;
+    private int expCmdSn;
+    private int maxCmdSn;
+    /** Copied when it changes, so that it may be walked without the lock. */
+    private volatile Member[] members = new Member[0];
+    /** Functions under way that hold numbers back. */
+    private int holds;
+    /** The connection that logs the session out. */
+    private Member loggingOut;
+    /** Why the session is going, once it is. */
+    private Ending ending;
+
+    /** One connection, as the session sees it. */
+    private static final class Member {
+        final int cid;
+        final int ordinal;
+        final Runnable wake;
+        final ArrayDeque<SessionMessage> messages = new ArrayDeque<>();
+        boolean joined;
+        /** It has requests that wait for the window. */
+        volatile boolean waits;
+        int holds;
+        boolean numbered;
+        /** The newest CmdSN given to it. */
+        int lastCmdSn;
+
+        Member(int cid, int ordinal, Runnable wake) {
+            this.cid = cid;
+            this.ordinal = ordinal;
+            this.wake = wake;
+        }
+    }
+
+    /**
+     * A session without connections.
+     *
+     * @param isid our part of the session identifier, see {@link IsidPool}
+     * @param cmdSn of the leading login and of the first command
+     */
+    public InitiatorSession(long isid, int cmdSn) {
+        this.isid = isid;
+        this.cmdSn = cmdSn;
+        this.expCmdSn = cmdSn;
+        this.maxCmdSn = cmdSn - 1;
+    }
+
+    /**
+     * A connection of this CID is about to log in. If the login fails, call {@link #closed} with
+     * {@link Ending#NOT_JOINED}.
+     *
+     * @param cid its connection ID
+     * @param wake run when the connection may have something to send, from any thread, perhaps with
+     *        the lock of another connection held: it must neither block nor call in here
+     * @return the numbers of its login; empty when it may not: the session ends, the CID is in use,
+     *         the leading login is not through, or MaxConnections is reached
+     */
+    public Optional<LoginNumbers> open(int cid, Runnable wake) {
+        synchronized (lock) {
+            int room = parameters == null ? 1
+                    : Math.min(parameters.maxConnections(), CONNECTIONS_MAX);
+            if (ending != null || find(cid) != null || members.length >= room) {
+                return Optional.empty();
+            }
+            Member[] more = Arrays.copyOf(members, members.length + 1);
+            more[members.length] = new Member(cid, freeOrdinal(), wake);
+            members = more;
+            return Optional.of(new LoginNumbers(isid, tsih, cmdSn));
+        }
+    }
+
+    /**
+     * The login of a connection is through.
+     *
+     * @param cid its connection ID
+     * @param newTsih from the final Login Response
+     * @param negotiated counts on the leading connection
+     * @return what holds for the session
+     */
+    public SessionParameters joined(int cid, int newTsih, SessionParameters negotiated) {
+        synchronized (lock) {
+            Member member = find(cid);
+            if (member != null) {
+                member.joined = true;
+            }
+            if (parameters == null) {
+                tsih = newTsih;
+                parameters = negotiated;
+            }
+            return parameters;
+        }
+    }
+
+    /**
+     * What the leading login brought.
+     *
+     * @return the parameters; empty before
+     */
+    public Optional<SessionParameters> parameters() {
+        synchronized (lock) {
+            return Optional.ofNullable(parameters);
+        }
+    }
+
+    /**
+     * Tells the Initiator Task Tags of this session's connections apart.
+     *
+     * @param cid a connection that was opened
+     * @return 0 to {@link #CONNECTIONS_MAX} - 1; no two connections have the same at a time
+     */
+    public int ordinal(int cid) {
+        synchronized (lock) {
+            Member member = find(cid);
+            return member == null ? 0 : member.ordinal;
+        }
+    }
+
+    /**
+     * Takes the next CmdSN for a request that is not immediate. When there is none now, the
+     * connection is woken when that may have changed.
+     *
+     * @param cid who wants it
+     * @return the number, as an unsigned one of 32 bits, or {@link #NO_NUMBER}
+     */
+    public long takeCmdSn(int cid) {
+        synchronized (lock) {
+            Member member = find(cid);
+            if (member == null || !member.joined || ending != null) {
+                return NO_NUMBER;
+            }
+            boolean isOpen = holds == 0 && SerialNumber.within(cmdSn, expCmdSn, maxCmdSn);
+            member.waits = !isOpen;
+            if (!isOpen) {
+                return NO_NUMBER;
+            }
+            member.numbered = true;
+            member.lastCmdSn = cmdSn;
+            return Integer.toUnsignedLong(cmdSn++);
+        }
+    }
+
+    /**
+     * The CmdSN that an immediate request bears.
+     *
+     * @return the number that the next other one gets
+     */
+    public int currentCmdSn() {
+        synchronized (lock) {
+            return cmdSn;
+        }
+    }
+
+    /**
+     * Takes the window of a PDU over where it is news. RFC 7143 §4.2.2.1: a MaxCmdSN below ExpCmdSN
+     * - 1 makes both void, and PDUs of several connections may arrive out of order.
+     *
+     * @param newExpCmdSn ExpCmdSN as it arrived
+     * @param newMaxCmdSn MaxCmdSN as it arrived
+     */
+    public void window(int newExpCmdSn, int newMaxCmdSn) {
+        synchronized (lock) {
+            if (SerialNumber.before(newMaxCmdSn, newExpCmdSn - 1)
+                    || SerialNumber.after(newExpCmdSn, cmdSn)) {
+                return;
+            }
+            if (SerialNumber.after(newExpCmdSn, expCmdSn)) {
+                expCmdSn = newExpCmdSn;
+            }
+            if (!SerialNumber.after(newMaxCmdSn, maxCmdSn)) {
+                return;
+            }
+            maxCmdSn = newMaxCmdSn;
+        }
+        wakeThoseThatWait();
+    }
+
+    /**
+     * A task management function on several tasks is about to be asked for: no connection gets a
+     * new CmdSN before {@link #release}, so that there is no command of which nobody can tell
+     * whether the function met it. RFC 7143 §11.5.1 lets resets end newer commands as well.
+     *
+     * @param cid who asks for it
+     */
+    public void hold(int cid) {
+        synchronized (lock) {
+            Member member = find(cid);
+            if (member != null) {
+                member.holds++;
+                holds++;
+            }
+        }
+    }
+
+    /**
+     * That function is over.
+     *
+     * @param cid who asked for it
+     */
+    public void release(int cid) {
+        synchronized (lock) {
+            Member member = find(cid);
+            if (member == null || member.holds == 0) {
+                return;
+            }
+            member.holds--;
+            holds--;
+        }
+        wakeThoseThatWait();
+    }
+
+    /**
+     * A task management function on several tasks was completed: those that other connections hold
+     * are over as well. RFC 7143 §4.2.3.3.
+     *
+     * @param cid on which connection it ran
+     * @param ended which tasks
+     */
+    public void tasksEnded(int cid, SessionMessage.TasksEnded ended) {
+        tellOthers(cid, ended);
+    }
+
+    /**
+     * A Logout Request for the whole session was sent: no connection may send requests now.
+     *
+     * @param cid on which connection
+     */
+    public void loggingOut(int cid) {
+        synchronized (lock) {
+            ending = ending == null ? Ending.SESSION_LOGOUT : ending;
+            loggingOut = find(cid);
+        }
+        tellOthers(cid, new SessionMessage.LoggingOut());
+    }
+
+    /**
+     * A connection is gone.
+     *
+     * @param cid which
+     * @param how how
+     */
+    public void closed(int cid, Ending how) {
+        boolean goes;
+        synchronized (lock) {
+            Member member = find(cid);
+            if (member == null) {
+                return;
+            }
+            members = Arrays.stream(members).filter(other -> other != member)
+                    .toArray(Member[]::new);
+            holds -= member.holds;
+            goes = members.length == 0 || endsSession(member, how);
+            if (goes && ending == null) {
+                ending = how;
+            }
+        }
+        if (goes) {
+            tellOthers(cid, new SessionMessage.Close());
+        }
+        wakeThoseThatWait();
+    }
+
+    /** Ends the session now, without a logout. */
+    public void end() {
+        synchronized (lock) {
+            ending = ending == null ? Ending.LOST : ending;
+        }
+        tellOthers(-1, new SessionMessage.Close());
+    }
+
+    /**
+     * What the session has to say to a connection.
+     *
+     * @param cid the connection
+     * @return the oldest message, taken away; {@code null} if there is none
+     */
+    public SessionMessage takeMessage(int cid) {
+        synchronized (lock) {
+            Member member = find(cid);
+            return member == null ? null : member.messages.pollFirst();
+        }
+    }
+
+    /**
+     * Why the session is over: it is when no connection is left. A new one has to be made (session
+     * recovery, RFC 7143 §7.1.4.4).
+     *
+     * @return why; empty while it stands
+     */
+    public Optional<Ending> ending() {
+        synchronized (lock) {
+            return members.length == 0 ? Optional.ofNullable(ending) : Optional.empty();
+        }
+    }
+
+    private boolean endsSession(Member member, Ending how) {
+        return switch (how) {
+            case SESSION_LOGOUT, VIOLATION -> true;
+            case CONNECTION_LOGOUT, NOT_JOINED -> false;
+            // The target closes the others first; the answer to the logout is still to come.
+            case LOST -> loggingOut != null ? loggingOut == member : leavesGap(member);
+        };
+    }
+
+    /**
+     * A CmdSN that went down with its connection, and perhaps never reached the target, would hold
+     * up every later one: at ErrorRecoveryLevel 0 only a new session helps.
+     */
+    private boolean leavesGap(Member member) {
+        return member.numbered && !SerialNumber.before(member.lastCmdSn, expCmdSn);
+    }
+
+    private Member find(int cid) {
+        for (Member member : members) {
+            if (member.cid == cid) {
+                return member;
+            }
+        }
+        return null;
+    }
+
+    private int freeOrdinal() {
+        int ordinal = 0;
+        while (isTaken(ordinal)) {
+            ordinal++;
+        }
+        return ordinal;
+    }
+
+    private boolean isTaken(int ordinal) {
+        return Arrays.stream(members).anyMatch(member -> member.ordinal == ordinal);
+    }
+
+    private void tellOthers(int cid, SessionMessage message) {
+        Member[] now;
+        synchronized (lock) {
+            now = members;
+            for (Member member : now) {
+                if (member.cid != cid) {
+                    member.messages.addLast(message);
+                }
+            }
+        }
+        for (Member member : now) {
+            if (member.cid != cid) {
+                member.wake.run();
+            }
+        }
+    }
+
+    private void wakeThoseThatWait() {
+        for (Member member : members) {
+            if (member.waits) {
+                member.wake.run();
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+package org.lunarsan.iscsi.text;
+
+/** How aborts of several tasks are reported, in the order of the list. RFC 7143 §13.23. */
+public enum TaskReporting {
+    /** As RFC 3720 said. */
+    RFC3720,
+
+    /** Responses are fenced, RFC 7143 §4.2.2.3.3. */
+    RESPONSE_FENCE,
+
+    /** Fast multi-task abort, RFC 7143 §4.2.3.4. */
+    FAST_ABORT
+}

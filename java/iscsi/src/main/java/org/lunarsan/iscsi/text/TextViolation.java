@@ -1,0 +1,91 @@
+package org.lunarsan.iscsi.text;
+
+/**
+ * What a peer's text did wrong. RFC 7143 §6. In a login it ends the login, in full feature phase
+ * the exchange.
+ *
+ * <p>It bears no stack trace: it says what a peer did, not where our code is.
+ *
+ * <p>Threads: immutable.
+ */
+public final class TextViolation extends Exception {
+    private static final long serialVersionUID = 1;
+
+    /** The kind of fault. */
+    private final Kind kind;
+
+    /** What can be wrong. */
+    public enum Kind {
+        /** Text does not end in a zero byte. */
+        UNTERMINATED("text does not end in a zero byte"),
+        /** Text is not UTF-8. */
+        NOT_UTF8("text is not UTF-8"),
+        /** A key without an equals sign. */
+        NO_VALUE("a key without an equals sign"),
+        /** A key name that RFC 7143 §6.1 does not allow. */
+        KEY_NAME("a key name that RFC 7143 §6.1 does not allow"),
+        /** More text than the limit. */
+        TEXT_TOO_LONG("more than %s bytes of text"),
+        /** More pairs than the limit. */
+        TOO_MANY_PAIRS("more than %s pairs"),
+        /** A value is too long. */
+        VALUE_TOO_LONG("the value of %s is too long"),
+        /** A key was sent twice. */
+        REPEATED("%s was sent twice"),
+        /** A key of the other side. */
+        WRONG_SENDER("%s is not for this side to send"),
+        /** A key of another stage or phase. */
+        WRONG_STAGE("%s does not belong to this stage or phase"),
+        /** A value that the key's definition does not allow. */
+        BAD_VALUE("%s has a value that its definition does not allow"),
+        /** An answer that was not up for choice. */
+        BAD_ANSWER("%s was answered with a value that was not up for choice"),
+        /** A constant that is only an answer. */
+        RESERVED_VALUE("%s was proposed with a constant that is only an answer"),
+        /** The result is not acceptable here. */
+        UNACCEPTABLE("%s ended at a value that is not acceptable here"),
+        /** A key is missing. */
+        MISSING("%s is missing"),
+        /** The peer goes on while text is on its way to it. */
+        OUT_OF_TURN("the peer goes on while text is on its way to it");
+
+        private final String message;
+
+        Kind(String message) {
+            this.message = message;
+        }
+    }
+
+    /**
+     * A fault that concerns no key.
+     *
+     * @param kind what
+     */
+    public TextViolation(Kind kind) {
+        this(kind, "");
+    }
+
+    /**
+     * A fault of a key, or a limit.
+     *
+     * @param kind what
+     * @param subject the key's name, or the limit
+     */
+    public TextViolation(Kind kind, Object subject) {
+        super(kind.message.formatted(subject), null, false, false);
+        this.kind = kind;
+    }
+
+    /**
+     * What is wrong.
+     *
+     * @return the kind of fault
+     */
+    public Kind kind() {
+        return kind;
+    }
+
+    static TextViolation of(Kind kind, Key key) {
+        return new TextViolation(kind, key.wireName());
+    }
+}
