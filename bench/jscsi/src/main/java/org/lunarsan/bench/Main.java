@@ -9,6 +9,11 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import org.lunarsan.bench.part.Delay;
+import org.lunarsan.bench.part.Garbage;
+import org.lunarsan.bench.part.Idle;
+import org.lunarsan.bench.part.Iops;
 import org.lunarsan.bench.report.Report;
 import org.lunarsan.bench.report.Section;
 import org.lunarsan.bench.table.Contestants;
@@ -78,11 +83,14 @@ public final class Main {
 
     private static Report run(Options options) throws IOException {
         List<Section> sections = new ArrayList<>();
+        Map<String, String> facts = Facts.of(options);
+        Others others = new Others();
         for (String part : options.parts()) {
             System.err.println("part " + part);
             sections.add(part(part, options));
         }
-        return new Report(options.command(), Facts.of(options), sections);
+        facts.put("others", others.text());
+        return new Report(options.command(), facts, sections);
     }
 
     private static Section part(String part, Options options) throws IOException {
@@ -92,6 +100,18 @@ public final class Main {
                 try (Table table = new Table(options.plan(), options.lunar(), options.build())) {
                     return table.run();
                 }
+            }
+            case "iops" -> {
+                return new Iops(options.rounds(), options.seconds(), options.lunar()).run();
+            }
+            case "delay" -> {
+                return new Delay(options.rounds(), options.lunar()).run();
+            }
+            case "idle" -> {
+                return Idle.run(options.lunar());
+            }
+            case "garbage" -> {
+                return Garbage.run(options.lunar());
             }
             default -> throw new IOException("no part is called " + part);
         }

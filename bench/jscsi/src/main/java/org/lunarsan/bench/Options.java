@@ -18,7 +18,7 @@ import org.lunarsan.bench.table.Table;
  * <p>Threads: immutable.
  */
 final class Options {
-    static final List<String> PARTS = List.of("table");
+    static final List<String> PARTS = List.of("table", "iops", "delay", "idle", "garbage");
     static final String HELP = """
             Usage: make bench-java BENCH_ARGS="OPTIONS"
 

@@ -73,6 +73,9 @@ public final class Answering {
             case "check" -> {
                 return check(disk(words), words[2].equals("write"), numbers(words));
             }
+            case "load" -> {
+                return load(disk(words), words[2].equals("futures"), numbers(words));
+            }
             case "close" -> {
                 for (Contestant disk : disks.values()) {
                     disk.close();
@@ -126,6 +129,13 @@ public final class Answering {
             text.append(' ').append(nanos[number]).append(':').append(allocated[number]);
         }
         return text.toString();
+    }
+
+    /** DEPTH MILLIS SEED RANGE_BLOCKS BLOCKS; requests a second. Ours alone can do that. */
+    private static String load(Contestant disk, boolean byFutures, long[] asked) throws Exception {
+        Load.Asked load = new Load.Asked(Math.toIntExact(asked[0]), asked[1], asked[2], asked[3],
+                Math.toIntExact(asked[4]));
+        return " " + Load.run(((OursContestant) disk).async(), byFutures, load);
     }
 
     /** BLOCKS SEED RANGE_BLOCKS. */

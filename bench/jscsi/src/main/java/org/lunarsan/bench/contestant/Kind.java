@@ -2,9 +2,19 @@ package org.lunarsan.bench.contestant;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.initiator.IscsiDevice;
+import org.lunarsan.initiator.IscsiOptions;
 
 /** The contestants in Java. Threads: immutable. */
 enum Kind {
+    /** Ours. */
+    LUNAR("lunar") {
+        @Override
+        Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
+            return ours(shape, stripeBytes, urls);
+        }
+    },
     /** The published one, with its own settings. */
     JSCSI("jscsi") {
         @Override
@@ -21,6 +31,8 @@ enum Kind {
     };
 
     private static final int SEGMENT_BYTES_LARGE = 262_144;
+    private static final IscsiOptions OPTIONS = IscsiOptions.builder()
+            .initiatorName("iqn.2026-11.org.lunarsan.bench:java").build();
 
     private final String word;
 
@@ -39,6 +51,14 @@ enum Kind {
 
     /** Logs in; as many URLs as the shape has members. */
     abstract Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception;
+
+    private static Contestant ours(Shape shape, int stripeBytes, List<String> urls)
+            throws DeviceException {
+        if (shape == Shape.SINGLE) {
+            return new OursContestant(IscsiDevice.open(urls.getFirst(), OPTIONS));
+        }
+        throw new UnsupportedOperationException("there is no pool yet");
+    }
 
     private static Contestant published(Shape shape, int stripeBytes, List<String> urls,
             int segmentBytes) throws Exception {

@@ -22,7 +22,7 @@ public final class Contestants {
     /** The C library. */
     public static final String LIBISCSI = "libiscsi";
     /** All of them. */
-    public static final List<String> ALL = List.of(JSCSI, JSCSI_LARGE, LIBISCSI);
+    public static final List<String> ALL = List.of(OURS, JSCSI, JSCSI_LARGE, LIBISCSI);
 
     /** What all JVMs that take part are started with. */
     public static final List<String> JVM_OPTIONS =
