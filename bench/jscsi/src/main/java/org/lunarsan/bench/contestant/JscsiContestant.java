@@ -15,7 +15,7 @@ import org.jscsi.initiator.Initiator;
  *
  * <p>Made by {@link JscsiLoader}, which says what is added to it. AuthMethod is left out of the
  * settings: it sends all of them in the operational stage of the login, where that key has no place
- * (RFC 7143 §6.3.2) and Lunar refuses it.
+ * (RFC 7143 §12.1) and Lunar refuses it.
  *
  * <p>Threads: called by one.
  */

@@ -69,8 +69,8 @@ public final class Delay {
                 List.of("8 MB operations, " + TURN + " in each turn, " + rounds
                         + " rounds; means of rounds, median (least to most). Each target is behind"
                         + " a relay of its own, with the model of `lunar bench --delay --window`:"
-                        + " each byte arrives one delay after it was sent, and credit for it comes back"
-                        + " one delay later. Without a window nothing but round trips is saved."),
+                        + " each byte arrives one delay after it was sent, and credit for it comes"
+                        + " back one delay later. Without a window only round trips are saved."),
                 figures, goals);
     }
 

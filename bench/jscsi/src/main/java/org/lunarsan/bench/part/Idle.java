@@ -20,8 +20,6 @@ public final class Idle {
     private static final int SESSIONS = 100;
     private static final double GOAL_BYTES = 64 << 10;
     private static final Duration TIME = Duration.ofSeconds(120);
-    /** Else the serial collector leaves dead objects where they are, and counts them as used. */
-    private static final String COMPACT = "-XX:MarkSweepAlwaysCompactCount=1";
 
     private Idle() {
     }
@@ -37,7 +35,7 @@ public final class Idle {
         double[] told;
         try (Stand stand = new Stand("lunar", lunar)) {
             String said = Programs.run(TIME, Programs.pinned(Programs.CLIENT_CORE, Contestants.jvm(
-                    COMPACT, IdleProbe.class.getName(), stand.urls(Shape.SINGLE, false).getFirst(),
+                    IdleProbe.class.getName(), stand.urls(Shape.SINGLE, false).getFirst(),
                     Integer.toString(SESSIONS))));
             told = Stream.of(said.strip().split(" "))
                     .mapToDouble(word -> Double.parseDouble(word) / SESSIONS).toArray();
@@ -48,7 +46,7 @@ public final class Idle {
                         row("heap", told[0]), row("direct memory", told[1]),
                         row("heap and direct memory", bytes),
                         row("resident memory, stacks with it", told[2]), row("threads", told[3])),
-                List.of("After four collections; each session has read 4 KiB once. What the process"
+                List.of("Heap: all live objects. Each session has read 4 KiB once. What the process"
                         + " keeps for all sessions together was there before."),
                 List.of(Map.of("sessions", SESSIONS, "heap_bytes", told[0], "direct_bytes",
                         told[1], "resident_bytes", told[2], "threads", told[3])),

@@ -8,6 +8,8 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
+import javax.management.JMException;
+import javax.management.ObjectName;
 import org.lunarsan.initiator.IscsiDevice;
 
 /**
@@ -27,6 +29,20 @@ public final class IdleProbe {
     private IdleProbe() {
     }
 
+    /** Bytes of all live objects: what the heap says is used counts buffers of threads. */
+    private static long live() throws IOException {
+        try {
+            String histogram = (String) ManagementFactory.getPlatformMBeanServer().invoke(
+                    new ObjectName("com.sun.management:type=DiagnosticCommand"),
+                    "gcClassHistogram", new Object[] {new String[0]},
+                    new String[] {String[].class.getName()});
+            String[] total = histogram.substring(histogram.lastIndexOf("Total")).split("\\s+");
+            return Long.parseLong(total[2]);
+        } catch (JMException refused) {
+            throw new IOException("this JVM tells no class histogram", refused);
+        }
+    }
+
     /** What is there at one moment. */
     private record Memory(long heap, long direct, long resident, int threads) {
         static Memory now() throws IOException {
@@ -38,9 +54,7 @@ public final class IdleProbe {
             long direct = ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class).stream()
                     .mapToLong(BufferPoolMXBean::getMemoryUsed).sum();
             String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ");
-            return new Memory(
-                    ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed(), direct,
-                    Long.parseLong(pages[1]) * PAGE_BYTES,
+            return new Memory(live(), direct, Long.parseLong(pages[1]) * PAGE_BYTES,
                     ManagementFactory.getThreadMXBean().getThreadCount());
         }
     }
