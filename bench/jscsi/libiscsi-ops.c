@@ -390,18 +390,22 @@ static uint64_t place(const struct disk *disk, uint64_t blocks, uint64_t range, 
 static void turn(struct disk *disk, bool writes, uint64_t blocks, uint64_t count, uint64_t seed,
 		 uint64_t range)
 {
+	static uint64_t nanos[COUNT_MAX];
+
 	if (count > COUNT_MAX)
 		fail("a turn has at most %u operations", COUNT_MAX);
 	if (writes)
 		fill(blocks * disk->member[0].block_bytes, seed);
-	fputs("ok", stdout);
 	for (uint64_t number = 0; number < count; number++) {
 		uint64_t address = place(disk, blocks, range, seed, number), begun = now();
 
 		begin(disk, writes, address, blocks);
 		wait_for(disk);
-		printf(" %" PRIu64 ":-1", now() - begun);
+		nanos[number] = now() - begun;
 	}
+	fputs("ok", stdout);
+	for (uint64_t number = 0; number < count; number++)
+		printf(" %" PRIu64 ":-1", nanos[number]);
 	putchar('\n');
 }
 

@@ -31,6 +31,8 @@ enum Kind {
     };
 
     private static final int SEGMENT_BYTES_LARGE = 262_144;
+    /** One for the process: what the JIT has made of them stays. */
+    private static final JscsiLoader JSCSI_CLASSES = new JscsiLoader();
     private static final IscsiOptions OPTIONS = IscsiOptions.builder()
             .initiatorName("iqn.2026-11.org.lunarsan.bench:java").build();
 
@@ -63,9 +65,8 @@ enum Kind {
     private static Contestant published(Shape shape, int stripeBytes, List<String> urls,
             int segmentBytes) throws Exception {
         List<Contestant> members = new ArrayList<>(urls.size());
-        JscsiLoader loader = new JscsiLoader();
         for (String url : urls) {
-            members.add(loader.open(url, segmentBytes));
+            members.add(JSCSI_CLASSES.open(url, segmentBytes));
         }
         return shape == Shape.SINGLE
                 ? members.getFirst()

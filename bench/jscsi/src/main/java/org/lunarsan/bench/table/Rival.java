@@ -86,6 +86,11 @@ public final class Rival implements AutoCloseable {
         }
     }
 
+    /** Ends it at once. */
+    void end() {
+        Programs.kill(process);
+    }
+
     /**
      * Whether it can be asked again.
      *

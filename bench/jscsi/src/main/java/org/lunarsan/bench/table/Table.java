@@ -5,7 +5,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -30,6 +29,8 @@ public final class Table implements AutoCloseable {
     private static final int SPARE_BYTES = 16 << 20;
     private static final Duration TURN_TIME = Duration.ofSeconds(60);
     private static final int TURN_MIN = 5;
+    /** What the disk of a turn is called. */
+    private static final String DISK = "disk";
     /** Seeds of checks, apart from those of turns. */
     private static final long CHECKS = 1L << 40;
 
@@ -128,17 +129,43 @@ public final class Table implements AutoCloseable {
     }
 
     private void warmUp(Stand stand, Cell cell) throws IOException {
-        long until = System.nanoTime() + plan.warmUp().toNanos();
-        do {
-            ask(stand, cell, "turn", TURN_MIN + " 0");
-        } while (System.nanoTime() - until < 0);
-        check(stand, cell, 0);
+        loggedIn(stand, cell, () -> {
+            long until = System.nanoTime() + plan.warmUp().toNanos();
+            do {
+                ask(stand, cell, "turn", TURN_MIN + " 0");
+            } while (System.nanoTime() - until < 0);
+            check(stand, cell, 0);
+        });
     }
 
+    /** A first operation is not measured: the connection is new. */
     private void turn(Stand stand, Cell cell, int seed) throws IOException {
-        String[] pairs = ask(stand, cell, "turn", plan.runs() / plan.rounds() + " " + seed);
-        check(stand, cell, seed);
-        cell.add(pairs);
+        loggedIn(stand, cell, () -> {
+            ask(stand, cell, "turn", "1 0");
+            String[] pairs = ask(stand, cell, "turn",
+                    plan.runs() / plan.rounds() + " " + seed);
+            check(stand, cell, seed);
+            cell.add(pairs);
+        });
+    }
+
+    /**
+     * Logs in for one turn: of the rivals none answers a target's pings while it is not asked, and
+     * Lunar closes connections of those that do not.
+     */
+    private void loggedIn(Stand stand, Cell cell, Work work) throws IOException {
+        Shape shape = cell.operation.shape();
+        Rival rival = rival(stand, cell);
+        try {
+            rival.ask(TURN_TIME, "open %s %s %d %s".formatted(DISK, shape.word(), STRIPE_BYTES,
+                    String.join(" ", stand.urls(shape, hasLabels(cell)))));
+            work.run();
+            rival.ask(TURN_TIME, "close");
+        } catch (IOException failed) {
+            // Nobody knows what state it is in; whoever comes next begins anew.
+            rival.end();
+            throw failed;
+        }
     }
 
     /** One operation whose bytes are compared with those in the files. */
@@ -164,15 +191,14 @@ public final class Table implements AutoCloseable {
         return cell.contestant.equals(Contestants.OURS) && cell.operation.shape() != Shape.SINGLE;
     }
 
-    /** {@code what NAME [VERB] BLOCKS between RANGE}; the disk is opened when it is first used. */
+    /** {@code WHAT disk [VERB] BLOCKS between RANGE}. */
     private String[] ask(Stand stand, Cell cell, String what, String between) throws IOException {
         Operation operation = cell.operation;
-        Rival rival = rival(stand, cell);
         String[] words = what.split(" ");
         long range = (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES;
-        return rival.ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0],
-                operation.shape().word(), words.length > 1 ? words[1] : operation.verb(),
-                operation.blocks(), between, range));
+        return rival(stand, cell).ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0], DISK,
+                words.length > 1 ? words[1] : operation.verb(), operation.blocks(), between,
+                range));
     }
 
     private Rival rival(Stand stand, Cell cell) throws IOException {
@@ -183,14 +209,6 @@ public final class Table implements AutoCloseable {
         }
         Rival rival = Contestants.start(cell.contestant, build);
         rivals.put(key, rival);
-        Map<Shape, Operation> shapes = new EnumMap<>(Shape.class);
-        plan.operations().forEach(operation -> shapes.putIfAbsent(operation.shape(), operation));
-        for (Map.Entry<Shape, Operation> shape : shapes.entrySet()) {
-            boolean hasLabels = hasLabels(new Cell(shape.getValue(), "", cell.contestant));
-            rival.ask(TURN_TIME, "open %s %s %d %s".formatted(shape.getKey().word(),
-                    shape.getKey().word(), STRIPE_BYTES,
-                    String.join(" ", stand.urls(shape.getKey(), hasLabels))));
-        }
         return rival;
     }
 
