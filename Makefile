@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit release interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
+.PHONY: help run test check lint unit release java interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,11 +20,12 @@ run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 	@mkdir -p demo
 	@scripts/run-release serve demo/disk.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
 
-test: ## Install what is missing, run every test: style, unit, property, interop, documentation
+test: ## Install what is missing, run every test: style, unit, property, Java, interop, documentation
 	@scripts/setup test
 	@$(MAKE) --no-print-directory lint
-	@# Many unit tests wait more than they compute: meanwhile the release build for interop.
-	@$(MAKE) --no-print-directory --jobs=2 unit release
+	@# Many unit tests wait more than they compute: meanwhile the release build for interop, and
+	@# whichever ends first makes room for Java.
+	@$(MAKE) --no-print-directory --jobs=2 unit release java
 	@$(MAKE) --no-print-directory interop
 	@$(MAKE) --no-print-directory doc
 
@@ -39,6 +40,9 @@ lint: ## rustfmt and clippy
 unit: ## Unit and property tests, the rules of the house
 	$(CARGO) test --locked --workspace --exclude interop
 	$(CARGO) test --locked -p interop --lib
+
+java: ## The Java modules: build, tests, documentation; any JDK from 21 on
+	@scripts/java-test
 
 release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar

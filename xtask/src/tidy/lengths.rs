@@ -9,7 +9,8 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_COLUMNS_MAX: usize = 100;
 
-pub(super) fn check(source: &Source) -> Vec<Problem> {
+/// Files and lines, in any language.
+pub(super) fn check_lines(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();
     let lines = source.text.lines().count();
     if lines > FILE_LINES_MAX {
@@ -23,6 +24,12 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
             problems.push(source.problem(index + 1, what));
         }
     }
+    problems
+}
+
+/// Rust: functions too.
+pub(super) fn check(source: &Source) -> Vec<Problem> {
+    let mut problems = check_lines(source);
     match syn::parse_file(&source.text) {
         Ok(file) => {
             let mut functions = Functions { source, problems };

@@ -3,6 +3,7 @@
 //! Each finding names the file and the line, says what is wrong, and what to do about it.
 
 mod arrows;
+mod java;
 mod leftovers;
 mod lengths;
 mod links;
@@ -43,6 +44,10 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
+    fn is_java(&self) -> bool {
+        self.path.ends_with(".java")
+    }
+
     fn is_markdown(&self) -> bool {
         self.path.ends_with(".md")
     }
@@ -66,11 +71,16 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
         if source.is_rust() {
             problems.extend(lengths::check(source));
         }
+        if source.is_java() {
+            problems.extend(lengths::check_lines(source));
+            problems.extend(java::check(source));
+        }
         if source.is_markdown() {
             problems.extend(links::check(source, root));
         }
     }
     problems.extend(no_std(&sources));
+    problems.extend(java::check_versions(&sources));
     Ok(problems)
 }
 

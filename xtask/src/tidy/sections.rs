@@ -4,11 +4,14 @@ use super::{Problem, Source};
 use crate::rfc::{Citation, Lists, citations};
 
 /// In these sources a section sign without a document means RFC 7143.
-const ISCSI_SOURCES: &[&str] = &["crates/iscsi/"];
+const ISCSI_SOURCES: &[&str] = &["crates/iscsi/", "java/iscsi/"];
 const ISCSI_RFC: u32 = 7143;
 
 pub(super) fn check(source: &Source, lists: &Lists) -> Vec<Problem> {
-    let prose = source.is_rust() || source.is_markdown() || source.path.ends_with(".py");
+    let prose = source.is_rust()
+        || source.is_java()
+        || source.is_markdown()
+        || source.path.ends_with(".py");
     // This crate's own sources speak of citations without citing.
     if !prose || source.path.starts_with("xtask/") {
         return Vec::new();

@@ -1,4 +1,6 @@
 /** Devices joined: striped and mirrored. */
 module org.lunarsan.pool {
     requires transitive org.lunarsan.device;
+
+    exports org.lunarsan.pool;
 }

@@ -13,9 +13,9 @@ import java.nio.ByteBuffer;
  * <p><b>Threads.</b> Any number of threads, platform or virtual, may call at the same time. A call
  * returns when its work is done. Overlapping writes may interleave by block, never within one. A
  * read beside an overlapping write finds old and new bytes in any mixture. What was written by a
- * call that returned is found by every read that begins later. A call that runs while the device is closed
- * does its work or throws {@link DeviceClosedException}. Interrupting a caller does no harm to the
- * device or to other callers.
+ * call that returned is found by every read that begins later. A call that runs while the device
+ * is closed does its work or throws {@link DeviceClosedException}. Interrupting a caller does no
+ * harm to the device or to other callers.
  *
  * <p><b>Refusals.</b> Misuse is refused before any I/O: {@link UnalignedException} when a buffer is
  * no whole number of blocks, {@link OutOfRangeException} when a block lies before the first or past

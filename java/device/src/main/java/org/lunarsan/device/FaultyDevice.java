@@ -236,7 +236,8 @@ public final class FaultyDevice extends ForwardingDevice {
             case Fault.Flip flip -> { }
             case Fault.Delay delay -> delay(delay.time());
             case Fault.Hang hang -> hang(operation, address, blocks);
-            case Fault.Tear tear -> throw injected(MediumException::new, operation, address, blocks);
+            case Fault.Tear tear ->
+                    throw injected(MediumException::new, operation, address, blocks);
             case Fault.Fail fail -> {
                 if (operation == Operation.FLUSH) {
                     locked(() -> poisoned = true);

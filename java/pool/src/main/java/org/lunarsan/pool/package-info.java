@@ -1,2 +1,36 @@
-/** Devices joined: striped and mirrored. */
+/**
+ * Devices joined to pools: striped for speed and size, mirrored for safety. The storage pool of the
+ * jSCSI paper, with what it plans for version 2.0 where that concerns mirrors and stripes.
+ *
+ * <p><b>Entry point.</b> {@link org.lunarsan.pool.MirroredDevice} and
+ * {@link org.lunarsan.pool.StripedDevice}. Each is a device: a pool may be a member of another (a
+ * stripe of mirrors), or lie under a cache.
+ *
+ * <pre>{@code
+ * List<Device> disks = List.of(FileDevice.of(one, 4096), FileDevice.of(two, 4096));
+ * MirroredDevice.create(disks);                    // once
+ * try (MirroredDevice pool = MirroredDevice.of(disks)) {
+ *     pool.open();
+ *     pool.write(0, new byte[4096]);
+ *     pool.flush();
+ * }
+ * }</pre>
+ *
+ * <p><b>Labels.</b> Each member says in two labels which pool it belongs to, at which place, and
+ * which members had all data when that changed last. Devices that do not belong together, are
+ * missing or twice there are refused in words that say which. {@code docs/formats/pool.md}
+ * describes every byte.
+ *
+ * <p><b>Reading and writing.</b> As of any device. A mirror acknowledges a write when all members
+ * have it, or when those that do not are marked as stale on all others, durably.
+ *
+ * <p><b>Threads.</b> Any number, as with any device. Members are asked at the same time, on virtual
+ * threads.
+ *
+ * <p><b>Errors.</b> A failure is of the kind of the member's, which is its cause, with the address
+ * in the pool. {@link org.lunarsan.pool.PoolStatus} tells which members a mirror goes on without.
+ *
+ * <p><b>What a pool does not know.</b> Whether another process has it open: only the members can
+ * keep others out, as a file device does.
+ */
 package org.lunarsan.pool;

@@ -50,8 +50,8 @@ public final class Seed {
         try {
             property.check(new Random(VALUE));
         } catch (Exception | AssertionError failure) {
-            String message = failure.getMessage() + " [repeat with -D" + PROPERTY + "=" + VALUE + "]";
-            throw new AssertionError(message, failure);
+            String repeat = " [repeat with -D" + PROPERTY + "=" + VALUE + "]";
+            throw new AssertionError(failure.getMessage() + repeat, failure);
         }
     }
 }

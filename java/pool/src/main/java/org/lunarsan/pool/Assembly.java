@@ -1,0 +1,170 @@
+package org.lunarsan.pool;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.device.Operation;
+
+/**
+ * The members of a pool as they were found: opened, their labels read and compared, each at its
+ * place. Confined to the thread that opens the pool.
+ */
+final class Assembly {
+    /** A member that is there. */
+    record Present(Device device, PoolLabel label) {}
+
+    private final String pool;
+    private final PoolKind kind;
+    private final List<Device> opened = new ArrayList<>();
+    private final List<DeviceException> failures = new ArrayList<>();
+    /** By place; null: missing. */
+    private Present[] members;
+    /** One of the highest generation. */
+    private PoolLabel newest;
+
+    private Assembly(String pool, PoolKind kind) {
+        this.pool = pool;
+        this.kind = kind;
+    }
+
+    /**
+     * Opens devices and finds out what they are. When that fails, all are closed again.
+     *
+     * @throws DeviceOpenException in words that say which device does not fit, and why
+     */
+    static Assembly open(String pool, PoolKind kind, List<Device> devices)
+            throws DeviceException {
+        Assembly assembly = new Assembly(pool, kind);
+        boolean done = false;
+        try {
+            List<Present> found = assembly.readAll(devices);
+            assembly.place(found);
+            done = true;
+            return assembly;
+        } finally {
+            if (!done) {
+                assembly.closeAll();
+            }
+        }
+    }
+
+    private List<Present> readAll(List<Device> devices) throws DeviceException {
+        List<Present> found = new ArrayList<>();
+        for (Device device : devices) {
+            if (opened.contains(device)) {
+                throw refuse(device.name() + " was named twice");
+            }
+            try {
+                device.open();
+            } catch (DeviceException failure) {
+                failures.add(failure);
+                continue;
+            }
+            opened.add(device);
+            switch (MemberArea.readLabel(device)) {
+                case PoolLabel.None none -> throw refuse(device.name()
+                        + " carries no label of a pool: it is no member, or was overwritten");
+                case PoolLabel.Unusable bad -> throw refuse(
+                        "the label of " + device.name() + " cannot be used: " + bad.why());
+                case PoolLabel.Valid valid -> found.add(new Present(device, valid.label()));
+            }
+        }
+        if (found.isEmpty()) {
+            throw refuse("none of its members can be opened");
+        }
+        return found;
+    }
+
+    private void place(List<Present> found) throws DeviceException {
+        newest = found.getFirst().label();
+        String first = found.getFirst().device().name();
+        members = new Present[newest.count()];
+        for (Present present : found) {
+            PoolLabel label = present.label();
+            String name = present.device().name();
+            if (!label.pool().equals(newest.pool())) {
+                throw refuse(name + " is a member of pool " + label.pool() + ", " + first
+                        + " of pool " + newest.pool() + ": they do not belong together");
+            }
+            if (label.kind() != kind) {
+                throw refuse(name + " is a member of a pool that is " + label.kind() + ", not "
+                        + kind);
+            }
+            if (!label.isSamePool(newest)) {
+                throw refuse(name + " and " + first + " disagree on the shape of their pool");
+            }
+            Present same = members[label.index()];
+            if (same != null) {
+                throw refuse(name + " and " + same.device().name() + " both are member "
+                        + label.index() + ": one is a copy of the other, or both are one device");
+            }
+            members[label.index()] = present;
+            if (label.generation() > newest.generation()) {
+                newest = label;
+            }
+        }
+        refuseSplit();
+    }
+
+    /** Two parts that each went on without the other cannot be joined: both have new data. */
+    private void refuseSplit() throws DeviceOpenException {
+        for (Present present : members) {
+            if (present == null) {
+                continue;
+            }
+            if (!newest.descendsFrom(present.label())) {
+                throw refuse(present.device().name() + " was written without the others, and they"
+                        + " without it: decide which part is to be kept, and clear the label of"
+                        + " the other");
+            }
+        }
+    }
+
+    /** The members that are there and have all data, by the newest label. */
+    boolean isCurrent(int index) {
+        Present present = members[index];
+        return present != null && newest.current().get(index)
+                && present.label().generation() == newest.generation();
+    }
+
+    PoolLabel label() {
+        return newest;
+    }
+
+    int count() {
+        return members.length;
+    }
+
+    /** Null: it is missing. */
+    Present member(int index) {
+        return members[index];
+    }
+
+    /** Refuses unless each member that ought to be current is there. */
+    void requireAll() throws DeviceOpenException {
+        for (int index = 0; index < members.length; index++) {
+            if (members[index] == null && newest.current().get(index)) {
+                throw refuse("member " + index + " of " + members.length + " is missing");
+            }
+        }
+    }
+
+    DeviceOpenException refuse(String why) {
+        DeviceOpenException refusal =
+                new DeviceOpenException(pool, Operation.OPEN, why, null);
+        failures.forEach(refusal::addSuppressed);
+        return refusal;
+    }
+
+    void closeAll() {
+        for (Device device : opened) {
+            try {
+                device.close();
+            } catch (DeviceException ignored) {
+                // The pool is refused for another reason, which is told.
+            }
+        }
+    }
+}

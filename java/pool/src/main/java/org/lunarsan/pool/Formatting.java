@@ -1,0 +1,105 @@
+package org.lunarsan.pool;
+
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import java.util.UUID;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.device.Operation;
+
+/** Makes a pool of devices: writes the first labels. No state; for any thread. */
+final class Formatting {
+    private Formatting() {}
+
+    /**
+     * Labels devices, which are closed before and after.
+     *
+     * @param stripeBlocks blocks of a stripe; ignored for a mirror
+     * @throws DeviceOpenException when a device does not fit, or carries a label already
+     */
+    static UUID create(PoolKind kind, List<Device> devices, long stripeBlocks)
+            throws DeviceException {
+        List<Device> opened = new ArrayList<>();
+        try {
+            for (Device device : devices) {
+                device.open();
+                opened.add(device);
+            }
+            PoolLabel label = judge(kind, devices, stripeBlocks);
+            for (int index = 0; index < devices.size(); index++) {
+                Device device = devices.get(index);
+                if (kind == PoolKind.MIRRORED) {
+                    long regions = PoolLayout.regions(label.dataBlocks(), label.unitBlocks());
+                    clearIntents(device, label.pool(), (int) regions);
+                }
+                MemberArea.writeLabel(device, label.at(index));
+            }
+            return label.pool();
+        } finally {
+            for (Device device : opened) {
+                device.close();
+            }
+        }
+    }
+
+    /** Both pages, so that no older one of another pool's life is found. */
+    static void clearIntents(Device device, UUID pool, int regions) throws DeviceException {
+        for (long sequence = 0; sequence < 2; sequence++) {
+            MemberArea.writeIntent(device, new IntentPage(pool, sequence, regions, new BitSet()));
+        }
+    }
+
+    private static PoolLabel judge(PoolKind kind, List<Device> devices, long stripeBlocks)
+            throws DeviceException {
+        int count = devices.size();
+        if (count < PoolLabel.MEMBERS_MIN || count > PoolLabel.MEMBERS_MAX) {
+            throw refuse("a pool", "it has from 2 to 64 members, not " + count);
+        }
+        int blockSize = devices.getFirst().blockSize();
+        long dataBlocks = Long.MAX_VALUE;
+        for (Device device : devices) {
+            if (device.blockSize() != blockSize) {
+                throw refuse(device.name(), "it has blocks of " + device.blockSize()
+                        + " bytes, the first member of " + blockSize);
+            }
+            refuseLabelled(device);
+            dataBlocks = Math.min(dataBlocks, PoolLayout.of(device).dataBlocksMax());
+        }
+        if (kind == PoolKind.STRIPED && stripeBlocks > 0) {
+            dataBlocks -= dataBlocks % stripeBlocks;
+            dataBlocks = Math.min(dataBlocks,
+                    Long.MAX_VALUE / blockSize / count / stripeBlocks * stripeBlocks);
+        }
+        if (dataBlocks < 1) {
+            throw refuse("a pool", "its smallest member is too small: 1 MiB and 4 KiB are for"
+                    + " labels, and there must be room for data");
+        }
+        long unit = kind == PoolKind.STRIPED
+                ? stripeBlocks
+                : PoolLayout.regionBlocks(blockSize, dataBlocks);
+        BitSet all = new BitSet();
+        all.set(0, count);
+        return new PoolLabel(kind, UUID.randomUUID(), 0, count, blockSize, dataBlocks, unit, 1, all,
+                PoolLabel.newHistory());
+    }
+
+    static void refuseLabelled(Device device) throws DeviceException {
+        if (PoolLayout.of(device).dataBlocksMax() < 1) {
+            throw refuse(device.name(), "it is too small for a member of a pool");
+        }
+        String clear = ": if nobody needs it, PoolLabels.clear";
+        switch (MemberArea.readLabel(device)) {
+            case PoolLabel.None none -> { }
+            case PoolLabel.Unusable bad -> throw refuse(device.name(),
+                    "it has a label that cannot be used, " + bad.why() + clear);
+            case PoolLabel.Valid valid -> throw refuse(device.name(),
+                    "it is a member of pool " + valid.label().pool() + " already" + clear);
+        }
+    }
+
+    static DeviceOpenException refuse(String device, String why) {
+        return new DeviceOpenException(device, Operation.OPEN, why, null);
+    }
+}

@@ -1,0 +1,144 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.BitSet;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+
+/**
+ * A member of a mirror: its device, what it is good for, and how it does. For any thread; its state
+ * changes only behind the membership lock of the mirror.
+ */
+final class MirrorMember {
+    /** A new measurement counts one part in 2^3. */
+    private static final int LATENCY_SHIFT = 3;
+
+    /** A member that is not asked seems faster by one part in 2^10, so that it is asked again. */
+    private static final int FORGET_SHIFT = 10;
+
+    final int index;
+    /** Null: missing. */
+    final Device device;
+    private final long dataStart;
+    private final AtomicInteger outstanding = new AtomicInteger();
+    private volatile long latencyNanos;
+    private volatile MemberState state;
+    private volatile String lastFailure = "";
+    /** Regions whose content is not that of the pool; guarded by itself. */
+    private final BitSet missing = new BitSet();
+    private volatile boolean partial;
+
+    MirrorMember(int index, Device device, MemberState state) {
+        this.index = index;
+        this.device = device;
+        this.state = state;
+        dataStart = device == null ? 0 : PoolLayout.of(device).dataStart();
+    }
+
+    MemberState state() {
+        return state;
+    }
+
+    void become(MemberState now) {
+        state = now;
+    }
+
+    boolean isCurrent() {
+        return state == MemberState.CURRENT;
+    }
+
+    /** Whether writes go to it. */
+    boolean isWritten() {
+        return state == MemberState.CURRENT || state == MemberState.SYNCING;
+    }
+
+    void fail(DeviceException failure) {
+        lastFailure = String.valueOf(failure.getMessage());
+    }
+
+    void read(long address, ByteBuffer into) throws DeviceException {
+        outstanding.incrementAndGet();
+        long begin = System.nanoTime();
+        try {
+            device.read(dataStart + address, into);
+            long took = System.nanoTime() - begin;
+            // Two threads at once may lose one measurement, which does no harm.
+            long before = latencyNanos;
+            latencyNanos = before == 0 ? took : before + ((took - before) >> LATENCY_SHIFT);
+        } finally {
+            outstanding.decrementAndGet();
+        }
+    }
+
+    void write(long address, ByteBuffer from) throws DeviceException {
+        device.write(dataStart + address, from);
+    }
+
+    void unmap(long address, long blocks) throws DeviceException {
+        device.unmap(dataStart + address, blocks);
+    }
+
+    /** How long a read is to be expected to take, in nanoseconds; 0: asked first. */
+    double cost() {
+        return (outstanding.get() + 1.0) * latencyNanos;
+    }
+
+    void notAsked() {
+        long now = latencyNanos;
+        latencyNanos = now - (now >> FORGET_SHIFT);
+    }
+
+    /** What a copy has to bring. */
+    void miss(BitSet regions) {
+        synchronized (missing) {
+            missing.or(regions);
+            partial = !missing.isEmpty();
+        }
+    }
+
+    void has(int region) {
+        synchronized (missing) {
+            missing.clear(region);
+            partial = !missing.isEmpty();
+        }
+    }
+
+    void hasAll() {
+        synchronized (missing) {
+            missing.clear();
+            partial = false;
+        }
+    }
+
+    /** The first region from one on that it does not have; -1: none. */
+    int nextMissing(int from) {
+        synchronized (missing) {
+            return missing.nextSetBit(from);
+        }
+    }
+
+    /** Whether it has all of some regions. */
+    boolean holds(int first, int last) {
+        if (!partial) {
+            return true;
+        }
+        int next = nextMissing(first);
+        return next < 0 || next > last;
+    }
+
+    boolean holdsAll() {
+        return !partial;
+    }
+
+    MemberStatus status() {
+        int count;
+        synchronized (missing) {
+            count = missing.cardinality();
+        }
+        boolean copying = state == MemberState.CURRENT && partial;
+        return new MemberStatus(index, device == null ? "" : device.name(),
+                copying ? MemberState.SYNCING : state,
+                outstanding.get(), latencyNanos, count, lastFailure);
+    }
+}

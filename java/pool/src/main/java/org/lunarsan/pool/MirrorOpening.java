@@ -1,0 +1,91 @@
+package org.lunarsan.pool;
+
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import java.util.Optional;
+import org.lunarsan.device.DeviceException;
+
+/** Makes a mirror of the members that were found. Confined to the thread that opens it. */
+final class MirrorOpening {
+    private final String name;
+    private final Assembly found;
+    private final boolean openDegraded;
+    private final List<MirrorMember> members = new ArrayList<>();
+    private final List<MirrorMember> current = new ArrayList<>();
+
+    MirrorOpening(String name, Assembly found, boolean openDegraded) {
+        this.name = name;
+        this.found = found;
+        this.openDegraded = openDegraded;
+    }
+
+    Mirror open() throws DeviceException {
+        if (!openDegraded) {
+            found.requireAll();
+        }
+        for (int index = 0; index < found.count(); index++) {
+            add(index);
+        }
+        if (current.isEmpty()) {
+            throw found.refuse("no member is there that has all data");
+        }
+        Mirror mirror = new Mirror(name, found.label(), members, readIntents());
+        if (!placesOfCurrent().equals(found.label().current())) {
+            // Before anything is written that the missing ones miss.
+            mirror.setCurrent(current);
+        }
+        return mirror;
+    }
+
+    private void add(int index) {
+        Assembly.Present present = found.member(index);
+        MirrorMember member;
+        if (present == null) {
+            member = new MirrorMember(index, null, MemberState.MISSING);
+        } else {
+            boolean good = found.isCurrent(index);
+            MemberState state = good ? MemberState.CURRENT : MemberState.STALE;
+            member = new MirrorMember(index, present.device(), state);
+            if (good) {
+                current.add(member);
+            }
+        }
+        members.add(member);
+    }
+
+    private BitSet placesOfCurrent() {
+        BitSet places = new BitSet();
+        current.forEach(member -> places.set(member.index));
+        return places;
+    }
+
+    /** What any current member has marked; all, when one cannot say what it has. */
+    private IntentLog readIntents() throws DeviceException {
+        PoolLabel label = found.label();
+        int regions = (int) PoolLayout.regions(label.dataBlocks(), label.unitBlocks());
+        BitSet dirty = new BitSet();
+        long sequence = 0;
+        for (MirrorMember member : current) {
+            Optional<IntentPage> page =
+                    MemberArea.readIntent(member.device, label.pool(), regions);
+            if (page.isPresent()) {
+                dirty.or(page.get().dirty());
+                sequence = Math.max(sequence, page.get().sequence());
+            } else {
+                dirty.set(0, regions);
+            }
+        }
+        IntentLog log = new IntentLog(label.pool(), regions, label.unitBlocks(), dirty, sequence);
+        if (!dirty.isEmpty()) {
+            // One of them counts as right; of the others these regions are copied from it.
+            for (MirrorMember member : current) {
+                log.copyTo(member);
+                if (member != current.getFirst()) {
+                    member.miss(dirty);
+                }
+            }
+        }
+        return log;
+    }
+}

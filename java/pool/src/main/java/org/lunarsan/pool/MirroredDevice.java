@@ -1,0 +1,380 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReentrantLock;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceClosedException;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.device.Geometry;
+import org.lunarsan.device.Operation;
+
+/**
+ * The same blocks on 2 to 64 devices: it works as long as one of them does.
+ *
+ * <p><b>Reading.</b> From the member that is likely to answer first: by the reads under way on it
+ * and how long its reads took lately. When a member fails, another is asked; a block that could not
+ * be read is written anew from there, and the member left out when that fails too.
+ *
+ * <p><b>Writing.</b> To all members at once. A member that fails is left out: the pool is degraded,
+ * {@link #status()} says so, and the write is acknowledged when the labels of the others say,
+ * durably, that the member is stale. So no later opening takes it for good. When all fail, the
+ * write fails, and one is kept.
+ *
+ * <p><b>Power cuts.</b> Members can differ then where writes were under way. Their regions are
+ * marked on the members before the writes are sent, and copied from one member to the others when
+ * the pool is opened, in the background; until that is done, such a region is read from that one
+ * member only.
+ *
+ * <p>{@link #create(List)} labels the members once; then {@link #of(List)} takes them in any order.
+ * For any thread. It opens and closes its members.
+ */
+public final class MirroredDevice implements Device {
+    /** How long closing waits for changes under way before it closes the members under them. */
+    private static final long CLOSE_WAIT_SECONDS = 10;
+
+    private final List<Device> given;
+    private final boolean openDegraded;
+    private final String name;
+    private final ReentrantLock opening = new ReentrantLock();
+    private volatile Mirror mirror;
+    /** As of the last opening; null before. */
+    private volatile Geometry geometry;
+    private volatile CompletableFuture<Void> copying = CompletableFuture.completedFuture(null);
+
+    private MirroredDevice(List<Device> members, boolean openDegraded) {
+        given = List.copyOf(members);
+        this.openDegraded = openDegraded;
+        List<String> names = new ArrayList<>();
+        given.forEach(member -> names.add(member.name()));
+        name = "mirrored(" + String.join(",", names) + ")";
+    }
+
+    /**
+     * A pool of labelled devices. It is refused when a member that should have all data is missing.
+     *
+     * @param members all of them, closed, in any order; stale ones may be missing
+     * @return the pool, closed
+     */
+    public static MirroredDevice of(List<? extends Device> members) {
+        return new MirroredDevice(List.copyOf(members), false);
+    }
+
+    /**
+     * A pool of labelled devices that opens also when members are missing. Those are stale from
+     * then on: whoever opens the missing ones alone elsewhere makes two pools out of one, of which
+     * only one can be kept.
+     *
+     * @param members those that are there, closed, in any order
+     * @return the pool, closed
+     */
+    public static MirroredDevice ofThoseThere(List<? extends Device> members) {
+        return new MirroredDevice(List.copyOf(members), true);
+    }
+
+    /**
+     * Labels devices as the members of a new pool. What they hold is lost, if only because nobody
+     * knows that it is the same; the pool copies the first to the others when it is opened.
+     *
+     * @param members 2 to 64 devices of one block size, closed; the smallest gives the size
+     * @return the id of the pool
+     * @throws DeviceOpenException when a device does not fit or is a member of a pool already
+     * @throws DeviceException when a device fails
+     */
+    public static UUID create(List<? extends Device> members) throws DeviceException {
+        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0);
+    }
+
+    @Override
+    public void open() throws DeviceException {
+        opening.lock();
+        try {
+            if (mirror != null) {
+                throw Formatting.refuse(name, "it is open already");
+            }
+            Assembly found = Assembly.open(name, PoolKind.MIRRORED, given);
+            boolean done = false;
+            try {
+                Mirror made = new MirrorOpening(name, found, openDegraded).open();
+                PoolLabel label = made.label();
+                geometry = Geometry.of(name, label.blockSize(), label.dataBlocks());
+                copying = copyAll(made, made.members().stream()
+                        .filter(member -> member.isCurrent() && !member.holdsAll()).toList());
+                mirror = made;
+                done = true;
+            } finally {
+                if (!done) {
+                    found.closeAll();
+                }
+            }
+        } finally {
+            opening.unlock();
+        }
+    }
+
+    @Override
+    public void close() throws DeviceException {
+        opening.lock();
+        try {
+            Mirror was = mirror;
+            if (was == null) {
+                return;
+            }
+            was.beginClosing();
+            Lock alone = was.membership().writeLock();
+            boolean drained = tryLock(alone);
+            try {
+                if (drained) {
+                    was.settle();
+                }
+                List<MirrorMember> there =
+                        was.members().stream().filter(member -> member.device != null).toList();
+                var failed = Parallel.run(there, member -> member.device.close());
+                mirror = null;
+                if (!failed.isEmpty()) {
+                    throw PoolFailures.of(
+                            name, Operation.CLOSE, DeviceException.NO_ADDRESS, 0, failed);
+                }
+            } finally {
+                if (drained) {
+                    alone.unlock();
+                }
+            }
+        } finally {
+            opening.unlock();
+        }
+    }
+
+    private static boolean tryLock(Lock lock) {
+        boolean interrupted = Thread.interrupted();
+        try {
+            while (true) {
+                try {
+                    return lock.tryLock(CLOSE_WAIT_SECONDS, TimeUnit.SECONDS);
+                } catch (InterruptedException later) {
+                    interrupted = true;
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    @Override
+    public int blockSize() {
+        return shape().blockSize();
+    }
+
+    @Override
+    public long blockCount() {
+        return shape().blockCount();
+    }
+
+    /** True when all members do. Otherwise an unmap does nothing: members would differ after it. */
+    @Override
+    public boolean unmapReadsZeroes() {
+        Mirror now = mirror;
+        return now == null
+                ? given.stream().allMatch(Device::unmapReadsZeroes)
+                : unmaps(now);
+    }
+
+    private static boolean unmaps(Mirror now) {
+        return now.members().stream()
+                .allMatch(member -> member.device == null || member.device.unmapReadsZeroes());
+    }
+
+    @Override
+    public boolean isReadOnly() {
+        return given.stream().anyMatch(Device::isReadOnly);
+    }
+
+    @Override
+    public void read(long address, ByteBuffer buffer) throws DeviceException {
+        Mirror now = open(Operation.READ, address);
+        if (geometry.checkBuffer(name, Operation.READ, address, buffer) > 0) {
+            now.read(address, buffer);
+        }
+    }
+
+    @Override
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
+        Mirror now = open(Operation.WRITE, address);
+        int blocks = geometry.checkBuffer(name, Operation.WRITE, address, buffer);
+        if (blocks > 0) {
+            ByteBuffer data = buffer.duplicate();
+            now.change(Operation.WRITE, address, blocks,
+                    member -> member.write(address, data.duplicate()));
+            buffer.position(buffer.limit());
+        }
+    }
+
+    @Override
+    public void flush() throws DeviceException {
+        open(Operation.FLUSH, DeviceException.NO_ADDRESS).flush();
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        Mirror now = open(Operation.UNMAP, address);
+        geometry.checkRange(name, Operation.UNMAP, address, blocks);
+        if (blocks > 0 && unmaps(now)) {
+            now.change(Operation.UNMAP, address, blocks, member -> member.unmap(address, blocks));
+        }
+    }
+
+    /**
+     * Brings stale members up to date, in the background, beside reads and writes. One that is
+     * being copied to already goes on.
+     *
+     * @return completes when they are current, or exceptionally with the first failure;
+     *     {@link #status()} tells how far it is
+     * @throws DeviceClosedException when the pool is not open
+     */
+    public CompletableFuture<Void> resync() throws DeviceClosedException {
+        Mirror now = open(Operation.WRITE, DeviceException.NO_ADDRESS);
+        List<MirrorMember> stale = new ArrayList<>();
+        now.membership().writeLock().lock();
+        try {
+            BitSet all = new BitSet();
+            all.set(0, now.intents().regions());
+            for (MirrorMember member : now.members()) {
+                if (member.state() == MemberState.STALE) {
+                    member.miss(all);
+                    member.become(MemberState.SYNCING);
+                    stale.add(member);
+                }
+            }
+        } finally {
+            now.membership().writeLock().unlock();
+        }
+        CompletableFuture<Void> both =
+                CompletableFuture.allOf(copying.exceptionally(told -> null), copyAll(now, stale));
+        copying = both;
+        return both.copy();
+    }
+
+    private static CompletableFuture<Void> copyAll(Mirror now, List<MirrorMember> members) {
+        return CompletableFuture.allOf(members.stream()
+                .map(member -> Resync.start(now, member)).toArray(CompletableFuture[]::new));
+    }
+
+    /**
+     * The copies under way now, also those that opening began.
+     *
+     * @return completes when they are done, or exceptionally with the first failure
+     */
+    public CompletableFuture<Void> copies() {
+        return copying.copy();
+    }
+
+    /**
+     * Puts a new device in the place of a member that is stale or missing; {@link #resync()} then
+     * fills it. The pool opens it, and closes it with the others. The next time the pool is made,
+     * it has to be among its members.
+     *
+     * @param index the place, from 0
+     * @param device closed, of the same block size, large enough, and no member of a pool
+     * @throws DeviceOpenException when it does not fit, or the place is in use
+     * @throws DeviceException when it fails
+     */
+    public void replace(int index, Device device) throws DeviceException {
+        Mirror now = open(Operation.WRITE, DeviceException.NO_ADDRESS);
+        if (index < 0 || index >= now.members().size()) {
+            throw Formatting.refuse(name, "it has no member " + index);
+        }
+        device.open();
+        boolean done = false;
+        now.membership().writeLock().lock();
+        try {
+            MirrorMember before = now.members().get(index);
+            if (before.isWritten()) {
+                throw Formatting.refuse(name, "member " + index + " is in use");
+            }
+            Formatting.refuseLabelled(device);
+            PoolLabel label = now.label().at(index);
+            Optional<String> why = label.contradicts(PoolLayout.of(device));
+            if (why.isPresent()) {
+                throw Formatting.refuse(device.name(), "it does not fit: " + why.get());
+            }
+            MemberArea.writeLabel(device, label);
+            now.replace(new MirrorMember(index, device, MemberState.STALE));
+            if (before.device != null) {
+                before.device.close();
+            }
+            done = true;
+        } finally {
+            now.membership().writeLock().unlock();
+            if (!done) {
+                device.close();
+            }
+        }
+    }
+
+    /**
+     * How it does.
+     *
+     * @return its health, and each member's
+     */
+    public PoolStatus status() {
+        Mirror now = mirror;
+        if (now == null) {
+            return new PoolStatus(new UUID(0, 0), PoolKind.MIRRORED, PoolStatus.Health.CLOSED, 0,
+                    List.of(), 0, 0);
+        }
+        List<MemberStatus> members = now.members().stream().map(MirrorMember::status).toList();
+        PoolLabel label = now.label();
+        return new PoolStatus(label.pool(), PoolKind.MIRRORED, health(now, members),
+                label.generation(), members, now.intents().dirtyCount(),
+                now.intents().regions());
+    }
+
+    private static PoolStatus.Health health(Mirror now, List<MemberStatus> members) {
+        if (now.current().isEmpty()) {
+            return PoolStatus.Health.FAILED;
+        }
+        boolean all = members.stream().allMatch(member -> member.state() == MemberState.CURRENT);
+        if (all) {
+            return PoolStatus.Health.HEALTHY;
+        }
+        return members.stream().anyMatch(member -> member.state() == MemberState.SYNCING)
+                ? PoolStatus.Health.SYNCING
+                : PoolStatus.Health.DEGRADED;
+    }
+
+    private Mirror open(Operation operation, long address) throws DeviceClosedException {
+        Mirror now = mirror;
+        if (now == null || now.isClosing()) {
+            throw PoolFailures.closed(name, operation, address);
+        }
+        return now;
+    }
+
+    private Geometry shape() {
+        Geometry shape = geometry;
+        if (shape == null) {
+            throw new IllegalStateException(name + " was never opened: its shape is not known yet");
+        }
+        return shape;
+    }
+
+    @Override
+    public String toString() {
+        return name;
+    }
+}

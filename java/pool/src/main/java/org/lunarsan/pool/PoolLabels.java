@@ -1,0 +1,26 @@
+package org.lunarsan.pool;
+
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+
+/** The labels of pools on devices. No state; for any thread. */
+public final class PoolLabels {
+    private PoolLabels() {}
+
+    /**
+     * Clears the labels of a device, durably: it is no member of a pool any more. Its data stays,
+     * but no pool finds it again.
+     *
+     * @param device closed before and after
+     * @throws DeviceException when it is too small for labels or fails
+     */
+    public static void clear(Device device) throws DeviceException {
+        try (device) {
+            device.open();
+            if (PoolLayout.of(device).dataBlocksMax() < 1) {
+                throw Formatting.refuse(device.name(), "it is too small for a member of a pool");
+            }
+            MemberArea.clearLabel(device);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.UUID;
+import java.util.concurrent.locks.ReentrantLock;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceClosedException;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.device.Geometry;
+import org.lunarsan.device.Operation;
+
+/**
+ * Stripes in turn on 2 to 64 devices: as large as all of them, and as fast where callers ask for
+ * long runs or many at once. The loss of one member is the loss of the pool.
+ *
+ * <p>{@link #create(List, long)} labels the members once; then {@link #of(List)} takes them in any
+ * order. Of a run of blocks each member does its part as one transfer, all at the same time. A
+ * failure names the blocks of the pool; its cause is the failure of the member.
+ *
+ * <p>For any thread. It opens and closes its members.
+ */
+public final class StripedDevice implements Device {
+    private final List<Device> given;
+    private final String name;
+    private final ReentrantLock opening = new ReentrantLock();
+    private volatile Opened opened;
+    /** As of the last opening; null before. */
+    private volatile Geometry geometry;
+
+    /** What is known while it is open. */
+    private record Opened(PoolLabel label, List<Device> members, StripeMap map, long dataStart) {}
+
+    /** The part of a run of blocks that lies on one member: one run there too. */
+    private record Part(int member, long first, long end) {
+        long blocks() {
+            return end - first;
+        }
+    }
+
+    private StripedDevice(List<Device> members) {
+        given = List.copyOf(members);
+        List<String> names = new ArrayList<>();
+        given.forEach(member -> names.add(member.name()));
+        name = "striped(" + String.join(",", names) + ")";
+    }
+
+    /**
+     * A pool of labelled devices.
+     *
+     * @param members all of them, closed, in any order
+     * @return the pool, closed
+     */
+    public static StripedDevice of(List<? extends Device> members) {
+        return new StripedDevice(List.copyOf(members));
+    }
+
+    /**
+     * Labels devices as the members of a new pool. What they hold is lost.
+     *
+     * @param members 2 to 64 devices of one block size, closed
+     * @param stripeBlocks blocks of a stripe, at least 1; at most 2 GiB
+     * @return the id of the pool
+     * @throws DeviceOpenException when a device does not fit or is a member of a pool already
+     * @throws DeviceException when a device fails
+     */
+    public static UUID create(List<? extends Device> members, long stripeBlocks)
+            throws DeviceException {
+        if (stripeBlocks < 1 || stripeBlocks > Integer.MAX_VALUE / Geometry.BLOCK_BYTES_MAX) {
+            throw Formatting.refuse("a pool", "a stripe cannot have " + stripeBlocks + " blocks");
+        }
+        return Formatting.create(PoolKind.STRIPED, List.copyOf(members), stripeBlocks);
+    }
+
+    @Override
+    public void open() throws DeviceException {
+        opening.lock();
+        try {
+            if (opened != null) {
+                throw Formatting.refuse(name, "it is open already");
+            }
+            Assembly found = Assembly.open(name, PoolKind.STRIPED, given);
+            try {
+                opened = judge(found);
+            } finally {
+                if (opened == null) {
+                    found.closeAll();
+                }
+            }
+        } finally {
+            opening.unlock();
+        }
+    }
+
+    private Opened judge(Assembly found) throws DeviceException {
+        List<Device> members = new ArrayList<>();
+        for (int index = 0; index < found.count(); index++) {
+            if (found.member(index) == null) {
+                throw found.refuse("member " + index + " of " + found.count()
+                        + " is missing: no stripe is kept twice");
+            }
+            members.add(found.member(index).device());
+        }
+        PoolLabel label = found.label();
+        geometry = Geometry.of(name, label.blockSize(), label.dataBlocks() * label.count());
+        StripeMap map = new StripeMap(label.count(), label.unitBlocks());
+        return new Opened(label, members, map, PoolLayout.of(members.getFirst()).dataStart());
+    }
+
+    @Override
+    public void close() throws DeviceException {
+        opening.lock();
+        try {
+            Opened was = opened;
+            opened = null;
+            if (was != null) {
+                throwFirst(Parallel.run(was.members, Device::close), Operation.CLOSE,
+                        DeviceException.NO_ADDRESS, 0);
+            }
+        } finally {
+            opening.unlock();
+        }
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    @Override
+    public int blockSize() {
+        return shape().blockSize();
+    }
+
+    @Override
+    public long blockCount() {
+        return shape().blockCount();
+    }
+
+    @Override
+    public boolean unmapReadsZeroes() {
+        return given.stream().allMatch(Device::unmapReadsZeroes);
+    }
+
+    @Override
+    public boolean isReadOnly() {
+        return given.stream().anyMatch(Device::isReadOnly);
+    }
+
+    /**
+     * How it does.
+     *
+     * @return its members are current, or it would not be open
+     */
+    public PoolStatus status() {
+        Opened now = opened;
+        PoolLabel label = now == null ? null : now.label;
+        List<MemberStatus> members = new ArrayList<>();
+        for (int index = 0; index < given.size(); index++) {
+            String member = now == null ? given.get(index).name() : now.members.get(index).name();
+            MemberState state = now == null ? MemberState.MISSING : MemberState.CURRENT;
+            members.add(new MemberStatus(index, member, state, 0, 0, 0, ""));
+        }
+        return new PoolStatus(
+                label == null ? new UUID(0, 0) : label.pool(),
+                PoolKind.STRIPED,
+                now == null ? PoolStatus.Health.CLOSED : PoolStatus.Health.HEALTHY,
+                label == null ? 0 : label.generation(),
+                members, 0, 0);
+    }
+
+    @Override
+    public void read(long address, ByteBuffer buffer) throws DeviceException {
+        transfer(Operation.READ, address, buffer);
+    }
+
+    @Override
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
+        transfer(Operation.WRITE, address, buffer);
+    }
+
+    private void transfer(Operation operation, long address, ByteBuffer buffer)
+            throws DeviceException {
+        Opened now = open(operation, address);
+        int blocks = geometry.checkBuffer(name, operation, address, buffer);
+        List<Part> parts = parts(now, address, blocks);
+        ByteBuffer data = buffer.duplicate();
+        throwFirst(Parallel.run(parts, part -> {
+            if (operation == Operation.READ) {
+                read(now, part, address, data.duplicate());
+            } else {
+                write(now, part, address, data.duplicate());
+            }
+        }), operation, address, blocks);
+        buffer.position(buffer.limit());
+    }
+
+    private List<Part> parts(Opened now, long address, long blocks) {
+        List<Part> parts = new ArrayList<>();
+        for (int member = 0; member < now.members.size() && blocks > 0; member++) {
+            long first = now.map.firstFrom(member, address);
+            long end = now.map.firstFrom(member, address + blocks);
+            if (first < end) {
+                parts.add(new Part(member, first, end));
+            }
+        }
+        return parts;
+    }
+
+    /** What is done with a piece of the caller's buffer that lies together on a member. */
+    private interface Piece {
+        void take(ByteBuffer piece) throws DeviceException;
+    }
+
+    /** The pieces of a part, in the order in which they lie on the member. */
+    private void pieces(Opened now, Part part, long address, ByteBuffer data, Piece piece)
+            throws DeviceException {
+        int base = data.position();
+        int size = geometry.blockSize();
+        long end = address + data.remaining() / size;
+        for (long at = address; at < end; ) {
+            long blocks = Math.min(now.map.together(at), end - at);
+            if (now.map.member(at) == part.member) {
+                int offset = base + (int) (at - address) * size;
+                piece.take(data.slice(offset, (int) blocks * size));
+            }
+            at += blocks;
+        }
+    }
+
+    private void read(Opened now, Part part, long address, ByteBuffer data)
+            throws DeviceException {
+        Device member = now.members.get(part.member);
+        long first = now.dataStart + part.first;
+        if (part.blocks() <= now.map.together(part.first)) {
+            pieces(now, part, address, data, piece -> member.read(first, piece));
+            return;
+        }
+        ByteBuffer all = ByteBuffer.allocate((int) part.blocks() * geometry.blockSize());
+        member.read(first, all);
+        all.flip();
+        pieces(now, part, address, data, piece -> {
+            int bytes = piece.remaining();
+            piece.put(all.slice(all.position(), bytes));
+            all.position(all.position() + bytes);
+        });
+    }
+
+    private void write(Opened now, Part part, long address, ByteBuffer data)
+            throws DeviceException {
+        Device member = now.members.get(part.member);
+        long first = now.dataStart + part.first;
+        if (part.blocks() <= now.map.together(part.first)) {
+            pieces(now, part, address, data, piece -> member.write(first, piece));
+            return;
+        }
+        ByteBuffer all = ByteBuffer.allocate((int) part.blocks() * geometry.blockSize());
+        pieces(now, part, address, data, all::put);
+        member.write(first, all.flip());
+    }
+
+    @Override
+    public void flush() throws DeviceException {
+        Opened now = open(Operation.FLUSH, DeviceException.NO_ADDRESS);
+        throwFirst(Parallel.run(now.members, Device::flush), Operation.FLUSH,
+                DeviceException.NO_ADDRESS, 0);
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        Opened now = open(Operation.UNMAP, address);
+        geometry.checkRange(name, Operation.UNMAP, address, blocks);
+        throwFirst(Parallel.run(parts(now, address, blocks), part -> now.members.get(part.member)
+                .unmap(now.dataStart + part.first, part.blocks())),
+                Operation.UNMAP, address, blocks);
+    }
+
+    private Opened open(Operation operation, long address) throws DeviceClosedException {
+        Opened now = opened;
+        if (now == null) {
+            throw PoolFailures.closed(name, operation, address);
+        }
+        return now;
+    }
+
+    private Geometry shape() {
+        Geometry shape = geometry;
+        if (shape == null) {
+            throw new IllegalStateException(name + " was never opened: its shape is not known yet");
+        }
+        return shape;
+    }
+
+    private <T> void throwFirst(
+            List<Parallel.Failed<T>> failed, Operation operation, long address, long blocks)
+            throws DeviceException {
+        if (!failed.isEmpty()) {
+            throw PoolFailures.of(name, operation, address, blocks, failed);
+        }
+    }
+
+    @Override
+    public String toString() {
+        return name;
+    }
+}
