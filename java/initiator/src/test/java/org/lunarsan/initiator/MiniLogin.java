@@ -89,7 +89,9 @@ final class MiniLogin {
         send(request, flags, 0, text);
         boolean through = asks && LoginFlags.next(request.flags()) == LoginFlags.FULL_FEATURE_PHASE;
         if (through) {
-            wire.session = negotiation.sessionParameters();
+            wire.session = leading ? negotiation.sessionParameters() : wire.target.wires.stream()
+                    .filter(other -> other != wire && other.isid == request.isid()).findFirst()
+                    .map(other -> other.session).orElse(wire.session);
             wire.connection = negotiation.connectionParameters();
             wire.digests = wire.connection.digests();
         }

@@ -48,7 +48,8 @@ final class MiniTarget implements AutoCloseable {
     final List<Wire> wires = new CopyOnWriteArrayList<>();
     volatile Script script = (wire, pdu, data) -> false;
     volatile Censor censor = (wire, pdu) -> true;
-    volatile Offer offer = Offer.target();
+    /** No wait between a loss and the next login, so that tests are quick. */
+    volatile Offer offer = Offer.target().toBuilder().timeToWaitSeconds(0).build();
     volatile Optional<Chap> chap = Optional.empty();
     /** Login status and, for a redirect, where to. */
     volatile int loginStatus;

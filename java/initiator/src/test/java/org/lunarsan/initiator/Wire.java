@@ -60,6 +60,7 @@ final class Wire implements Runnable {
     volatile boolean spoilHeader;
     volatile boolean spoilData;
     private boolean loggedIn;
+    private volatile boolean isCut;
     private MiniLogin login;
 
     /** A write whose data is not there yet. */
@@ -99,6 +100,7 @@ final class Wire implements Runnable {
     }
 
     void cut() {
+        isCut = true;
         try {
             socket.close();
         } catch (IOException gone) {
@@ -118,6 +120,10 @@ final class Wire implements Runnable {
         in.skipNBytes(Digests.paddingBytes(length));
         skipDigest(digests.data() && length > 0);
         Pdu pdu = Pdu.decode(bytes);
+        if (isCut) {
+            // A read that was under way may still give what came just then.
+            throw new EOFException("cut");
+        }
         if (!target.script.handle(this, pdu, data)) {
             handle(pdu, data);
         }

@@ -1,0 +1,166 @@
+package org.lunarsan.initiator;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.lunarsan.device.DeviceClosedException;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.pdu.ScsiCommand;
+import org.lunarsan.iscsi.pdu.TaskManagementRequest;
+
+/** Commands that are not answered, places for them, threads that may not wait, and closing. */
+final class CommandTimeTest {
+    private static final IscsiOptions HASTY = IscsiOptions.builder()
+            .commandTime(Duration.ofMillis(100)).abortTime(Duration.ofMillis(200)).build();
+
+    private static boolean isWrite(Object pdu) {
+        return pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a;
+    }
+
+    /** Goal: a command that is not answered in time is aborted and told; the session goes on. */
+    @Test
+    void overdueCommandsAreAborted() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                IscsiDevice disk = IscsiDevice.open(target.url(), HASTY)) {
+            disk.write(0, new byte[512]);
+            AtomicInteger aborts = new AtomicInteger();
+            AtomicBoolean hangs = new AtomicBoolean(true);
+            target.script = (wire, pdu, data) -> {
+                aborts.addAndGet(pdu instanceof TaskManagementRequest ? 1 : 0);
+                boolean lost = hangs.get() && isWrite(pdu);
+                if (lost) {
+                    wire.expCmdSn = ((ScsiCommand) pdu).cmdSn() + 1;
+                }
+                return lost;
+            };
+            DeviceException late =
+                    assertThrows(DeviceException.class, () -> disk.write(0, new byte[1024]));
+            assertEquals(Kind.TIMED_OUT, IscsiException.in(late).orElseThrow().kind());
+            assertEquals(1, aborts.get());
+            hangs.set(false);
+            disk.write(0, new byte[512]);
+            assertEquals(1, target.sessions.get());
+        }
+    }
+
+    /** Goal: a target that does not answer the abort either loses the session, not the next one. */
+    @Test
+    void unansweredAbortsEndTheSession() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                IscsiDevice disk = IscsiDevice.open(target.url(), HASTY)) {
+            disk.write(0, new byte[512]);
+            Wire first = target.wires.getFirst();
+            target.script = (wire, pdu, data) -> {
+                boolean lost = wire == first
+                        && (isWrite(pdu) || pdu instanceof TaskManagementRequest);
+                if (lost && pdu instanceof ScsiCommand command) {
+                    wire.expCmdSn = command.cmdSn() + 1;
+                }
+                return lost;
+            };
+            DeviceException late =
+                    assertThrows(DeviceException.class, () -> disk.write(0, new byte[1024]));
+            assertEquals(Kind.TIMED_OUT, IscsiException.in(late).orElseThrow().kind());
+            disk.write(0, new byte[1024]);
+            assertEquals(2, target.sessions.get());
+        }
+    }
+
+    /** Goal: more requests than places wait for a place, and all are done. */
+    @Test
+    void placesAreWaitedFor() throws Exception {
+        IscsiOptions narrow = IscsiOptions.builder().queueDepth(2).build();
+        try (MiniTarget target = new MiniTarget(256);
+                IscsiDevice disk = IscsiDevice.open(target.url(), narrow)) {
+            AtomicInteger most = new AtomicInteger();
+            AtomicInteger underWay = new AtomicInteger();
+            target.script = (wire, pdu, data) -> {
+                if (isWrite(pdu)) {
+                    most.accumulateAndGet(underWay.incrementAndGet(), Math::max);
+                    wire.handle(pdu, data);
+                    underWay.decrementAndGet();
+                    return true;
+                }
+                return false;
+            };
+            List<CompletableFuture<Void>> writes = new ArrayList<>();
+            for (int block = 0; block < 200; block++) {
+                byte[] data = new byte[512];
+                Arrays.fill(data, (byte) block);
+                writes.add(disk.writeAsync(block, ByteBuffer.wrap(data)));
+            }
+            writes.forEach(CompletableFuture::join);
+            assertTrue(most.get() <= 2);
+            for (int block = 0; block < 200; block++) {
+                assertEquals((byte) block, target.disk[block * 512]);
+            }
+        }
+    }
+
+    /** Goal: a call that waits is refused where it would wait for itself. */
+    @Test
+    void readersMayNotWait() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                IscsiDevice disk = IscsiDevice.open(target.url())) {
+            disk.read(0, new byte[512]);
+            CompletableFuture<Void> hold = new CompletableFuture<>();
+            target.script = (wire, pdu, data) -> {
+                if (pdu instanceof ScsiCommand) {
+                    hold.join();
+                }
+                return false;
+            };
+            CompletableFuture<Boolean> refused =
+                    disk.readAsync(0, ByteBuffer.allocate(512)).thenApply(done -> {
+                        assertThrows(IllegalStateException.class,
+                                () -> disk.read(0, new byte[512]));
+                        assertThrows(IllegalStateException.class, disk::flush);
+                        return true;
+                    });
+            hold.complete(null);
+            assertTrue(refused.join());
+            disk.read(0, new byte[512]);
+        }
+    }
+
+    /** Goal: closing ends calls that wait for a target which says nothing more, in its time. */
+    @Test
+    void closingEndsAllWaits() throws Exception {
+        IscsiOptions quick = IscsiOptions.builder().logoutTime(Duration.ofMillis(100)).build();
+        try (MiniTarget target = new MiniTarget(64)) {
+            IscsiDevice disk = IscsiDevice.open(target.url(), quick);
+            byte[] before = new byte[512];
+            Arrays.fill(before, (byte) 3);
+            disk.write(0, before);
+            target.script = (wire, pdu, data) -> true;
+            ByteBuffer direct = ByteBuffer.allocateDirect(512);
+            CompletableFuture<Void> read = disk.readAsync(0, direct);
+            CompletableFuture<Void> flush = disk.flushAsync();
+            disk.close();
+            for (CompletableFuture<Void> each : List.of(read, flush)) {
+                Throwable why = each.handle((done, thrown) -> thrown).join();
+                assertTrue(why instanceof DeviceClosedException, () -> "not " + why);
+            }
+            target.script = (wire, pdu, data) -> false;
+            disk.open();
+            byte[] found = new byte[512];
+            disk.read(0, found);
+            assertArrayEquals(before, found);
+            disk.close();
+            assertFalse(disk.connections() > 0);
+        }
+    }
+}

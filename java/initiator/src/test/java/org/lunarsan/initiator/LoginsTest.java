@@ -1,0 +1,192 @@
+package org.lunarsan.initiator;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.initiator.MiniTarget.Chap;
+import org.lunarsan.iscsi.login.ChapAlgorithm;
+import org.lunarsan.iscsi.login.LoginException;
+import org.lunarsan.iscsi.pdu.LoginStatus;
+import org.lunarsan.iscsi.text.Digest;
+
+/** Logins: proofs, redirects, refusals, discovery. */
+final class LoginsTest {
+    private static final byte[] SECRET = bytes("hunter2-of-the-initiator");
+    private static final byte[] OTHER = bytes("hunter3-of-the-target");
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static void works(MiniTarget target, IscsiOptions options) throws DeviceException {
+        try (IscsiDevice disk = IscsiDevice.open(target.url(), options)) {
+            byte[] data = {1, 2, 3};
+            byte[] block = Arrays.copyOf(data, 512);
+            disk.write(3, block);
+            byte[] found = new byte[512];
+            disk.read(3, found);
+            assertArrayEquals(block, found);
+        }
+    }
+
+    private static IscsiException refused(MiniTarget target, IscsiOptions options) {
+        DeviceOpenException thrown = assertThrows(DeviceOpenException.class,
+                () -> IscsiDevice.open(target.url(), options));
+        assertFalse(thrown.toString().contains("hunter"), thrown.toString());
+        return IscsiException.in(thrown).orElseThrow();
+    }
+
+    /** Goal: each CHAP algorithm proves who we are, alone and mutually. */
+    @Test
+    void allAlgorithmsProve() throws Exception {
+        for (ChapAlgorithm algorithm : ChapAlgorithm.values()) {
+            try (MiniTarget target = new MiniTarget(64)) {
+                target.chap = Optional.of(new Chap(algorithm, "vm", "hunter2-of-the-initiator",
+                        "lunar", "hunter3-of-the-target"));
+                IscsiOptions.Builder options =
+                        IscsiOptions.builder().chap("vm", SECRET).chapAlgorithms(
+                                List.of(algorithm));
+                works(target, options.build());
+                works(target, options.mutualChap("lunar", OTHER).build());
+            }
+        }
+    }
+
+    /** Goal: a wrong secret, a wrong name and a target that cannot prove itself are refused. */
+    @Test
+    void wrongProofsAreRefused() throws Exception {
+        try (MiniTarget target = new MiniTarget(64)) {
+            target.chap = Optional.of(new Chap(ChapAlgorithm.SHA3_256, "vm",
+                    "hunter2-of-the-initiator", "lunar", "hunter3-of-the-target"));
+            IscsiException wrong =
+                    refused(target, IscsiOptions.builder().chap("vm", OTHER).build());
+            assertEquals(Kind.AUTHENTICATION, wrong.kind());
+            LoginException status = assertInstanceOf(LoginException.class, wrong.getCause());
+            assertEquals(LoginStatus.AUTHENTICATION_FAILURE, status.status());
+            assertEquals(Kind.AUTHENTICATION,
+                    refused(target, IscsiOptions.builder().chap("wm", SECRET).build()).kind());
+            assertEquals(Kind.AUTHENTICATION, refused(target, IscsiOptions.defaults()).kind());
+            refused(target, IscsiOptions.builder().chap("vm", SECRET)
+                    .mutualChap("lunar", bytes("another-secret-of-it")).build());
+            assertEquals(0, target.sessions.get(), "none was let in");
+        }
+    }
+
+    /** Goal: secrets come from a file too; short, missing and equal ones are refused. */
+    @Test
+    void secretsAreChecked(@TempDir Path folder) throws Exception {
+        Path file = Files.writeString(folder.resolve("secret"), "hunter2-of-the-initiator\n");
+        try (MiniTarget target = new MiniTarget(64)) {
+            target.chap = Optional.of(new Chap(ChapAlgorithm.SHA256, "vm",
+                    "hunter2-of-the-initiator", null, null));
+            works(target, IscsiOptions.builder().chapUser("vm").chapSecretFile(file).build());
+            int before = target.logins.get();
+            IscsiOptions.Builder options = IscsiOptions.builder();
+            assertEquals(Kind.AUTHENTICATION,
+                    refused(target, options.chap("vm", bytes("hunter")).build()).kind());
+            options.chap("vm", SECRET).mutualChap("lunar", SECRET);
+            assertTrue(refused(target, options.build()).getMessage().contains("same"));
+            assertEquals(Kind.AUTHENTICATION, refused(target, IscsiOptions.builder()
+                    .chapUser("vm").chapSecretFile(folder.resolve("none")).build()).kind());
+            assertEquals(before, target.logins.get(), "nothing was sent");
+        }
+    }
+
+    /** Goal: digests are what was insisted on, by the URL before the options. */
+    @Test
+    void digestsAreInsistedOn() throws Exception {
+        for (boolean both : new boolean[] {false, true}) {
+            try (MiniTarget target = new MiniTarget(64)) {
+                IscsiOptions options = IscsiOptions.builder().dataDigest(Digest.CRC32C)
+                        .headerDigest(both ? Digest.CRC32C : Digest.NONE).build();
+                String query = both ? "" : "?data_digest=crc32c&header_digest=crc32c";
+                try (IscsiDevice disk = IscsiDevice.open(target.url() + query, options)) {
+                    disk.write(0, new byte[512]);
+                    assertTrue(target.wires.getFirst().digests.header());
+                    assertTrue(target.wires.getFirst().digests.data());
+                }
+            }
+        }
+    }
+
+    /** Goal: redirects are followed, and not without end. */
+    @Test
+    void redirectsAreFollowed() throws Exception {
+        try (MiniTarget first = new MiniTarget(64); MiniTarget second = new MiniTarget(64)) {
+            for (int status : new int[] {LoginStatus.TARGET_MOVED_TEMPORARILY,
+                    LoginStatus.TARGET_MOVED_PERMANENTLY}) {
+                first.loginStatus = status;
+                first.redirect = second.portal() + ",1";
+                works(first, IscsiOptions.defaults());
+            }
+            assertEquals(2, second.sessions.get());
+            first.redirect = first.portal();
+            assertEquals(Kind.LOGIN, refused(first, IscsiOptions.defaults()).kind());
+            assertEquals(2 + Route.REDIRECTS_MAX + 1, first.logins.get());
+            first.redirect = "nowhere:0:0";
+            assertEquals(Kind.LOGIN, refused(first, IscsiOptions.defaults()).kind());
+        }
+    }
+
+    /** Goal: what a target has against us is told with its status. */
+    @Test
+    void refusalsAreTold() throws Exception {
+        try (MiniTarget target = new MiniTarget(64)) {
+            for (int status : new int[] {LoginStatus.NOT_FOUND, LoginStatus.SERVICE_UNAVAILABLE,
+                    LoginStatus.UNSUPPORTED_VERSION, 0x0777}) {
+                target.loginStatus = status;
+                IscsiException refusal = refused(target, IscsiOptions.defaults());
+                assertEquals(Kind.LOGIN, refusal.kind());
+                assertEquals(status, ((LoginException) refusal.getCause()).status());
+            }
+        }
+    }
+
+    /** Goal: nobody there, and one who says nothing, are told in bounded time. */
+    @Test
+    void silenceIsNoLogin() throws Exception {
+        InetAddress here = InetAddress.getLoopbackAddress();
+        int port;
+        try (ServerSocket mute = new ServerSocket(0, 5, here)) {
+            port = mute.getLocalPort();
+            String url = "iscsi://127.0.0.1:" + port + "/" + MiniTarget.NAME + "/0";
+            IscsiOptions hasty =
+                    IscsiOptions.builder().loginTime(Duration.ofMillis(200)).build();
+            DeviceException late =
+                    assertThrows(DeviceException.class, () -> IscsiDevice.open(url, hasty));
+            assertTrue(late.getMessage().contains("in time"), late.getMessage());
+        }
+        String url = "iscsi://127.0.0.1:" + port + "/" + MiniTarget.NAME + "/0";
+        DeviceException none = assertThrows(DeviceException.class, () -> IscsiDevice.open(url));
+        assertEquals(Kind.CONNECT, IscsiException.in(none).orElseThrow().kind());
+    }
+
+    /** Goal: discovery names the targets, and leaves nothing behind. */
+    @Test
+    void discoveryNamesTargets() throws IOException {
+        try (MiniTarget target = new MiniTarget(64)) {
+            List<Discovery.Target> found = Discovery.sendTargets("iscsi://" + target.portal());
+            assertEquals(List.of(new Discovery.Target(MiniTarget.NAME,
+                    List.of(new Discovery.TargetPortal(target.portal(), 1)))), found);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+package org.lunarsan.initiator;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Test;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.scsi.Sense;
+import org.lunarsan.iscsi.scsi.VitalPage.Designator;
+
+/** What recovery is made of, piece by piece. */
+final class RecoveryPartsTest {
+    private static final long SECOND = 1_000_000_000L;
+
+    /** Goal: pauses grow to a limit and no further, and differ between initiators. */
+    @Test
+    void pausesDoubleAndAreSpread() {
+        Backoff first = new Backoff(1);
+        Backoff second = new Backoff(2_000_003);
+        long most = Backoff.PAUSE_MIN.toNanos();
+        int differ = 0;
+        for (int round = 0; round < 100; round++) {
+            long one = first.next();
+            long other = second.next();
+            assertTrue(one >= most / 2 && one <= most && other >= most / 2 && other <= most);
+            differ += one == other ? 0 : 1;
+            most = Math.min(2 * most, Backoff.PAUSE_MAX.toNanos());
+        }
+        assertEquals(Backoff.PAUSE_MAX.toNanos(), most);
+        assertTrue(differ > 90);
+    }
+
+    /** Goal: no patience is no wait; the words say whether it was sent, and what was tried. */
+    @Test
+    void withoutPatienceALossIsAnError() throws Failure {
+        Failure lost = Failure.of(Kind.SESSION_LOST, "it closed the connection");
+        Failure told = assertThrows(Failure.class, () -> new Patience(Duration.ZERO).lost(lost, 0));
+        assertEquals(Kind.SESSION_LOST, told.kind());
+        assertEquals(lost.getMessage(), told.getMessage());
+        Failure unsent = assertThrows(Failure.class,
+                () -> new Patience(Duration.ZERO).lost(lost.notSent(), 0));
+        assertEquals(Kind.NOT_SENT, unsent.kind());
+        Patience patience = new Patience(Duration.ofSeconds(5));
+        patience.lost(lost.notSent(), 7 * SECOND);
+        assertEquals(12 * SECOND, patience.until());
+        patience.lost(lost, 8 * SECOND);
+        assertEquals(12 * SECOND, patience.until(), "the time runs from the first loss");
+        assertThrows(Failure.class, () -> patience.lost(lost, 12 * SECOND));
+        Failure over = patience.over("3 logins failed");
+        assertEquals(Kind.SESSION_LOST, over.kind());
+        assertEquals("it closed the connection (lost 3 times), and was not back after 5 s: "
+                + "3 logins failed", over.getMessage());
+    }
+
+    /** Goal: a write waits for those in doubt that it overlaps, until a login settles them. */
+    @Test
+    void overlappingWritesWait() {
+        Doubts doubts = new Doubts();
+        doubts.hold(1, 10, 5);
+        doubts.hold(2, 14, 2);
+        assertTrue(doubts.concern(14, 1));
+        assertTrue(doubts.concern(0, 11));
+        assertFalse(doubts.concern(0, 10));
+        assertFalse(doubts.concern(16, 9));
+        doubts.replaced(2);
+        assertFalse(doubts.concern(10, 4), "its session was replaced");
+        assertTrue(doubts.concern(14, 1), "it is of that session itself");
+        CompletableFuture<Void> waits = CompletableFuture.runAsync(() -> {
+            while (doubts.isAny()) {
+                doubts.awaitChange(SECOND);
+            }
+        });
+        doubts.replaced(3);
+        waits.join();
+        doubts.hold(1, 0, 8);
+        assertFalse(doubts.isAny(), "told of late, its session was replaced long ago");
+    }
+
+    /** Goal: a reset between an acknowledged write and the end of its flush is told once. */
+    @Test
+    void whatMayBeLostIsToldOnce() {
+        Unflushed disk = new Unflushed(1);
+        assertTrue(disk.end(disk.begin(1), 2), "nothing was written");
+        disk.acknowledged(2, 2);
+        assertTrue(disk.end(disk.begin(2), 2));
+        assertNotNull(disk.begin(3), "all was flushed before the reset");
+        disk.acknowledged(3, 3);
+        assertNull(disk.begin(4));
+        assertNotNull(disk.begin(4), "told once");
+    }
+
+    /** Goal: each flush that ran while something was lost fails; later writes wait for the next. */
+    @Test
+    void allWhoFlushMeanwhileAreTold() {
+        Unflushed disk = new Unflushed(0);
+        disk.acknowledged(0, 0);
+        Unflushed.Flush first = disk.begin(0);
+        Unflushed.Flush second = disk.begin(0);
+        assertFalse(disk.end(first, 1));
+        assertFalse(disk.end(second, 1));
+        Unflushed.Flush flush = disk.begin(1);
+        disk.acknowledged(1, 1);
+        assertTrue(disk.end(flush, 1));
+        assertNull(disk.begin(2), "the flush had begun before the write");
+        Unflushed late = new Unflushed(0);
+        Unflushed.Flush begun = late.begin(1);
+        late.acknowledged(0, 1);
+        assertFalse(late.end(begun, 1), "an acknowledgement from before the reset");
+    }
+
+    /** Goal: only a session that begins with the loss of the nexus alone keeps the cache. */
+    @Test
+    void onlyANexusLossKeepsTheCache() {
+        UnitAttentions unit = new UnitAttentions();
+        unit.see(attention(0x2900), 1);
+        unit.begun(1);
+        assertEquals(1, unit.resets(), "told, and counted once");
+        unit.see(attention(0x2907), 2);
+        unit.begun(2);
+        assertEquals(1, unit.resets());
+        unit.begun(3);
+        unit.begun(3);
+        assertEquals(2, unit.resets(), "nothing was told");
+        unit.see(attention(0x2904), 3);
+        unit.see(attention(0x2800), 3);
+        assertEquals(4, unit.resets(), "in the middle of a session as well");
+        assertEquals(4, unit.count());
+    }
+
+    private static Sense attention(int code) {
+        return Sense.decode(MiniTarget.senseOf(Sense.UNIT_ATTENTION, code, -1));
+    }
+
+    /** Goal: nothing but the same disk, as large as it was or larger, is taken for it. */
+    @Test
+    void anotherDiskIsRefused() {
+        Fingerprint opened = disk("naa1", 512, 1000);
+        assertNull(opened.differs(opened));
+        assertNull(opened.differs(disk("naa1", 512, 1001)), "growing is no harm");
+        for (Fingerprint other : List.of(disk("naa2", 512, 1000), disk("naa1", 4096, 1000),
+                disk("naa1", 512, 999), new Fingerprint(List.of(), "a b 1", 512, 1000))) {
+            assertEquals(Kind.CHANGED, opened.differs(other).kind());
+        }
+        assertTrue(opened.differs(disk("naa2", 512, 1000)).getMessage()
+                .contains("`naa2` instead of `naa1`"));
+    }
+
+    private static Fingerprint disk(String text, int blockBytes, long blockCount) {
+        return new Fingerprint(List.of(new Designator(0, 3, text)), "", blockBytes, blockCount);
+    }
+}
