@@ -43,6 +43,7 @@ unit: ## Unit and property tests, the rules of the house
 
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
+	@scripts/bench-java --build
 
 release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar

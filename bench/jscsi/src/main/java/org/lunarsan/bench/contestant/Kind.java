@@ -2,9 +2,14 @@ package org.lunarsan.bench.contestant;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.initiator.IscsiDevice;
 import org.lunarsan.initiator.IscsiOptions;
+import org.lunarsan.initiator.IscsiUrl;
+import org.lunarsan.pool.MirroredDevice;
+import org.lunarsan.pool.StripedDevice;
 
 /** The contestants in Java. Threads: immutable. */
 enum Kind {
@@ -33,6 +38,8 @@ enum Kind {
     private static final int SEGMENT_BYTES_LARGE = 262_144;
     /** One for the process: what the JIT has made of them stays. */
     private static final JscsiLoader JSCSI_CLASSES = new JscsiLoader();
+    /** Of all targets here. */
+    private static final int BLOCK_BYTES = 512;
     private static final IscsiOptions OPTIONS = IscsiOptions.builder()
             .initiatorName("iqn.2026-11.org.lunarsan.bench:java").build();
 
@@ -59,7 +66,33 @@ enum Kind {
         if (shape == Shape.SINGLE) {
             return new OursContestant(IscsiDevice.open(urls.getFirst(), OPTIONS));
         }
-        throw new UnsupportedOperationException("there is no pool yet");
+        List<IscsiDevice> members = new ArrayList<>(urls.size());
+        for (String url : urls) {
+            members.add(IscsiDevice.of(IscsiUrl.parse(url), OPTIONS));
+        }
+        Device pool = shape == Shape.RAID0
+                ? StripedDevice.of(members) : MirroredDevice.of(members);
+        try {
+            pool.open();
+        } catch (DeviceOpenException notYet) {
+            // The first time; a contestant that was started again finds its pool.
+            create(shape, members, stripeBytes);
+            pool.open();
+        }
+        if (pool instanceof MirroredDevice mirror) {
+            // A new mirror copies one to the other; that is not what is measured.
+            mirror.copies().join();
+        }
+        return new OursContestant(pool);
+    }
+
+    private static void create(Shape shape, List<IscsiDevice> members, int stripeBytes)
+            throws DeviceException {
+        if (shape == Shape.RAID0) {
+            StripedDevice.create(members, stripeBytes / BLOCK_BYTES);
+        } else {
+            MirroredDevice.create(members);
+        }
     }
 
     private static Contestant published(Shape shape, int stripeBytes, List<String> urls,
