@@ -21,6 +21,8 @@ final class Pipe {
     private static final int PIECE_BYTES = 64 << 10;
     /** A sender is not asked for fewer: small pieces would cost more than they carry. */
     private static final long PIECE_MIN = 16 << 10;
+    /** By how much the relay may be late itself. */
+    private static final long LATE_NANOS = 400_000;
 
     private final SocketChannel from;
     private final SocketChannel to;
@@ -119,9 +121,12 @@ final class Pipe {
                 while (piece.bytes().hasRemaining()) {
                     to.write(piece.bytes());
                 }
+                // A little late is the relay that woke up, not a receiver that was busy.
+                long now = System.nanoTime();
+                long taken = now - piece.at() <= LATE_NANOS ? piece.at() : now;
                 lock.lock();
                 try {
-                    credits.add(new Credit(System.nanoTime() + delayNanos, bytes));
+                    credits.add(new Credit(taken + delayNanos, bytes));
                     changed.signalAll();
                 } finally {
                     lock.unlock();
