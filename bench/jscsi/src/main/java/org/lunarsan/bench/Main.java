@@ -84,6 +84,7 @@ public final class Main {
     private static Report run(Options options) throws IOException {
         List<Section> sections = new ArrayList<>();
         Map<String, String> facts = Facts.of(options);
+        Contestants.compile(options.source(), options.build());
         Others others = new Others();
         for (String part : options.parts()) {
             System.err.println("part " + part);
@@ -96,16 +97,16 @@ public final class Main {
     private static Section part(String part, Options options) throws IOException {
         switch (part) {
             case "table" -> {
-                Contestants.compile(options.source(), options.build());
                 try (Table table = new Table(options.plan(), options.lunar(), options.build())) {
                     return table.run();
                 }
             }
             case "iops" -> {
-                return new Iops(options.rounds(), options.seconds(), options.lunar()).run();
+                return new Iops(options.rounds(), options.seconds(), options.lunar(),
+                        options.build()).run();
             }
             case "delay" -> {
-                return new Delay(options.rounds(), options.lunar()).run();
+                return new Delay(options.rounds(), options.lunar(), options.build()).run();
             }
             case "idle" -> {
                 return Idle.run(options.lunar());

@@ -7,6 +7,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.Operation;
@@ -56,19 +57,19 @@ final class Options {
             "seconds", "servers", "contestants", "operations", "lunar", "source", "build", "json",
             "markdown");
 
+    /** Which of them name a place of this machine. */
+    private static final List<String> PATHS =
+            List.of("lunar", "source", "build", "json", "markdown");
+
     private final Map<String, String> values = new LinkedHashMap<>();
-    private final String command;
     private boolean isHelp;
     private boolean isStrict;
 
-    private Options(String command) {
-        this.command = command;
+    private Options() {
     }
 
     static Options parse(String[] arguments) {
-        String words = String.join(" ", arguments);
-        Options options = new Options(words.isEmpty()
-                ? "make bench-java" : "make bench-java BENCH_ARGS=\"" + words + "\"");
+        Options options = new Options();
         for (int at = 0; at < arguments.length; at++) {
             String name = arguments[at].startsWith("--") ? arguments[at].substring(2) : "";
             if (name.equals("help")) {
@@ -95,9 +96,12 @@ final class Options {
         return isStrict;
     }
 
-    /** As it can be typed again. */
+    /** As it can be typed again, without where things are. */
     String command() {
-        return command;
+        String words = values.entrySet().stream().filter(one -> !PATHS.contains(one.getKey()))
+                .map(one -> "--" + one.getKey() + " " + one.getValue())
+                .collect(Collectors.joining(" "));
+        return "make bench-java" + (words.isEmpty() ? "" : " BENCH_ARGS=\"" + words + "\"");
     }
 
     List<String> parts() {

@@ -14,7 +14,7 @@ import org.lunarsan.pool.StripedDevice;
 /** The contestants in Java. Threads: immutable. */
 enum Kind {
     /** Ours. */
-    LUNAR("lunar") {
+    LUNAR("lunar-java") {
         @Override
         Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
             return ours(shape, stripeBytes, urls);

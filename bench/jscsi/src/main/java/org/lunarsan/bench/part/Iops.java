@@ -1,6 +1,7 @@
 package org.lunarsan.bench.part;
 
 import java.io.IOException;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -39,6 +40,7 @@ public final class Iops {
     private final int rounds;
     private final Duration turn;
     private final String lunar;
+    private final Path build;
     /** How each does it, and the requests a second of each round. */
     private final Map<String, List<Double>> found = new LinkedHashMap<>();
 
@@ -48,11 +50,13 @@ public final class Iops {
      * @param rounds how many
      * @param turn how long each measures in a round
      * @param lunar the release build of lunar
+     * @param build where contestants that are built are
      */
-    public Iops(int rounds, Duration turn, String lunar) {
+    public Iops(int rounds, Duration turn, String lunar, Path build) {
         this.rounds = rounds;
         this.turn = turn;
         this.lunar = lunar;
+        this.build = build;
     }
 
     /**
@@ -63,8 +67,7 @@ public final class Iops {
      */
     public Section run() throws IOException {
         try (Stand stand = new Stand("lunar", lunar);
-                Rival ours = new Rival(Contestants.OURS, Contestants.jvm(
-                        "org.lunarsan.bench.contestant.Answering", Contestants.OURS))) {
+                Rival ours = Contestants.start(Contestants.OURS, build)) {
             String url = stand.urls(Shape.SINGLE, false).getFirst();
             ours.ask(OVERTIME, "open d single 0 " + url);
             for (String way : List.of("futures", "virtual")) {

@@ -14,7 +14,7 @@ import org.lunarsan.bench.server.Programs;
  */
 public final class Contestants {
     /** Ours: the initiator and the pool of {@code java/}. */
-    public static final String OURS = "lunar";
+    public static final String OURS = "lunar-java";
     /** The published jSCSI with its own settings. */
     public static final String JSCSI = "jscsi";
     /** The same with segments of 256 KiB. */

@@ -78,8 +78,9 @@ final class TableSection {
                 + plan.warmUp().toMillis() / 1000.0 + " s before. 1 kB is 1,024 bytes; places are"
                 + " random, aligned to the operation. Bytes allocated: median of the runs, all"
                 + " threads of the JVM.");
-        notes.add("RAID 0 has stripes of " + Table.STRIPE_BYTES / 1024 + " KiB. That of `lunar` is"
-                + " org.lunarsan.pool, with labels, and RAID 1 with its record of writes under way."
+        notes.add("RAID 0 has stripes of " + Table.STRIPE_BYTES / 1024 + " KiB. That of"
+                + " `lunar-java` is org.lunarsan.pool, with labels, and RAID 1 with its record of"
+                + " writes under way."
                 + " That of the published jSCSI is a loop of this bench, a thread for each target,"
                 + " as in its storage pool, of which Maven Central has no artifact. That of"
                 + " `libiscsi` is two sessions in one poll loop.");
