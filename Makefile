@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit release java interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
+.PHONY: help run test check lint unit release java java-interop interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,7 @@ test: ## Install what is missing, run every test: style, unit, property, Java, i
 	@# whichever ends first makes room for Java.
 	@$(MAKE) --no-print-directory --jobs=2 unit release java
 	@$(MAKE) --no-print-directory interop
+	@$(MAKE) --no-print-directory java-interop
 	@$(MAKE) --no-print-directory doc
 
 check: ## The quick ones: style, unit and property tests (no peers)
@@ -44,6 +45,9 @@ unit: ## Unit and property tests, the rules of the house
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
 	@scripts/bench-java --build
+
+java-interop: release ## The Java initiator against our server, tgt and istgt; a minute and a half
+	@scripts/java-interop
 
 release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar

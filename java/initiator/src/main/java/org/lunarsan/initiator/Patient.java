@@ -29,6 +29,8 @@ final class Patient {
     private final Patience patience;
     private final Outcome outcome = new Outcome();
     private int checks;
+    /** After so many resets the command was sent last. */
+    private long after;
 
     Patient(Disk disk) {
         this.disk = disk;
@@ -45,10 +47,9 @@ final class Patient {
      */
     long send(Order order, Task met, long sentAfter) throws Failure {
         Task task = met;
-        long after = sentAfter;
+        after = sentAfter;
         while (true) {
             if (task == null) {
-                after = disk.attentions().resets();
                 task = sendOnce(order);
             }
             if (task != null && judge(order, task) == Outcome.Verdict.GOOD) {
@@ -72,6 +73,8 @@ final class Patient {
             return null;
         }
         order.fill(task, disk.lun());
+        // Only now: looking at the unit may have found that there was one.
+        after = disk.attentions().resets();
         task.execute();
         return task;
     }

@@ -310,6 +310,13 @@ public final class InitiatorConnection {
         }
     }
 
+    /** The next StatSN, so that tests can go on from any state. */
+    int expStatSnForTests() {
+        synchronized (lock) {
+            return core.expStatSn;
+        }
+    }
+
     /** A header arrived whose digest did not match; framing is lost. RFC 7143 §7.8. */
     public void onHeaderDigestError() {
         synchronized (lock) {

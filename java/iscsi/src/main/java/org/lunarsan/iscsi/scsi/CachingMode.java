@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * Caching and write protection, from MODE SENSE (6). SPC-4 §7.5.5, SBC-3 §6.5.5.
+ * Caching and write protection, from MODE SENSE (6). SPC-4 §7.5, SBC-3 §6.4.5.
  *
  * <p>Threads: immutable.
  *

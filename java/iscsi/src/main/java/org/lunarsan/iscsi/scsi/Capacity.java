@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.lunarsan.iscsi.wire.Fields;
 
 /**
- * Size and block lengths of a unit. SBC-3 §5.15, §5.16.
+ * Size and block lengths of a unit. SBC-3 §5.16, §5.17.
  *
  * <p>Threads: immutable.
  *

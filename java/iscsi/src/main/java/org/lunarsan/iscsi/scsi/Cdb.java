@@ -80,7 +80,7 @@ public final class Cdb {
     }
 
     /**
-     * READ CAPACITY (16). SBC-3 §5.16.
+     * READ CAPACITY (16). SBC-3 §5.17.
      *
      * @param cdb 16 bytes
      */
@@ -90,7 +90,7 @@ public final class Cdb {
     }
 
     /**
-     * READ CAPACITY (10), for units that do not know the longer one. SBC-3 §5.15.
+     * READ CAPACITY (10), for units that do not know the longer one. SBC-3 §5.16.
      *
      * @param cdb 16 bytes
      */
@@ -99,7 +99,7 @@ public final class Cdb {
     }
 
     /**
-     * MODE SENSE (6) for the caching page, without block descriptors. SPC-4 §6.11, SBC-3 §6.5.5.
+     * MODE SENSE (6) for the caching page, without block descriptors. SPC-4 §6.13, SBC-3 §6.4.5.
      *
      * @param cdb 16 bytes
      */
@@ -110,7 +110,7 @@ public final class Cdb {
     }
 
     /**
-     * READ (16). SBC-3 §5.12.
+     * READ (16). SBC-3 §5.13.
      *
      * @param cdb 16 bytes
      * @param lba first block
@@ -121,7 +121,7 @@ public final class Cdb {
     }
 
     /**
-     * WRITE (16). SBC-3 §5.34.
+     * WRITE (16). SBC-3 §5.35.
      *
      * @param cdb 16 bytes
      * @param flags 0, or {@link #FORCE_UNIT_ACCESS}
@@ -133,7 +133,7 @@ public final class Cdb {
     }
 
     /**
-     * WRITE SAME (16); the data is one block. SBC-3 §5.44.
+     * WRITE SAME (16); the data is one block. SBC-3 §5.45.
      *
      * @param cdb 16 bytes
      * @param flags 0, or {@link #MAY_UNMAP}

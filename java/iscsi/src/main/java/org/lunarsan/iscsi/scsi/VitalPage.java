@@ -22,10 +22,10 @@ public final class VitalPage {
     /** Device identification. */
     public static final int DEVICE_IDENTIFICATION = 0x83;
 
-    /** Block limits. SBC-3 §6.6.3. */
+    /** Block limits. SBC-3 §6.5.3. */
     public static final int BLOCK_LIMITS = 0xb0;
 
-    /** Logical block provisioning. SBC-3 §6.6.4. */
+    /** Logical block provisioning. SBC-3 §6.5.4. */
     public static final int LOGICAL_BLOCK_PROVISIONING = 0xb2;
 
     private static final int HEADER_BYTES = 4;
@@ -47,7 +47,7 @@ public final class VitalPage {
     }
 
     /**
-     * Block limits; what the unit does not tell is 0. SBC-3 §6.6.3.
+     * Block limits; what the unit does not tell is 0. SBC-3 §6.5.3.
      *
      * @param transferGranularityBlocks OPTIMAL TRANSFER LENGTH GRANULARITY
      * @param transferBlocksMax MAXIMUM TRANSFER LENGTH
@@ -63,7 +63,7 @@ public final class VitalPage {
     }
 
     /**
-     * Logical block provisioning. SBC-3 §6.6.4.
+     * Logical block provisioning. SBC-3 §6.5.4.
      *
      * @param unmaps UNMAP is known (LBPU)
      * @param writeSameUnmaps WRITE SAME (16) may unmap (LBPWS)

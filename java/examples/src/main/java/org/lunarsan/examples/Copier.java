@@ -1,0 +1,150 @@
+package org.lunarsan.examples;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import org.lunarsan.device.AsyncDevice;
+
+/**
+ * Copies with several transfers under way: while one part waits for the device, the file is read or
+ * written for another.
+ *
+ * <p>Threads: for one thread.
+ */
+final class Copier {
+    private static final int PART_BYTES = 1 << 20;
+    private static final int PARTS = 8;
+
+    private final FileChannel file;
+    private final AsyncDevice device;
+    private final Progress progress;
+    private final int blockSize;
+    private final ByteBuffer[] parts = new ByteBuffer[PARTS];
+    private final CompletableFuture<?>[] underWay = new CompletableFuture<?>[PARTS];
+
+    Copier(FileChannel file, AsyncDevice device, Progress progress) {
+        this.file = file;
+        this.device = device;
+        this.progress = progress;
+        blockSize = device.blockSize();
+        for (int part = 0; part < PARTS; part++) {
+            parts[part] = ByteBuffer.allocateDirect(PART_BYTES);
+            underWay[part] = CompletableFuture.completedFuture(null);
+        }
+    }
+
+    /** The file to the first blocks of the device; what the last block has behind it stays. */
+    long toLun() throws IOException {
+        long size = file.size();
+        if (size > device.blockCount() * blockSize) {
+            throw new IOException("the file has " + size + " bytes, the LUN only "
+                    + device.blockCount() * blockSize);
+        }
+        try {
+            for (long at = 0; at < size; at += PART_BYTES) {
+                int turn = turn(at);
+                await(turn);
+                ByteBuffer part = parts[turn].clear();
+                fill(part, at, size);
+                underWay[turn] = device.writeAsync(at / blockSize, part.flip());
+                progress.at(at, size);
+            }
+        } finally {
+            awaitAll();
+        }
+        device.flush();
+        return size;
+    }
+
+    private void fill(ByteBuffer part, long at, long size) throws IOException {
+        int bytes = (int) Math.min(PART_BYTES, size - at);
+        int ragged = bytes % blockSize;
+        if (ragged != 0) {
+            int last = bytes - ragged;
+            device.read((at + last) / blockSize, part.limit(last + blockSize).position(last));
+        }
+        part.limit(bytes).position(0);
+        while (part.hasRemaining()) {
+            if (file.read(part, at + part.position()) < 0) {
+                throw new EOFException("the file has become shorter");
+            }
+        }
+        part.limit(ragged == 0 ? bytes : bytes - ragged + blockSize).position(part.limit());
+    }
+
+    /** All blocks of the device to the file, zeroes as holes. */
+    long toFile() throws IOException {
+        long size = device.blockCount() * blockSize;
+        file.truncate(0);
+        try {
+            for (long at = 0; at < size + (long) PARTS * PART_BYTES; at += PART_BYTES) {
+                long done = at - (long) PARTS * PART_BYTES;
+                int turn = turn(at);
+                await(turn);
+                if (done >= 0 && done < size) {
+                    drain(parts[turn].flip(), done);
+                    progress.at(done, size);
+                }
+                if (at < size) {
+                    int bytes = (int) Math.min(PART_BYTES, size - at);
+                    underWay[turn] =
+                            device.readAsync(at / blockSize, parts[turn].clear().limit(bytes));
+                }
+            }
+        } finally {
+            awaitAll();
+        }
+        lengthen(size);
+        file.force(true);
+        return size;
+    }
+
+    private void drain(ByteBuffer part, long at) throws IOException {
+        boolean zero = true;
+        for (int index = 0; zero && index < part.limit(); index += Long.BYTES) {
+            zero = part.getLong(index) == 0;
+        }
+        while (!zero && part.hasRemaining()) {
+            file.write(part, at + part.position());
+        }
+    }
+
+    private void lengthen(long size) throws IOException {
+        if (file.size() < size) {
+            file.write(ByteBuffer.allocate(1), size - 1);
+        }
+    }
+
+    private static int turn(long at) {
+        return (int) (at / PART_BYTES % PARTS);
+    }
+
+    private void await(int turn) throws IOException {
+        try {
+            underWay[turn].join();
+        } catch (CompletionException failed) {
+            if (failed.getCause() instanceof IOException told) {
+                throw told;
+            }
+            throw failed;
+        }
+    }
+
+    /** Nothing is under way any more, however it ended. */
+    private void awaitAll() throws IOException {
+        IOException first = null;
+        for (int turn = 0; turn < PARTS; turn++) {
+            try {
+                await(turn);
+            } catch (IOException failed) {
+                first = first == null ? failed : first;
+            }
+        }
+        if (first != null) {
+            throw first;
+        }
+    }
+}

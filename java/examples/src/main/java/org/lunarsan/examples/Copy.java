@@ -1,0 +1,109 @@
+package org.lunarsan.examples;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Optional;
+import org.lunarsan.initiator.IscsiDevice;
+import org.lunarsan.initiator.IscsiException;
+import org.lunarsan.initiator.IscsiOptions;
+
+/**
+ * A command-line program: copies a file to a LUN, or a LUN to a file.
+ *
+ * <p>Threads: one.
+ */
+public final class Copy {
+    private static final int DONE = 0;
+    private static final int FAILED = 1;
+    private static final int WRONG_USAGE = 2;
+
+    private final PrintStream out;
+    private final PrintStream err;
+
+    private Copy(PrintStream out, PrintStream err) {
+        this.out = out;
+        this.err = err;
+    }
+
+    /**
+     * Runs it, and ends the process with 0 when it is done, 1 when it failed, 2 when it was asked
+     * for the wrong way.
+     *
+     * @param arguments as {@code --help} explains them
+     */
+    public static void main(String[] arguments) {
+        System.exit(run(arguments, System.out, System.err));
+    }
+
+    /** Runs it; the exit status. */
+    static int run(String[] arguments, PrintStream out, PrintStream err) {
+        return new Copy(out, err).run(arguments);
+    }
+
+    private int run(String[] arguments) {
+        CopyOptions options;
+        try {
+            options = CopyOptions.parse(arguments);
+        } catch (CopyOptions.Usage wrong) {
+            err.println("lunar-copy: " + wrong.getMessage() + " (--help explains)");
+            return WRONG_USAGE;
+        }
+        if (options.help()) {
+            out.print(CopyOptions.HELP);
+            return DONE;
+        }
+        Progress progress = new Progress(options.json() ? null : err);
+        try {
+            long bytes = copy(options, progress);
+            progress.done();
+            tell(options, bytes, progress.seconds());
+            return DONE;
+        } catch (IOException failure) {
+            progress.done();
+            return fail(options, failure);
+        }
+    }
+
+    private static long copy(CopyOptions options, Progress progress) throws IOException {
+        boolean writes = options.writesLun();
+        String url = writes ? options.destination() : options.source();
+        Path path = Path.of(writes ? options.source() : options.destination());
+        IscsiOptions session =
+                IscsiOptions.builder().connections(options.connections()).build();
+        // The file first: a wrong path should not cost a login.
+        try (FileChannel file = writes ? FileChannel.open(path, StandardOpenOption.READ)
+                : FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+                IscsiDevice disk = IscsiDevice.open(url, session)) {
+            Copier copier = new Copier(file, disk, progress);
+            return writes ? copier.toLun() : copier.toFile();
+        }
+    }
+
+    private void tell(CopyOptions options, long bytes, double seconds) {
+        double rate = bytes / Math.max(seconds, 1e-3);
+        if (options.json()) {
+            out.println("{\"source\": " + Json.text(options.source()) + ", \"destination\": "
+                    + Json.text(options.destination()) + ", \"bytes\": " + bytes
+                    + ", \"seconds\": " + Json.number(seconds) + ", \"bytes_per_second\": "
+                    + Json.number(rate) + "}");
+        } else {
+            out.println("%d bytes copied in %.1f s, %.1f MiB/s"
+                    .formatted(bytes, seconds, rate / (1 << 20)));
+        }
+    }
+
+    private int fail(CopyOptions options, IOException failure) {
+        Optional<String> hint = IscsiException.in(failure).flatMap(IscsiException::hint);
+        String what = failure.getMessage() == null ? failure.toString()
+                : failure.getClass().getSimpleName() + ": " + failure.getMessage();
+        if (options.json()) {
+            out.println("{\"error\": " + Json.text(what) + ", \"hint\": "
+                    + hint.map(Json::text).orElse("null") + "}");
+        }
+        err.println("lunar-copy: " + what);
+        return FAILED;
+    }
+}

@@ -1,0 +1,94 @@
+package org.lunarsan.examples;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.MemoryDevice;
+
+/** The program, as far as it needs no target. */
+final class CopyTest {
+    private final ByteArrayOutputStream out = new ByteArrayOutputStream();
+    private final ByteArrayOutputStream err = new ByteArrayOutputStream();
+
+    private int run(String... arguments) {
+        out.reset();
+        err.reset();
+        return Copy.run(arguments, new PrintStream(out, true, StandardCharsets.UTF_8),
+                new PrintStream(err, true, StandardCharsets.UTF_8));
+    }
+
+    /** Goal: wrong usage exits with 2 and one line, a secret is not repeated. */
+    @Test
+    void wrongUsageIsTold() {
+        String url = "iscsi://host/target/0";
+        for (List<String> wrong : List.of(List.<String>of(), List.of("a"), List.of("a", "b"),
+                List.of(url, url), List.of("a", url, "c"), List.of("--x", "a", url),
+                List.of("--connections", "0", "a", url), List.of("a", url, "--connections"),
+                List.of("a", "iscsi://host"), List.of("a", "iscsi://u%hunter2@host/target/0"))) {
+            assertEquals(2, run(wrong.toArray(String[]::new)), wrong::toString);
+            assertEquals(1, err.toString(StandardCharsets.UTF_8).lines().count());
+            assertFalse(err.toString(StandardCharsets.UTF_8).contains("hunter2"));
+            assertEquals(0, out.size());
+        }
+    }
+
+    /** Goal: the help is on standard output. */
+    @Test
+    void helpIsGiven() {
+        assertEquals(0, run("--help"));
+        assertTrue(out.toString(StandardCharsets.UTF_8).contains("example:"));
+    }
+
+    /** Goal: a failure exits with 1, and with --json it is one document. */
+    @Test
+    void failuresAreTold(@TempDir Path folder) {
+        String none = folder.resolve("none").toString();
+        assertEquals(1, run("--json", none, "iscsi://127.0.0.1:1/target/0"));
+        String told = out.toString(StandardCharsets.UTF_8);
+        assertTrue(told.startsWith("{\"error\": \"NoSuchFileException") && told.endsWith("}\n"),
+                told);
+        assertEquals("\"a\\\"\\\\\\u000a\"", Json.text("a\"\\\n"));
+    }
+
+    /** Goal: files of ragged sizes arrive whole, come back, and leave what is behind them. */
+    @Test
+    void filesComeBack(@TempDir Path folder) throws IOException {
+        Path source = folder.resolve("source");
+        Path back = folder.resolve("back");
+        for (int size : new int[] {0, 1, 512, 5000, (1 << 20) + 7, 20 << 20, (9 << 20) + 513}) {
+            byte[] data = new byte[size];
+            new Random(size).nextBytes(data);
+            Files.write(source, data);
+            try (AsyncDevice disk = AsyncDevice.of(new MemoryDevice(512, 24 << 11))) {
+                disk.open();
+                byte[] whole = new byte[24 << 20];
+                Arrays.fill(whole, (byte) 3);
+                disk.write(0, whole);
+                System.arraycopy(data, 0, whole, 0, size);
+                try (FileChannel file = FileChannel.open(source)) {
+                    assertEquals(size, new Copier(file, disk, new Progress(null)).toLun());
+                }
+                try (FileChannel file = FileChannel.open(back, StandardOpenOption.CREATE,
+                        StandardOpenOption.WRITE)) {
+                    new Copier(file, disk, new Progress(null)).toFile();
+                }
+                assertTrue(Arrays.equals(whole, Files.readAllBytes(back)), "of " + size);
+            }
+        }
+    }
+}

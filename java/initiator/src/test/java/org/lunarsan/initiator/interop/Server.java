@@ -1,0 +1,101 @@
+package org.lunarsan.initiator.interop;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/** A server in a process of its own, and what it writes. Threads: one for its output. */
+final class Server implements AutoCloseable {
+    private static final long START_SECONDS_MAX = 60;
+
+    private final Process process;
+    private final List<String> lines = new ArrayList<>();
+    private final CompletableFuture<String> ready = new CompletableFuture<>();
+
+    /** Starts it; {@code sign} is in the line that says that it is ready. */
+    Server(String sign, List<String> command) throws IOException {
+        process = new ProcessBuilder(command).redirectErrorStream(true).start();
+        Thread.ofPlatform().daemon().start(() -> listen(sign));
+        // Whoever ends the tests, no server is left.
+        Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
+    }
+
+    private void listen(String sign) {
+        try (BufferedReader output = process.inputReader(StandardCharsets.UTF_8)) {
+            for (String line = output.readLine(); line != null; line = output.readLine()) {
+                synchronized (lines) {
+                    lines.add(line);
+                }
+                if (line.contains(sign)) {
+                    ready.complete(line);
+                }
+            }
+        } catch (IOException over) {
+            // It ended.
+        }
+        ready.completeExceptionally(new IOException("it ended: " + log()));
+    }
+
+    /** The line that says that it is ready. */
+    String awaitReady() throws IOException {
+        try {
+            return ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);
+        } catch (ExecutionException | TimeoutException | InterruptedException failed) {
+            close();
+            throw new IOException("it did not start: " + log(), failed);
+        }
+    }
+
+    private String log() {
+        synchronized (lines) {
+            return String.join("\n", lines);
+        }
+    }
+
+    /** Ends it as a power cut would, and waits until it is gone. */
+    void kill() {
+        process.destroyForcibly();
+        process.onExit().join();
+    }
+
+    @Override
+    public void close() {
+        kill();
+    }
+
+    static int freePort() throws IOException {
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return socket.getLocalPort();
+        }
+    }
+
+    /** Runs a program to its end, which has to be a good one. */
+    static void must(String... command) throws IOException {
+        Process run = new ProcessBuilder(command).redirectErrorStream(true).start();
+        String said = new String(run.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        if (run.onExit().join().exitValue() != 0) {
+            throw new IOException(String.join(" ", command) + ": " + said);
+        }
+    }
+
+    /** A program of the system, also where root's programs are not in the path. */
+    static String program(String name) throws IOException {
+        String path = System.getenv("PATH") + ":/usr/sbin:/sbin";
+        for (String folder : path.split(":")) {
+            if (Files.isExecutable(Path.of(folder, name))) {
+                return Path.of(folder, name).toString();
+            }
+        }
+        throw new IOException(name + " is missing: scripts/setup test installs it");
+    }
+}

@@ -1,0 +1,77 @@
+package org.lunarsan.initiator.interop;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Debian's tgt as a peer. LUN 0 is its controller, LUN 1 a file; it ignores SIGTERM while a target
+ * is defined. Threads: for one thread.
+ */
+final class Tgt implements AutoCloseable {
+    static final String TARGET = "iqn.2026-11.org.lunarsan.test:tgt";
+    private static final int TRIES_MAX = 400;
+
+    private final Server server;
+    private final String control;
+    private final int port;
+
+    Tgt(Path file) throws IOException {
+        port = Server.freePort();
+        // Control ports are sockets named by number; another test run may have its own.
+        control = Long.toString(ProcessHandle.current().pid() % 30_000 + port % 1000);
+        server = new Server("never", List.of(Server.program("tgtd"), "-f", "-C", control,
+                "--iscsi", "portal=127.0.0.1:" + port));
+        awaitReady();
+        admin("new", "--mode", "target", "--tid", "1", "-T", TARGET);
+        admin("new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file.toString());
+        admin("bind", "--mode", "target", "--tid", "1", "-I", "ALL");
+    }
+
+    /** It says nothing when it is ready: it is asked until it answers. */
+    private void awaitReady() throws IOException {
+        for (int tries = 0;; tries++) {
+            try {
+                admin("show", "--mode", "target");
+                return;
+            } catch (IOException notYet) {
+                if (tries == TRIES_MAX) {
+                    throw notYet;
+                }
+                Thread.onSpinWait();
+            }
+        }
+    }
+
+    void admin(String... arguments) throws IOException {
+        List<String> all = new ArrayList<>(
+                List.of(Server.program("tgtadm"), "-C", control, "--lld", "iscsi", "--op"));
+        all.addAll(List.of(arguments));
+        Server.must(all.toArray(String[]::new));
+    }
+
+    void allowDigests() throws IOException {
+        for (String key : List.of("HeaderDigest", "DataDigest")) {
+            admin("update", "--mode", "target", "--tid", "1", "-n", key, "-v", "CRC32C");
+        }
+    }
+
+    void requireChap(String user, String secret) throws IOException {
+        admin("new", "--mode", "account", "--user", user, "--password", secret);
+        admin("bind", "--mode", "account", "--tid", "1", "--user", user);
+    }
+
+    String address() {
+        return "127.0.0.1:" + port;
+    }
+
+    String url() {
+        return "iscsi://" + address() + "/" + TARGET + "/1";
+    }
+
+    @Override
+    public void close() {
+        server.close();
+    }
+}

@@ -1,0 +1,38 @@
+package org.lunarsan.initiator.interop;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
+
+/** The contract of devices over tgt. */
+@Tag("interop")
+final class TgtContractTest extends FileContract {
+    private static Path folder;
+    private static Path file;
+    private static Tgt server;
+
+    @BeforeAll
+    static void start() throws IOException {
+        folder = scratch();
+        file = zeroes(folder.resolve("disk.img"));
+        server = new Tgt(file);
+    }
+
+    @AfterAll
+    static void stop() throws IOException {
+        server.close();
+        delete(folder);
+    }
+
+    @Override
+    String url() {
+        return server.url();
+    }
+
+    @Override
+    Path file() {
+        return file;
+    }
+}

@@ -1,0 +1,84 @@
+package org.lunarsan.iscsi.connection;
+
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.management.ThreadMXBean;
+import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
+import org.junit.jupiter.api.Test;
+import org.lunarsan.iscsi.framing.Deframer;
+import org.lunarsan.iscsi.framing.Digests;
+import org.lunarsan.iscsi.framing.Framer;
+import org.lunarsan.iscsi.pdu.BasicHeader;
+import org.lunarsan.iscsi.pdu.DataIn;
+import org.lunarsan.iscsi.pdu.DataInView;
+import org.lunarsan.iscsi.pdu.Opcode;
+import org.lunarsan.iscsi.scsi.Cdb;
+
+/** What a command costs in garbage. */
+class GarbageTest {
+    private static final int BLOCK = 4096;
+    private static final int READS = 20_000;
+
+    private final Rig rig = new Rig();
+    private final Command read = Rig.read(BLOCK);
+    private final Framer framer = new Framer(new Digests(true, true));
+    private final Deframer deframer = new Deframer();
+    private final ByteBuffer wire = ByteBuffer.allocate(2 * BLOCK);
+    private final ByteBuffer data = ByteBuffer.allocate(BLOCK);
+    private final ByteBuffer place = read.dataInBuffer();
+    private int maxCmdSn = 131;
+
+    /**
+     * Goal: a read that goes well allocates nothing here: the machine, digests and framing both
+     * ways. Method: what this thread allocated, over many reads, less the first ones.
+     */
+    @Test
+    void aReadAllocatesNothing() {
+        deframer.expect(new Digests(true, true), Rig.SEGMENT);
+        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        long thread = Thread.currentThread().threadId();
+        for (int warm = 0; warm < READS; warm++) {
+            readOnce();
+        }
+        long before = threads.getThreadAllocatedBytes(thread);
+        for (int reads = 0; reads < READS; reads++) {
+            readOnce();
+        }
+        long each = (threads.getThreadAllocatedBytes(thread) - before) / READS;
+        assertTrue(each <= 8, each + " bytes for each read");
+    }
+
+    private void readOnce() {
+        read.clear().dataIn(place, 0, BLOCK);
+        Cdb.read16(read.cdb(), 7, 8);
+        check(rig.connection.submit(read));
+        rig.head.clear();
+        check(rig.connection.poll(rig.now, rig.head, rig.out));
+        framer.endHeader(rig.head, 0);
+        rig.connection.sent(rig.out);
+        int tag = BasicHeader.initiatorTaskTag(rig.head, 0);
+        wire.clear().position(BasicHeader.HEADER_BYTES);
+        DataInView.encode(wire, 0, Opcode.DATA_IN, DataIn.FINAL | DataIn.STATUS, 0, 0, BLOCK, 0,
+                tag, -1, rig.statSn++, read.cmdSn + 1, ++maxCmdSn, 0, 0, 0);
+        framer.endHeader(wire, 0);
+        wire.put(wire.position(), data, 0, BLOCK).position(wire.position() + BLOCK);
+        framer.endData(data, 0, BLOCK, wire);
+        wire.flip();
+        check(deframer.next(wire) == Deframer.Event.HEADER);
+        rig.connection.onHeader(rig.now, deframer.header(), rig.receive);
+        check(rig.receive.place() == Receive.Place.COMMAND);
+        check(deframer.next(wire) == Deframer.Event.PAYLOAD);
+        check(deframer.take(wire, place.clear()) == BLOCK);
+        check(deframer.next(wire) == Deframer.Event.PAYLOAD_END);
+        rig.connection.onPayload(rig.now, null, true);
+        check(rig.connection.pollCompleted() == read && read.failure() == null);
+    }
+
+    /** An assertion of JUnit would allocate. */
+    private static void check(boolean sound) {
+        if (!sound) {
+            throw new AssertionError();
+        }
+    }
+}
