@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit release java java-interop interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare
+.PHONY: help run test check lint unit release java java-interop interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,7 @@ unit: ## Unit and property tests, the rules of the house
 
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
+	@scripts/bench-java --build
 
 java-interop: release ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
 	@scripts/java-interop
@@ -97,3 +98,7 @@ bench-full: ## All cells; writes docs/performance.md and .json, docs/profiles, a
 bench-compare: ## Two builds in turns: make bench-compare REV=HEAD~1; some five minutes and a build
 	@scripts/setup build
 	@scripts/bench-compare "$(REV)" $(BENCH_ARGS)
+
+bench-java: ## Our Java initiator against the published jSCSI and libiscsi, as the jSCSI paper measured; some ten minutes
+	@scripts/setup bench
+	@scripts/bench-java $(BENCH_ARGS)

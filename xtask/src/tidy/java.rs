@@ -3,12 +3,13 @@
 use super::{Problem, Source};
 
 /// Programs, which may print.
-const PROGRAMS: &str = "java/examples/";
+const PROGRAMS: &[&str] = &["java/examples/", "bench/jscsi/"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();
     let test = source.path.contains("/src/test/");
-    let library = source.path.contains("/src/main/") && !source.path.starts_with(PROGRAMS);
+    let is_program = PROGRAMS.iter().any(|folder| source.path.starts_with(folder));
+    let library = source.path.contains("/src/main/") && !is_program;
     for (index, line) in source.text.lines().enumerate() {
         if line.starts_with("import ") && line.ends_with(".*;") {
             problems.push(source.problem(index + 1, "import what is used by its name"));

@@ -1,0 +1,153 @@
+package org.lunarsan.bench.contestant;
+
+import com.sun.management.ThreadMXBean;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A contestant as a process: commands come by lines on standard input, each is answered by one line
+ * on standard output. The language is that of libiscsi-ops.c, where it is written down; here
+ * allocated bytes are known.
+ *
+ * <p>Threads: one.
+ */
+public final class Answering {
+    private static final ThreadMXBean THREADS =
+            (ThreadMXBean) ManagementFactory.getThreadMXBean();
+
+    private final Kind kind;
+    private final Map<String, Contestant> disks = new HashMap<>();
+
+    private Answering(Kind kind) {
+        this.kind = kind;
+    }
+
+    /**
+     * Answers until the input ends.
+     *
+     * @param arguments the contestant's name
+     * @throws IOException when the input cannot be read
+     */
+    public static void main(String[] arguments) throws IOException {
+        Answering answering = new Answering(Kind.of(arguments[0]));
+        BufferedReader input =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        // What a rival prints must not be taken for an answer.
+        PrintStream output = System.out;
+        System.setOut(System.err);
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            output.println(answering.answer(line));
+            output.flush();
+        }
+        // Threads of a rival may not let go.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private String answer(String line) {
+        try {
+            return "ok" + done(line.split(" "));
+        } catch (Exception failed) {
+            failed.printStackTrace(System.err);
+            return "error " + failed.toString().replace('\n', ' ');
+        }
+    }
+
+    private String done(String[] words) throws Exception {
+        switch (words[0]) {
+            case "open" -> {
+                List<String> urls = List.of(words).subList(4, words.length);
+                Contestant disk = kind.open(Shape.of(words[2]), Integer.parseInt(words[3]), urls);
+                disks.put(words[1], disk);
+                return " " + disk.blockSize() + " " + disk.blockCount();
+            }
+            case "turn" -> {
+                return turn(disk(words), words[2].equals("write"), numbers(words));
+            }
+            case "check" -> {
+                return check(disk(words), words[2].equals("write"), numbers(words));
+            }
+            case "load" -> {
+                return load(disk(words), words[2].equals("futures"), numbers(words));
+            }
+            case "close" -> {
+                for (Contestant disk : disks.values()) {
+                    disk.close();
+                }
+                disks.clear();
+                return "";
+            }
+            default -> throw new IllegalArgumentException("not understood: " + words[0]);
+        }
+    }
+
+    private Contestant disk(String[] words) {
+        Contestant disk = disks.get(words[1]);
+        if (disk == null) {
+            throw new IllegalArgumentException("no disk is called " + words[1]);
+        }
+        return disk;
+    }
+
+    private static long[] numbers(String[] words) {
+        long[] numbers = new long[words.length - 3];
+        for (int at = 0; at < numbers.length; at++) {
+            numbers[at] = Long.parseLong(words[at + 3]);
+        }
+        return numbers;
+    }
+
+    /** BLOCKS COUNT SEED RANGE_BLOCKS. */
+    private static String turn(Contestant disk, boolean writes, long[] asked) throws Exception {
+        int count = Math.toIntExact(asked[1]);
+        byte[] buffer = new byte[Math.toIntExact(asked[0] * disk.blockSize())];
+        if (writes) {
+            Places.fill(buffer, asked[2]);
+        }
+        long[] nanos = new long[count];
+        long[] allocated = new long[count];
+        for (int number = 0; number < count; number++) {
+            long address = Places.address(asked[2], number, asked[0], asked[3]);
+            long before = THREADS.getTotalThreadAllocatedBytes();
+            long begun = System.nanoTime();
+            if (writes) {
+                disk.write(address, buffer);
+            } else {
+                disk.read(address, buffer);
+            }
+            nanos[number] = System.nanoTime() - begun;
+            allocated[number] = THREADS.getTotalThreadAllocatedBytes() - before;
+        }
+        StringBuilder text = new StringBuilder();
+        for (int number = 0; number < count; number++) {
+            text.append(' ').append(nanos[number]).append(':').append(allocated[number]);
+        }
+        return text.toString();
+    }
+
+    /** DEPTH MILLIS SEED RANGE_BLOCKS BLOCKS; requests a second. Ours alone can do that. */
+    private static String load(Contestant disk, boolean byFutures, long[] asked) throws Exception {
+        Load.Asked load = new Load.Asked(Math.toIntExact(asked[0]), asked[1], asked[2], asked[3],
+                Math.toIntExact(asked[4]));
+        return " " + Load.run(((OursContestant) disk).async(), byFutures, load);
+    }
+
+    /** BLOCKS SEED RANGE_BLOCKS. */
+    private static String check(Contestant disk, boolean writes, long[] asked) throws Exception {
+        byte[] buffer = new byte[Math.toIntExact(asked[0] * disk.blockSize())];
+        long address = Places.address(asked[1], 0, asked[0], asked[2]);
+        if (writes) {
+            Places.fill(buffer, asked[1]);
+            disk.write(address, buffer);
+        } else {
+            disk.read(address, buffer);
+        }
+        return " " + address + " " + "%016x".formatted(Places.hash(buffer));
+    }
+}

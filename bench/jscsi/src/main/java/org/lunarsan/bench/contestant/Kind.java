@@ -1,0 +1,108 @@
+package org.lunarsan.bench.contestant;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.initiator.IscsiDevice;
+import org.lunarsan.initiator.IscsiOptions;
+import org.lunarsan.initiator.IscsiUrl;
+import org.lunarsan.pool.MirroredDevice;
+import org.lunarsan.pool.StripedDevice;
+
+/** The contestants in Java. Threads: immutable. */
+enum Kind {
+    /** Ours. */
+    LUNAR("lunar-java") {
+        @Override
+        Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
+            return ours(shape, stripeBytes, urls);
+        }
+    },
+    /** The published one, with its own settings. */
+    JSCSI("jscsi") {
+        @Override
+        Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
+            return published(shape, stripeBytes, urls, JscsiContestant.SEGMENT_BYTES_DEFAULT);
+        }
+    },
+    /** The published one, with segments as large as its bursts. */
+    JSCSI_LARGE("jscsi-large") {
+        @Override
+        Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception {
+            return published(shape, stripeBytes, urls, SEGMENT_BYTES_LARGE);
+        }
+    };
+
+    private static final int SEGMENT_BYTES_LARGE = 262_144;
+    /** One for the process: what the JIT has made of them stays. */
+    private static final JscsiLoader JSCSI_CLASSES = new JscsiLoader();
+    /** Of all targets here. */
+    private static final int BLOCK_BYTES = 512;
+    private static final IscsiOptions OPTIONS = IscsiOptions.builder()
+            .initiatorName("iqn.2026-11.org.lunarsan.bench:java").build();
+
+    private final String word;
+
+    Kind(String word) {
+        this.word = word;
+    }
+
+    static Kind of(String word) {
+        for (Kind kind : values()) {
+            if (kind.word.equals(word)) {
+                return kind;
+            }
+        }
+        throw new IllegalArgumentException("no contestant is called " + word);
+    }
+
+    /** Logs in; as many URLs as the shape has members. */
+    abstract Contestant open(Shape shape, int stripeBytes, List<String> urls) throws Exception;
+
+    private static Contestant ours(Shape shape, int stripeBytes, List<String> urls)
+            throws DeviceException {
+        if (shape == Shape.SINGLE) {
+            return new OursContestant(IscsiDevice.open(urls.getFirst(), OPTIONS));
+        }
+        List<IscsiDevice> members = new ArrayList<>(urls.size());
+        for (String url : urls) {
+            members.add(IscsiDevice.of(IscsiUrl.parse(url), OPTIONS));
+        }
+        Device pool = shape == Shape.RAID0
+                ? StripedDevice.of(members) : MirroredDevice.of(members);
+        try {
+            pool.open();
+        } catch (DeviceOpenException notYet) {
+            // The first time; a contestant that was started again finds its pool.
+            create(shape, members, stripeBytes);
+            pool.open();
+        }
+        if (pool instanceof MirroredDevice mirror) {
+            // A new mirror copies one to the other; that is not what is measured.
+            mirror.copies().join();
+        }
+        return new OursContestant(pool);
+    }
+
+    private static void create(Shape shape, List<IscsiDevice> members, int stripeBytes)
+            throws DeviceException {
+        if (shape == Shape.RAID0) {
+            StripedDevice.create(members, stripeBytes / BLOCK_BYTES);
+        } else {
+            MirroredDevice.create(members);
+        }
+    }
+
+    private static Contestant published(Shape shape, int stripeBytes, List<String> urls,
+            int segmentBytes) throws Exception {
+        List<Contestant> members = new ArrayList<>(urls.size());
+        for (String url : urls) {
+            members.add(JSCSI_CLASSES.open(url, segmentBytes));
+        }
+        return shape == Shape.SINGLE
+                ? members.getFirst()
+                : new TwoTargets(members, shape, stripeBytes);
+    }
+}

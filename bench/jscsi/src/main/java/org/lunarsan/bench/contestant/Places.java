@@ -1,0 +1,82 @@
+package org.lunarsan.bench.contestant;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
+
+/**
+ * Where operations go and what they write: the same for every contestant, in Java here and in C in
+ * libiscsi-ops.c.
+ *
+ * <p>Threads: without state.
+ */
+public final class Places {
+    private static final VarHandle WORDS =
+            MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
+    /** Which output of the generator keys the data; places have the lower ones. */
+    private static final long DATA_KEY = 0xffff_ffffL;
+    private static final long HASH_START = 0xcbf2_9ce4_8422_2325L;
+    private static final long HASH_PRIME = 0x100_0000_01b3L;
+    private static final int HASH_FOLD = 29;
+
+    private Places() {
+    }
+
+    /**
+     * The number'th output of SplitMix64 (Steele, Lea, Flood 2014).
+     *
+     * @param seed which sequence
+     * @param number which of it, from 0
+     * @return 64 bits
+     */
+    public static long mixed(long seed, long number) {
+        long z = seed + (number + 1) * 0x9e37_79b9_7f4a_7c15L;
+        z = (z ^ (z >>> 30)) * 0xbf58_476d_1ce4_e5b9L;
+        z = (z ^ (z >>> 27)) * 0x94d0_49bb_1331_11ebL;
+        return z ^ (z >>> 31);
+    }
+
+    /**
+     * Where the number'th operation of a seed goes, aligned to its own length.
+     *
+     * @param seed which sequence
+     * @param number which of it, from 0
+     * @param blocks of the operation
+     * @param range how many blocks from the first are used
+     * @return the first block
+     */
+    public static long address(long seed, long number, long blocks, long range) {
+        if (blocks < 1 || blocks > range) {
+            throw new IllegalArgumentException(blocks + " blocks in a range of " + range);
+        }
+        return Long.remainderUnsigned(mixed(seed, number), range / blocks) * blocks;
+    }
+
+    /**
+     * What is written under a seed.
+     *
+     * @param buffer a whole number of 8-byte words
+     * @param seed which data
+     */
+    public static void fill(byte[] buffer, long seed) {
+        long key = mixed(seed, DATA_KEY);
+        for (int at = 0; at < buffer.length; at += Long.BYTES) {
+            WORDS.set(buffer, at, key + at);
+        }
+    }
+
+    /**
+     * FNV-1a's step on words of 64 bits, with a fold so that high bits count.
+     *
+     * @param buffer a whole number of 8-byte words
+     * @return the sum
+     */
+    public static long hash(byte[] buffer) {
+        long sum = HASH_START;
+        for (int at = 0; at < buffer.length; at += Long.BYTES) {
+            sum = (sum ^ (long) WORDS.get(buffer, at)) * HASH_PRIME;
+            sum ^= sum >>> HASH_FOLD;
+        }
+        return sum;
+    }
+}

@@ -1,0 +1,157 @@
+package org.lunarsan.bench.part;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.lunarsan.bench.contestant.Shape;
+import org.lunarsan.bench.report.Section;
+import org.lunarsan.bench.report.Spread;
+import org.lunarsan.bench.report.Verdict;
+import org.lunarsan.bench.server.Disk;
+import org.lunarsan.bench.server.Target;
+import org.lunarsan.bench.table.Contestants;
+import org.lunarsan.bench.table.Rival;
+import org.lunarsan.bench.table.Stand;
+import org.lunarsan.bench.table.Table;
+
+/**
+ * Over a distance: RAID 0 over two targets against one of them, each behind a relay of its own.
+ *
+ * <p>Threads: for one.
+ */
+public final class Delay {
+    private static final Duration DELAY = Duration.ofMillis(2);
+    /** As in `lunar bench --suite multi-connection`. */
+    private static final long WINDOW_BYTES = 256 << 10;
+    /** More than an operation has. */
+    private static final long NO_WINDOW = 64 << 20;
+    private static final int OPERATION_BYTES = 8 << 20;
+    /** What pools keep for labels is not used. */
+    private static final int SPARE_BYTES = 16 << 20;
+    private static final int TURN = 4;
+    private static final double GOAL = 1.8;
+    /** The first rows: ours, with a window. */
+    private static final int GOAL_ROWS = 2;
+    private static final double NANOS_PER_MILLI = 1e6;
+    private static final Duration TURN_TIME = Duration.ofSeconds(120);
+
+    private final int rounds;
+    private final String lunar;
+    private final Path build;
+    private final List<List<String>> rows = new ArrayList<>();
+    private final List<Map<String, Object>> figures = new ArrayList<>();
+    private final List<Verdict> goals = new ArrayList<>();
+
+    /**
+     * So often.
+     *
+     * @param rounds how many
+     * @param lunar the release build of lunar
+     * @param build where the contestant in C is
+     */
+    public Delay(int rounds, String lunar, Path build) {
+        this.rounds = rounds;
+        this.lunar = lunar;
+        this.build = build;
+    }
+
+    /**
+     * Measures.
+     *
+     * @return what was found
+     * @throws IOException when someone fails
+     */
+    public Section run() throws IOException {
+        measure(Contestants.OURS, "256 KiB", WINDOW_BYTES);
+        measure(Contestants.OURS, "none", NO_WINDOW);
+        measure(Contestants.LIBISCSI, "256 KiB", WINDOW_BYTES);
+        return new Section("delay", "Over a distance: " + DELAY.toMillis() + " ms each way",
+                List.of("who, window of each connection", "operation", "one target, ms",
+                        "RAID 0 over two, ms", "times as fast"), rows,
+                List.of("8 MB operations, " + TURN + " in each turn, " + rounds
+                        + " rounds; means of rounds, median (least to most). Each target is behind"
+                        + " a relay of its own, with the model of `lunar bench --delay --window`:"
+                        + " each byte arrives one delay after it was sent, and credit for it comes"
+                        + " back one delay later. Without a window only round trips are saved."),
+                figures, goals);
+    }
+
+    private void measure(String who, String window, long windowBytes) throws IOException {
+        List<Relay> relays = new ArrayList<>();
+        try (Stand stand = new Stand("lunar", lunar);
+                Rival rival = Contestants.start(who, build)) {
+            for (Target target : stand.targets()) {
+                relays.add(new Relay(target.port(), DELAY, windowBytes));
+            }
+            open(rival, stand, relays, Shape.SINGLE);
+            open(rival, stand, relays, Shape.RAID0);
+            for (String verb : List.of("write", "read")) {
+                double[] one = new double[rounds];
+                double[] two = new double[rounds];
+                turn(rival, Shape.SINGLE, verb, 0);
+                turn(rival, Shape.RAID0, verb, 0);
+                for (int round = 0; round < rounds; round++) {
+                    List<Shape> order = List.of(Shape.SINGLE, Shape.RAID0);
+                    for (Shape shape : round % 2 == 0 ? order : order.reversed()) {
+                        (shape == Shape.SINGLE ? one : two)[round] =
+                                turn(rival, shape, verb, round + 1);
+                    }
+                }
+                tell(who, window, verb, one, two);
+            }
+        } finally {
+            relays.forEach(Relay::close);
+        }
+    }
+
+    private static void open(Rival rival, Stand stand, List<Relay> relays, Shape shape)
+            throws IOException {
+        List<String> urls = new ArrayList<>();
+        for (int at = 0; at < shape.members(); at++) {
+            Target target = stand.targets().get(at);
+            urls.add(target.url(target.luns().get(shape.ordinal()), relays.get(at).port()));
+        }
+        rival.ask(TURN_TIME, "open %s %s %d %s".formatted(shape.word(), shape.word(),
+                Table.STRIPE_BYTES, String.join(" ", urls)));
+    }
+
+    /** The mean of a turn in milliseconds. */
+    private static double turn(Rival rival, Shape shape, String verb, int seed)
+            throws IOException {
+        String[] pairs = rival.ask(TURN_TIME, "turn %s %s %d %d %d %d".formatted(shape.word(), verb,
+                OPERATION_BYTES / Disk.BLOCK_BYTES, TURN, seed,
+                (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES));
+        return Arrays.stream(pairs).mapToLong(pair -> Long.parseLong(pair.split(":")[0]))
+                .average().orElseThrow() / NANOS_PER_MILLI;
+    }
+
+    private void tell(String who, String window, String verb, double[] one, double[] two) {
+        double[] ratios = new double[rounds];
+        for (int round = 0; round < rounds; round++) {
+            ratios[round] = one[round] / two[round];
+        }
+        Spread ratio = Spread.of(ratios);
+        rows.add(List.of(who + ", " + window, verb + " 8 MB", text(one), text(two),
+                String.format(Locale.ROOT, "%.2f (%.2f to %.2f)", ratio.median(), ratio.least(),
+                        ratio.most())));
+        figures.add(Map.of("contestant", who, "window", window, "verb", verb,
+                "one_ms", Spread.of(one).median(), "two_ms", Spread.of(two).median(),
+                "ratio", ratio.median()));
+        if (rows.size() <= GOAL_ROWS) {
+            goals.add(new Verdict("RAID 0 over two targets, " + DELAY.toMillis()
+                    + " ms each way, windows of 256 KiB, " + verb + " 8 MB: times as fast as one",
+                    "delay", GOAL, true, ratios, "", null));
+        }
+    }
+
+    private static String text(double[] millis) {
+        Spread spread = Spread.of(millis);
+        return String.format(Locale.ROOT, "%.1f (%.1f to %.1f)", spread.median(), spread.least(),
+                spread.most());
+    }
+}

@@ -1,0 +1,61 @@
+package org.lunarsan.bench.part;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.lunarsan.bench.contestant.Shape;
+import org.lunarsan.bench.report.Section;
+import org.lunarsan.bench.report.Verdict;
+import org.lunarsan.bench.server.Programs;
+import org.lunarsan.bench.table.Contestants;
+import org.lunarsan.bench.table.Stand;
+
+/**
+ * What an idle session takes of heap and direct memory. Threads: for one.
+ */
+public final class Idle {
+    private static final int SESSIONS = 100;
+    private static final double GOAL_BYTES = 64 << 10;
+    private static final Duration TIME = Duration.ofSeconds(120);
+
+    private Idle() {
+    }
+
+    /**
+     * Measures.
+     *
+     * @param lunar the release build of lunar
+     * @return what was found
+     * @throws IOException when a session cannot be opened
+     */
+    public static Section run(String lunar) throws IOException {
+        double[] told;
+        try (Stand stand = new Stand("lunar", lunar)) {
+            String said = Programs.run(TIME, Programs.pinned(Programs.CLIENT_CORE, Contestants.jvm(
+                    IdleProbe.class.getName(), stand.urls(Shape.SINGLE, false).getFirst(),
+                    Integer.toString(SESSIONS))));
+            told = Stream.of(said.strip().split(" "))
+                    .mapToDouble(word -> Double.parseDouble(word) / SESSIONS).toArray();
+        }
+        double bytes = told[0] + told[1];
+        return new Section("idle", "Idle sessions",
+                List.of("sessions", "one of them takes", "bytes"), List.of(
+                        row("heap", told[0]), row("direct memory", told[1]),
+                        row("heap and direct memory", bytes),
+                        row("resident memory, stacks with it", told[2]), row("threads", told[3])),
+                List.of("Heap: all live objects. Each session has read 4 KiB once. What the process"
+                        + " keeps for all sessions together was there before."),
+                List.of(Map.of("sessions", SESSIONS, "heap_bytes", told[0], "direct_bytes",
+                        told[1], "resident_bytes", told[2], "threads", told[3])),
+                List.of(new Verdict("an idle session, heap and direct memory", "idle", GOAL_BYTES,
+                        false, new double[] {bytes}, "bytes", null)));
+    }
+
+    private static List<String> row(String what, double each) {
+        return List.of(Integer.toString(SESSIONS), what,
+                String.format(Locale.ROOT, "%,.1f", each));
+    }
+}

@@ -1,0 +1,97 @@
+package org.lunarsan.bench.part;
+
+import java.nio.ByteBuffer;
+import java.util.concurrent.TimeUnit;
+import org.lunarsan.bench.contestant.Places;
+import org.lunarsan.initiator.IscsiDevice;
+import org.openjdk.jmh.annotations.Benchmark;
+import org.openjdk.jmh.annotations.BenchmarkMode;
+import org.openjdk.jmh.annotations.Level;
+import org.openjdk.jmh.annotations.Mode;
+import org.openjdk.jmh.annotations.OutputTimeUnit;
+import org.openjdk.jmh.annotations.Param;
+import org.openjdk.jmh.annotations.Scope;
+import org.openjdk.jmh.annotations.Setup;
+import org.openjdk.jmh.annotations.State;
+import org.openjdk.jmh.annotations.TearDown;
+
+/** Reads of 4 KiB one at a time, for JMH. Threads: as JMH runs it, one. */
+@State(Scope.Benchmark)
+@BenchmarkMode(Mode.Throughput)
+@OutputTimeUnit(TimeUnit.SECONDS)
+public class ReadGarbage {
+    private static final int BYTES = 4096;
+    private static final long SEED = 1;
+
+    /** The LUN. */
+    @Param("")
+    private String url;
+
+    private final byte[] array = new byte[BYTES];
+    private final ByteBuffer direct = ByteBuffer.allocateDirect(BYTES);
+    private IscsiDevice device;
+    private int blocks;
+    private long range;
+    private long number;
+
+    /** For JMH. */
+    public ReadGarbage() {
+    }
+
+    /**
+     * Logs in.
+     *
+     * @throws Exception when it cannot
+     */
+    @Setup(Level.Trial)
+    public void open() throws Exception {
+        device = IscsiDevice.open(url);
+        blocks = BYTES / device.blockSize();
+        range = device.blockCount();
+    }
+
+    /** Logs out. */
+    @TearDown(Level.Trial)
+    public void close() {
+        device.close();
+    }
+
+    private long address() {
+        return Places.address(SEED, number++, blocks, range);
+    }
+
+    /**
+     * Into an array.
+     *
+     * @return what was read
+     * @throws Exception when it fails
+     */
+    @Benchmark
+    public byte[] array() throws Exception {
+        device.read(address(), array);
+        return array;
+    }
+
+    /**
+     * Into a direct buffer.
+     *
+     * @return what was read
+     * @throws Exception when it fails
+     */
+    @Benchmark
+    public ByteBuffer direct() throws Exception {
+        device.read(address(), direct.clear());
+        return direct;
+    }
+
+    /**
+     * By a future.
+     *
+     * @return what was read
+     */
+    @Benchmark
+    public ByteBuffer future() {
+        device.readAsync(address(), direct.clear()).join();
+        return direct;
+    }
+}

@@ -1,0 +1,122 @@
+package org.lunarsan.bench.server;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.IntStream;
+
+/** Debian's tgt on a free port; wants root. Threads: for one. */
+public final class TgtTarget implements Target {
+    private static final Duration START_TIME = Duration.ofSeconds(10);
+    private static final Duration ADMIN_TIME = Duration.ofSeconds(10);
+    private static final long POLL_NANOS = 50_000_000;
+    /** Control ports are sockets named by number; other programs may have theirs. */
+    private static final AtomicInteger NEXT = new AtomicInteger(
+            (int) (ProcessHandle.current().pid() % 3_000) * 10);
+
+    private final String iqn;
+    private final List<Disk> disks;
+    private final String control;
+    private final int port;
+    private final Process process;
+
+    /**
+     * Starts it on the core of servers, and returns when it serves.
+     *
+     * @param name ends its IQN
+     * @param disks served as LUN 1 to n, through the page cache
+     * @throws IOException when it is not installed, does not start, or refuses
+     */
+    public TgtTarget(String name, List<Disk> disks) throws IOException {
+        iqn = "iqn.2026-11.org.lunarsan.bench:tgt-" + name;
+        this.disks = List.copyOf(disks);
+        control = Integer.toString(NEXT.getAndIncrement());
+        port = freePort();
+        process = new ProcessBuilder(Programs.pinned(Programs.SERVER_CORE,
+                List.of("tgtd", "-f", "-C", control, "--iscsi", "portal=127.0.0.1:" + port)))
+                .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                .redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        try {
+            define();
+        } catch (IOException failed) {
+            Programs.kill(process);
+            throw failed;
+        }
+    }
+
+    private void define() throws IOException {
+        awaitStart();
+        admin("new", "--mode", "target", "--tid", "1", "-T", iqn);
+        for (int lun : luns()) {
+            admin("new", "--mode", "logicalunit", "--tid", "1", "--lun", Integer.toString(lun),
+                    "-b", disks.get(lun - 1).path().toString());
+        }
+        admin("bind", "--mode", "target", "--tid", "1", "-I", "ALL");
+    }
+
+    private static int freePort() throws IOException {
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return socket.getLocalPort();
+        }
+    }
+
+    private void awaitStart() throws IOException {
+        long until = System.nanoTime() + START_TIME.toNanos();
+        while (true) {
+            try {
+                admin("show", "--mode", "target");
+                return;
+            } catch (IOException notYet) {
+                if (System.nanoTime() - until > 0 || !process.isAlive()) {
+                    throw new IOException("tgtd does not start: install tgt, and run as root",
+                            notYet);
+                }
+                LockSupport.parkNanos(POLL_NANOS);
+            }
+        }
+    }
+
+    private void admin(String... words) throws IOException {
+        List<String> all = new ArrayList<>(
+                List.of("tgtadm", "-C", control, "--lld", "iscsi", "--op"));
+        all.addAll(List.of(words));
+        Programs.run(ADMIN_TIME, all);
+    }
+
+    @Override
+    public String name() {
+        return "tgt";
+    }
+
+    @Override
+    public int port() {
+        return port;
+    }
+
+    @Override
+    public String iqn() {
+        return iqn;
+    }
+
+    @Override
+    public List<Disk> disks() {
+        return disks;
+    }
+
+    /** From 1 on: LUN 0 is its controller, and it does not let go of it. */
+    @Override
+    public List<Integer> luns() {
+        return IntStream.rangeClosed(1, disks.size()).boxed().toList();
+    }
+
+    /** It ignores SIGTERM while a target is defined, so it is killed. */
+    @Override
+    public void close() {
+        Programs.kill(process);
+    }
+}

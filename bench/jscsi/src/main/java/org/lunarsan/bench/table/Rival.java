@@ -1,0 +1,115 @@
+package org.lunarsan.bench.table;
+
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.lunarsan.bench.server.Programs;
+
+/**
+ * A contestant's process, on the core of clients: a command, an answer. One that does not answer in
+ * time is killed.
+ *
+ * <p>Threads: for one; another reads what the process says.
+ */
+public final class Rival implements AutoCloseable {
+    private static final Duration CLOSE_TIME = Duration.ofSeconds(10);
+    private static final String GOOD = "ok";
+
+    private final String name;
+    private final Process process;
+    private final BufferedWriter input;
+    /** Empty: it has ended. */
+    private final BlockingQueue<Optional<String>> answers = new LinkedBlockingQueue<>();
+
+    /**
+     * Starts it.
+     *
+     * @param name in messages
+     * @param words the program and its arguments
+     * @throws IOException when it does not start
+     */
+    public Rival(String name, List<String> words) throws IOException {
+        this.name = name;
+        process = new ProcessBuilder(Programs.pinned(Programs.CLIENT_CORE, words))
+                .redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        input = process.outputWriter(StandardCharsets.UTF_8);
+        BufferedReader output = process.inputReader(StandardCharsets.UTF_8);
+        Thread.ofPlatform().daemon().name(name + " says").start(() -> listen(output));
+    }
+
+    private void listen(BufferedReader output) {
+        try {
+            output.lines().forEach(line -> answers.add(Optional.of(line)));
+        } catch (UncheckedIOException ended) {
+            // As when its output ends: the answer that is missing says so.
+        }
+        answers.add(Optional.empty());
+    }
+
+    /**
+     * Gives a command and waits for its answer.
+     *
+     * @param time how long it may take
+     * @param command one line
+     * @return the words after "ok"
+     * @throws IOException when it answers anything else, or not in time
+     */
+    public String[] ask(Duration time, String command) throws IOException {
+        try {
+            input.write(command);
+            input.newLine();
+            input.flush();
+            Optional<String> answer = answers.poll(time.toMillis(), TimeUnit.MILLISECONDS);
+            if (answer == null) {
+                Programs.kill(process);
+                throw new IOException(name + " did not answer within " + time.toSeconds()
+                        + " s and was ended: " + command);
+            }
+            String line = answer.orElseThrow(
+                    () -> new IOException(name + " has ended before it answered: " + command));
+            String[] words = line.split(" ");
+            if (!words[0].equals(GOOD)) {
+                throw new IOException(name + ": " + command + ": " + line);
+            }
+            return List.of(words).subList(1, words.length).toArray(String[]::new);
+        } catch (InterruptedException stop) {
+            Thread.currentThread().interrupt();
+            throw new IOException("interrupted while " + name + " was at work", stop);
+        }
+    }
+
+    /** Ends it at once. */
+    void end() {
+        Programs.kill(process);
+    }
+
+    /**
+     * Whether it can be asked again.
+     *
+     * @return false after its end
+     */
+    boolean isAlive() {
+        return process.isAlive();
+    }
+
+    @Override
+    public void close() {
+        try {
+            if (process.isAlive()) {
+                ask(CLOSE_TIME, "close");
+            }
+        } catch (IOException atItsEnd) {
+            System.err.println(atItsEnd.getMessage());
+        } finally {
+            Programs.kill(process);
+        }
+    }
+}

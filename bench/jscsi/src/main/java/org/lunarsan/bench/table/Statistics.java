@@ -1,0 +1,36 @@
+package org.lunarsan.bench.table;
+
+import java.util.Arrays;
+
+/**
+ * What the paper's Table 1 tells of its runs, and the 99th percentile.
+ *
+ * <p>Threads: immutable.
+ *
+ * @param min least
+ * @param max most
+ * @param mean average
+ * @param deviation standard deviation of the sample
+ * @param confidence half the width of the 95 % confidence interval of the mean
+ * @param p99 99th percentile (nearest rank)
+ * @param runs how many
+ */
+record Statistics(double min, double max, double mean, double deviation, double confidence,
+        double p99, int runs) {
+    /** The 97.5th percentile of the normal distribution, with which the paper's figures agree. */
+    private static final double NORMAL_975 = 1.96;
+    private static final double P99 = 0.99;
+
+    /** Of these values, at least one. */
+    static Statistics of(double[] values) {
+        double[] sorted = values.clone();
+        Arrays.sort(sorted);
+        double mean = Arrays.stream(sorted).average().orElseThrow();
+        double squares = Arrays.stream(sorted).map(one -> (one - mean) * (one - mean)).sum();
+        double deviation = sorted.length > 1 ? Math.sqrt(squares / (sorted.length - 1)) : 0;
+        int rank = (int) Math.ceil(P99 * sorted.length);
+        return new Statistics(sorted[0], sorted[sorted.length - 1], mean, deviation,
+                NORMAL_975 * deviation / Math.sqrt(sorted.length), sorted[rank - 1],
+                sorted.length);
+    }
+}

@@ -1,0 +1,224 @@
+package org.lunarsan.bench.table;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.lunarsan.bench.contestant.Places;
+import org.lunarsan.bench.contestant.Shape;
+import org.lunarsan.bench.report.Section;
+import org.lunarsan.bench.server.Disk;
+
+/**
+ * The paper's table as one interleaved run: in each round, on each server, in each operation, all
+ * contestants have their turn; every second round they come in the other order. After each turn one
+ * operation is looked at in the files behind the LUNs, outside of what is measured.
+ *
+ * <p>Threads: for one.
+ */
+public final class Table implements AutoCloseable {
+    /** Of RAID 0, for all contestants. */
+    public static final int STRIPE_BYTES = 64 << 10;
+
+    /** What pools with labels keep for themselves is not used by anyone. */
+    private static final int SPARE_BYTES = 16 << 20;
+    private static final Duration TURN_TIME = Duration.ofSeconds(60);
+    private static final int TURN_MIN = 5;
+    /** What the disk of a turn is called. */
+    private static final String DISK = "disk";
+    /** Seeds of checks, apart from those of turns. */
+    private static final long CHECKS = 1L << 40;
+
+    private final Plan plan;
+    private final Path build;
+    private final List<Stand> stands = new ArrayList<>();
+    private final Map<String, Rival> rivals = new HashMap<>();
+    private final List<Cell> cells = new ArrayList<>();
+
+    /**
+     * How long and with whom.
+     *
+     * @param runs operations of each kind, a multiple of the rounds
+     * @param rounds how many turns they are spread over
+     * @param warmUp how long each contestant runs each operation before that
+     * @param servers of {@code lunar} and {@code tgt}
+     * @param contestants of {@link Contestants#ALL}
+     * @param operations which rows
+     */
+    public record Plan(int runs, int rounds, Duration warmUp, List<String> servers,
+            List<String> contestants, List<Operation> operations) {
+    }
+
+    /**
+     * Starts all servers and contestants, and logs in.
+     *
+     * @param plan what to do
+     * @param lunar the release build of lunar
+     * @param build where the contestant in C is
+     * @throws IOException when something does not start
+     */
+    public Table(Plan plan, String lunar, Path build) throws IOException {
+        this.plan = plan;
+        this.build = build;
+        try {
+            for (String server : plan.servers()) {
+                stands.add(new Stand(server, lunar));
+            }
+        } catch (IOException failed) {
+            close();
+            throw failed;
+        }
+    }
+
+    /**
+     * Measures.
+     *
+     * @return the table
+     */
+    public Section run() {
+        for (Stand stand : stands) {
+            for (Operation operation : plan.operations()) {
+                for (String contestant : plan.contestants()) {
+                    Cell cell = new Cell(operation, stand.name(), contestant);
+                    cells.add(cell);
+                    tell("warm-up: %s, %s, %s", stand.name(), operation.title(), contestant);
+                    guarded(cell, () -> warmUp(stand, cell));
+                }
+            }
+        }
+        for (int round = 0; round < plan.rounds(); round++) {
+            tell("round %d of %d", round + 1, plan.rounds());
+            List<Cell> order = new ArrayList<>(cells);
+            if (round % 2 == 1) {
+                Collections.reverse(order);
+            }
+            for (Cell cell : order) {
+                int seed = round + 1;
+                guarded(cell, () -> turn(stand(cell), cell, seed));
+            }
+        }
+        return new TableSection(plan, cells).section();
+    }
+
+    /** Something that a contestant may fail in. */
+    private interface Work {
+        void run() throws IOException;
+    }
+
+    private void guarded(Cell cell, Work work) {
+        if (cell.isFailed()) {
+            return;
+        }
+        try {
+            work.run();
+        } catch (IOException failed) {
+            cell.fail(failed.getMessage());
+            tell("%s, %s, %s failed: %s", cell.server, cell.operation.title(), cell.contestant,
+                    failed.getMessage());
+        }
+    }
+
+    private Stand stand(Cell cell) {
+        return stands.stream().filter(one -> one.name().equals(cell.server)).findFirst()
+                .orElseThrow();
+    }
+
+    private void warmUp(Stand stand, Cell cell) throws IOException {
+        loggedIn(stand, cell, () -> {
+            long until = System.nanoTime() + plan.warmUp().toNanos();
+            do {
+                ask(stand, cell, "turn", TURN_MIN + " 0");
+            } while (System.nanoTime() - until < 0);
+            check(stand, cell, 0);
+        });
+    }
+
+    /** A first operation is not measured: the connection is new. */
+    private void turn(Stand stand, Cell cell, int seed) throws IOException {
+        loggedIn(stand, cell, () -> {
+            ask(stand, cell, "turn", "1 0");
+            String[] pairs = ask(stand, cell, "turn",
+                    plan.runs() / plan.rounds() + " " + seed);
+            check(stand, cell, seed);
+            cell.add(pairs);
+        });
+    }
+
+    /**
+     * Logs in for one turn: of the rivals none answers a target's pings while it is not asked, and
+     * Lunar closes connections of those that do not.
+     */
+    private void loggedIn(Stand stand, Cell cell, Work work) throws IOException {
+        Shape shape = cell.operation.shape();
+        Rival rival = rival(stand, cell);
+        try {
+            rival.ask(TURN_TIME, "open %s %s %d %s".formatted(DISK, shape.word(), STRIPE_BYTES,
+                    String.join(" ", stand.urls(shape, hasLabels(cell)))));
+            work.run();
+            rival.ask(TURN_TIME, "close");
+        } catch (IOException failed) {
+            // Nobody knows what state it is in; whoever comes next begins anew.
+            rival.end();
+            throw failed;
+        }
+    }
+
+    /** One operation whose bytes are compared with those in the files. */
+    private void check(Stand stand, Cell cell, int seed) throws IOException {
+        Operation operation = cell.operation;
+        String[] said = ask(stand, cell, "check", Long.toString(CHECKS + seed));
+        byte[] there;
+        if (!hasLabels(cell)) {
+            there = stand.bytes(operation.shape(), STRIPE_BYTES, Long.parseLong(said[0]),
+                    operation.blocks());
+        } else {
+            // Where a pool of its own keeps its blocks is its own affair: it is asked again.
+            there = new byte[operation.bytes()];
+            Places.fill(there, CHECKS + seed);
+            said = ask(stand, cell, "check read", Long.toString(CHECKS + seed));
+        }
+        if (Long.parseUnsignedLong(said[1], 16) != Places.hash(there)) {
+            throw new IOException("wrong data at block " + said[0]);
+        }
+    }
+
+    private static boolean hasLabels(Cell cell) {
+        return cell.contestant.equals(Contestants.OURS) && cell.operation.shape() != Shape.SINGLE;
+    }
+
+    /** {@code WHAT disk [VERB] BLOCKS between RANGE}. */
+    private String[] ask(Stand stand, Cell cell, String what, String between) throws IOException {
+        Operation operation = cell.operation;
+        String[] words = what.split(" ");
+        long range = (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES;
+        return rival(stand, cell).ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0], DISK,
+                words.length > 1 ? words[1] : operation.verb(), operation.blocks(), between,
+                range));
+    }
+
+    private Rival rival(Stand stand, Cell cell) throws IOException {
+        String key = stand.name() + " " + cell.contestant;
+        Rival known = rivals.get(key);
+        if (known != null && known.isAlive()) {
+            return known;
+        }
+        Rival rival = Contestants.start(cell.contestant, build);
+        rivals.put(key, rival);
+        return rival;
+    }
+
+    private static void tell(String format, Object... values) {
+        System.err.println(String.format(Locale.ROOT, format, values));
+    }
+
+    @Override
+    public void close() {
+        rivals.values().forEach(Rival::close);
+        stands.forEach(Stand::close);
+    }
+}

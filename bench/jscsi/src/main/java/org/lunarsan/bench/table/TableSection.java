@@ -1,0 +1,155 @@
+package org.lunarsan.bench.table;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalDouble;
+import org.lunarsan.bench.contestant.Shape;
+import org.lunarsan.bench.report.Section;
+import org.lunarsan.bench.report.Verdict;
+
+/** The table for people and for programs, beside the paper's, and its goals. */
+final class TableSection {
+    private static final List<String> COLUMNS = List.of("operation, ms", "who, on which target",
+            "min", "max", "avg", "stddev", "conf95", "p99", "runs", "bytes allocated");
+    /** So many times faster than the published jSCSI, at least. */
+    private static final double JSCSI_GOAL = 3;
+    /** So much of libiscsi's time, at most. */
+    private static final double LIBISCSI_GOAL = 1.2;
+
+    private final Table.Plan plan;
+    private final List<Cell> cells;
+
+    TableSection(Table.Plan plan, List<Cell> cells) {
+        this.plan = plan;
+        this.cells = cells;
+    }
+
+    Section section() {
+        List<List<String>> rows = new ArrayList<>();
+        for (Operation operation : plan.operations()) {
+            Paper.TABLE.stream().filter(row -> row.operation() == operation)
+                    .forEach(row -> rows.add(paperRow(row)));
+            cells.stream().filter(cell -> cell.operation == operation)
+                    .forEach(cell -> rows.add(row(cell)));
+        }
+        return new Section("table", "The paper's Table 1, beside ours", COLUMNS, rows, notes(),
+                cells.stream().map(TableSection::figures).toList(), goals());
+    }
+
+    private static List<String> paperRow(Paper row) {
+        double half = 1.96 * row.deviation() / Math.sqrt(row.runs());
+        return List.of(row.operation().title(), "the paper: " + row.who(), number(row.min()),
+                number(row.max()), number(row.mean()), number(row.deviation()),
+                interval(row.mean(), half), "-", Integer.toString(row.runs()), "-");
+    }
+
+    private static List<String> row(Cell cell) {
+        String title = cell.operation.title();
+        String who = cell.contestant + " on " + cell.server;
+        if (cell.isEmpty()) {
+            return List.of(title, who + (cell.isFailed() ? ": failed" : ""), "-", "-", "-", "-",
+                    "-", "-", "0", "-");
+        }
+        Statistics of = cell.statistics();
+        OptionalDouble allocated = cell.allocated();
+        return List.of(title, who, number(of.min()), number(of.max()), number(of.mean()),
+                number(of.deviation()), interval(of.mean(), of.confidence()), number(of.p99()),
+                Integer.toString(of.runs()), allocated.isPresent()
+                        ? String.format(Locale.ROOT, "%,.0f", allocated.getAsDouble()) : "-");
+    }
+
+    private static String interval(double mean, double half) {
+        return "[" + number(mean - half) + "; " + number(mean + half) + "]";
+    }
+
+    private static String number(double millis) {
+        return String.format(Locale.ROOT, millis >= 100 ? "%,.0f" : millis >= 10 ? "%.2f" : "%.3f",
+                millis);
+    }
+
+    private List<String> notes() {
+        List<String> notes = new ArrayList<>();
+        notes.add("%d runs in %d turns of each contestant, which take turns within each round; each"
+                .formatted(plan.runs(), plan.rounds()) + " runs each operation for "
+                + plan.warmUp().toMillis() / 1000.0 + " s before. 1 kB is 1,024 bytes; places are"
+                + " random, aligned to the operation. Bytes allocated: median of the runs, all"
+                + " threads of the JVM.");
+        notes.add("RAID 0 has stripes of " + Table.STRIPE_BYTES / 1024 + " KiB. That of"
+                + " `lunar-java` is org.lunarsan.pool, with labels, and RAID 1 with its record of"
+                + " writes under way."
+                + " That of the published jSCSI is a loop of this bench, a thread for each target,"
+                + " as in its storage pool, of which Maven Central has no artifact. That of"
+                + " `libiscsi` is two sessions in one poll loop.");
+        notes.add("`jscsi` is org.jscsi:initiator:2.2 with the settings that it comes with"
+                + " (segments of 8 KiB), `jscsi-large` the same with segments of 256 KiB. It knows"
+                + " neither unit attentions nor LUNs other than 0: both are added when it is"
+                + " loaded, outside of reads and writes.");
+        cells.stream().filter(Cell::isFailed).forEach(cell -> notes.add("Failed: " + cell.contestant
+                + " on " + cell.server + ", " + cell.operation.title() + ": " + cell.failure()));
+        return notes;
+    }
+
+    private static Map<String, Object> figures(Cell cell) {
+        Map<String, Object> members = new LinkedHashMap<>();
+        members.put("operation", cell.operation.key());
+        members.put("server", cell.server);
+        members.put("contestant", cell.contestant);
+        members.put("failure", cell.failure());
+        if (!cell.isEmpty()) {
+            Statistics of = cell.statistics();
+            Map<String, Object> millis = new LinkedHashMap<>();
+            millis.put("min", of.min());
+            millis.put("max", of.max());
+            millis.put("mean", of.mean());
+            millis.put("standard_deviation", of.deviation());
+            millis.put("confidence_95", List.of(of.mean() - of.confidence(),
+                    of.mean() + of.confidence()));
+            millis.put("p99", of.p99());
+            members.put("milliseconds", millis);
+            members.put("runs", of.runs());
+            OptionalDouble allocated = cell.allocated();
+            members.put("bytes_allocated",
+                    allocated.isPresent() ? allocated.getAsDouble() : null);
+        }
+        return members;
+    }
+
+    private List<Verdict> goals() {
+        List<Verdict> goals = new ArrayList<>();
+        for (String server : plan.servers()) {
+            for (Operation operation : List.of(Operation.READ_400_KB, Operation.WRITE_8_MB)) {
+                for (String rival : List.of(Contestants.JSCSI, Contestants.JSCSI_LARGE)) {
+                    goals.add(goal("times as fast as " + rival, operation, server, JSCSI_GOAL,
+                            true, rival));
+                }
+            }
+            goals.add(goal("time, of libiscsi's", Operation.READ_400_KB, server, LIBISCSI_GOAL,
+                    false, Contestants.LIBISCSI));
+        }
+        return goals;
+    }
+
+    private Verdict goal(String what, Operation operation, String server, double wanted,
+            boolean isAtLeast, String rival) {
+        double[] ours = means(operation, server, Contestants.OURS);
+        double[] theirs = means(operation, server, rival);
+        double[] ratios = new double[Math.min(ours.length, theirs.length)];
+        for (int round = 0; round < ratios.length; round++) {
+            ratios[round] = isAtLeast
+                    ? theirs[round] / ours[round] : ours[round] / theirs[round];
+        }
+        return new Verdict(operation.title() + ", on " + server + ": " + what,
+                operation.key() + " on " + server, wanted, isAtLeast, ratios, "", null);
+    }
+
+    private double[] means(Operation operation, String server, String contestant) {
+        Optional<Cell> cell = cells.stream().filter(one -> one.operation == operation
+                && one.server.equals(server) && one.contestant.equals(contestant)
+                && operation.shape() == Shape.SINGLE).findFirst();
+        return cell.isEmpty() || cell.get().isEmpty() ? new double[0] : cell.get().means();
+    }
+}

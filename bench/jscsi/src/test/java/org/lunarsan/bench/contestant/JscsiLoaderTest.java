@@ -1,0 +1,47 @@
+package org.lunarsan.bench.contestant;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertSame;
+
+import java.lang.reflect.Method;
+import org.jscsi.parser.ProtocolDataUnit;
+import org.jscsi.parser.scsi.SCSICommandParser;
+import org.junit.jupiter.api.Test;
+
+/** What is added to the published jSCSI. That it then talks to targets is what the bench shows. */
+class JscsiLoaderTest {
+    /** Goal: a command carries the LUN that was set, in the second of eight bytes. */
+    @Test
+    void lun() throws Exception {
+        JscsiLoader loader = new JscsiLoader();
+        Class<?> attentions = loader.loadClass(JscsiAttentions.class.getName());
+        Method set = attentions.getDeclaredMethod("setLun", int.class);
+        set.setAccessible(true);
+        set.invoke(null, 3);
+        Class<?> parser = loader.loadClass(SCSICommandParser.class.getName());
+        Object command = parser.getConstructor(loader.loadClass(ProtocolDataUnit.class.getName()))
+                .newInstance((Object) null);
+        assertEquals(0x0003_0000_0000_0000L,
+                parser.getMethod("getLogicalUnitNumber").invoke(command));
+    }
+
+    /** Goal: the code of the capacity request is still code, with a call more. */
+    @Test
+    void capacity() throws Exception {
+        Class<?> state = new JscsiLoader()
+                .loadClass("org.jscsi.initiator.connection.state.CapacityRequestState");
+        Class.forName(state.getName(), true, state.getClassLoader());
+        state.getDeclaredMethod("execute");
+    }
+
+    /** Goal: theirs come from this loader, all else from the one above, and each once. */
+    @Test
+    void whose() throws Exception {
+        JscsiLoader loader = new JscsiLoader();
+        Class<?> theirs = loader.loadClass(SCSICommandParser.class.getName());
+        assertNotSame(SCSICommandParser.class, theirs);
+        assertSame(theirs, loader.loadClass(SCSICommandParser.class.getName()));
+        assertSame(Contestant.class, loader.loadClass(Contestant.class.getName()));
+    }
+}

@@ -1,0 +1,48 @@
+package org.lunarsan.bench.table;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.util.stream.DoubleStream;
+import org.junit.jupiter.api.Test;
+
+/** What the table tells of its runs. */
+class StatisticsTest {
+    private static final double NEAR = 1e-9;
+
+    /** Goal: each figure is what its name says, on values done by hand. */
+    @Test
+    void figures() {
+        Statistics of = Statistics.of(new double[] {4, 2, 4, 4, 5, 5, 7, 9});
+        assertEquals(2, of.min());
+        assertEquals(9, of.max());
+        assertEquals(5, of.mean(), NEAR);
+        assertEquals(Math.sqrt(32.0 / 7), of.deviation(), NEAR);
+        assertEquals(1.96 * Math.sqrt(32.0 / 7) / Math.sqrt(8), of.confidence(), NEAR);
+        assertEquals(9, of.p99());
+        assertEquals(8, of.runs());
+    }
+
+    /** Goal: the percentile is that of the nearest rank: of 1 to 200 the 198th. */
+    @Test
+    void percentile() {
+        assertEquals(198, Statistics.of(DoubleStream.iterate(200, one -> one - 1).limit(200)
+                .toArray()).p99());
+    }
+
+    /** Goal: one run has no deviation, and is no error. */
+    @Test
+    void oneRun() {
+        Statistics of = Statistics.of(new double[] {3});
+        assertEquals(0, of.deviation());
+        assertEquals(3, of.p99());
+    }
+
+    /** Goal: the paper's confidence intervals come out of its own figures. */
+    @Test
+    void paperAgrees() {
+        Paper first = Paper.TABLE.getFirst();
+        double half = 1.96 * first.deviation() / Math.sqrt(first.runs());
+        assertEquals(3.08, first.mean() - half, 0.01);
+        assertEquals(3.60, first.mean() + half, 0.01);
+    }
+}
