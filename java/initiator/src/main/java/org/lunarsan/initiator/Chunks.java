@@ -4,8 +4,8 @@ import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
 
 /**
- * Large direct buffers, shared by all connections: a connection has one only while there is traffic,
- * so that an idle session stays small.
+ * Large direct buffers, shared by all connections: a connection has one only while there is
+ * traffic, so that an idle session stays small.
  *
  * <p>Threads: any, behind one short lock.
  */

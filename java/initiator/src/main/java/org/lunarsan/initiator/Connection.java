@@ -6,12 +6,10 @@ import java.nio.channels.ClosedSelectorException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.connection.CloseReason;
-import org.lunarsan.iscsi.connection.Command;
 import org.lunarsan.iscsi.connection.ConnectionEvent;
 import org.lunarsan.iscsi.connection.ConnectionLimits;
 import org.lunarsan.iscsi.connection.InitiatorConnection;
@@ -21,7 +19,6 @@ import org.lunarsan.iscsi.framing.Deframer;
 import org.lunarsan.iscsi.framing.Framer;
 import org.lunarsan.iscsi.login.Established;
 import org.lunarsan.iscsi.pdu.AsyncEvent;
-import org.lunarsan.iscsi.pdu.ManagementFunction;
 
 /**
  * One connection of a session at work: it drives the protocol's machine over a socket, with one
@@ -50,9 +47,8 @@ final class Connection {
     private final Thread readerThread;
     private final Thread writerThread;
     private final long commandNanos;
-    private final long abortNanos;
     private final long silenceNanos;
-    private final ConcurrentLinkedQueue<Abort> aborts = new ConcurrentLinkedQueue<>();
+    private final Aborts aborts;
     /** The socket takes no more. Who sets it back sends from then on: the writer. */
     private final AtomicBoolean stalled = new AtomicBoolean();
     private volatile long stalledSince;
@@ -61,10 +57,6 @@ final class Connection {
     private volatile boolean over;
     /** Why it is over, in words. */
     private volatile Failure cause;
-
-    /** An ABORT TASK under way. */
-    private record Abort(Management management, Task task, long by) {
-    }
 
     /** A connection that has just logged in over {@code channel}; {@link #start} comes next. */
     Connection(Session session, int cid, SocketChannel channel, Established established)
@@ -75,7 +67,6 @@ final class Connection {
         this.channel = channel;
         commandNanos = options.commandTime.isZero() ? Long.MAX_VALUE / 2
                 : options.commandTime.toNanos();
-        abortNanos = options.abortTime.toNanos();
         silenceNanos = options.pingInterval.plus(options.pingTime).toNanos();
         channel.configureBlocking(false);
         ConnectionLimits limits = new ConnectionLimits(options.pingInterval.toNanos(),
@@ -89,6 +80,7 @@ final class Connection {
                 established.connection().receiveDataSegmentBytesMax());
         reader = new Reader(this, channel, machine, deframer);
         tasks = new Tasks(this, options.queueDepth);
+        aborts = new Aborts(this, options.abortTime.toNanos());
         String name = "iscsi " + session.portal() + " #" + session.number() + "." + cid;
         readerThread = new ReaderThread(reader, name + " reader");
         writerThread = new Thread(null, this::write, name + " writer", WRITER_STACK_BYTES);
@@ -129,8 +121,8 @@ final class Connection {
     /** Why it is over. */
     Failure cause() {
         Failure known = cause;
-        return known != null ? known
-                : Failure.of(Kind.SESSION_LOST, "the connection to " + session.portal() + " is over");
+        return known != null ? known : Failure.of(Kind.SESSION_LOST,
+                "the connection to " + session.portal() + " is over");
     }
 
     /** Sends a task that its caller has filled; false: {@link Task#failure} says why not. */
@@ -216,7 +208,7 @@ final class Connection {
     private void cameBack(Request request) {
         switch (request) {
             case Task task -> cameBack(task);
-            case Management management -> aborted(management);
+            case Management management -> aborts.cameBack(management);
             default -> session.cameBack(request);
         }
     }
@@ -321,7 +313,7 @@ final class Connection {
         }
     }
 
-    /** The writer: it goes on where the socket took no more, and sees to all that is due by time. */
+    /** The writer: it goes on where the socket took no more, and sees to what is due by time. */
     private void write() {
         try {
             while (!over) {
@@ -331,7 +323,7 @@ final class Connection {
                     send();
                 }
                 long now = System.nanoTime();
-                watch(now);
+                aborts.watch(now);
                 if (!stalled.get() && !over) {
                     LockSupport.parkNanos(this, nanosToWait(now));
                 }
@@ -386,40 +378,5 @@ final class Connection {
             broke(broken);
         }
         settle();
-    }
-
-    /** What was not answered in time is aborted; a target that does not say so loses the session. */
-    private void watch(long now) {
-        for (Task task = tasks.overdue(now); task != null; task = tasks.overdue(now)) {
-            task.expired = true;
-            Management abort = new Management(ManagementFunction.ABORT_TASK, (Command) task);
-            aborts.add(new Abort(abort, task, now + abortNanos));
-            if (!submit(abort)) {
-                aborts.removeIf(entry -> entry.management() == abort);
-            }
-        }
-        Abort oldest = aborts.peek();
-        if (oldest != null && oldest.by() - now <= 0) {
-            aborts.clear();
-            session.end(Failure.of(Kind.SESSION_LOST,
-                    session.portal() + " does not answer an ABORT TASK"));
-        }
-    }
-
-    /**
-     * An ABORT TASK is over. A task that the target has ended came back before; one that it does not
-     * know any more, or could not abort, has no end but that of the session.
-     */
-    private void aborted(Management management) {
-        for (Abort abort : aborts) {
-            if (abort.management() == management) {
-                aborts.remove(abort);
-                if (management.failure() == null && abort.task().expired
-                        && abort.task().isUnderWay()) {
-                    session.end(Failure.of(Kind.SESSION_LOST, session.portal()
-                            + " has not ended a command that was aborted"));
-                }
-            }
-        }
     }
 }

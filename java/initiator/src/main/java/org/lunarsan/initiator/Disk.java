@@ -101,7 +101,7 @@ final class Disk {
     /** A task to read or write in, if nothing has to be waited for but a place; else null. */
     Task takeNow(boolean write, long lba, int blocks, boolean mayWait) {
         Session session = readyNow();
-        if (session == null || write && doubts.concern(lba, blocks)) {
+        if (session == null || write && doubts.concern(lba, blocks, Doubts.NEW)) {
             return null;
         }
         long bytes = (long) blocks * shape.geometry().blockSize();

@@ -99,8 +99,8 @@ public final class IscsiOptions {
     }
 
     /**
-     * What holds where nothing is said: no digests, one connection, CHAP only for a URL that names a
-     * user.
+     * What holds where nothing is said: no digests, one connection, CHAP only for a URL that names
+     * a user.
      *
      * @return the options
      */

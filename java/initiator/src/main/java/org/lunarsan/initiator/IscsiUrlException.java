@@ -1,8 +1,8 @@
 package org.lunarsan.initiator;
 
 /**
- * A text that is no {@code iscsi://} URL: what is wrong with it, and what is meant. It never repeats
- * what may be a secret.
+ * A text that is no {@code iscsi://} URL: what is wrong with it, and what is meant. It never
+ * repeats what may be a secret.
  *
  * <p>Threads: immutable.
  */

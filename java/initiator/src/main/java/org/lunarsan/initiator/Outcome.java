@@ -88,7 +88,7 @@ final class Outcome {
         var failure = task.failure();
         return switch (failure.kind()) {
             case REFUSED -> Failure.of(Kind.NOT_SENT, "not sent: " + failure.what());
-            // What ended it has ended it for good, and all that a disk is asked for may be repeated.
+            // It has ended for good, and all that a disk is asked for may be repeated.
             case ABORTED -> Failure.of(Kind.NOT_SENT, portal + " has aborted " + command(task));
             case REJECTED -> rejected(task, portal);
             case LOGGED_OUT, LOST -> task.home.cause();

@@ -7,8 +7,8 @@ import org.lunarsan.iscsi.scsi.Status;
 /**
  * Sends one command as often as it takes, in as many sessions as it takes, as long as its patience
  * lasts. Before anything is sent in a new session, the unit is asked whether it is the one that was
- * opened. All that a disk is asked for can be done twice, and the tasks of a lost session have ended
- * when the target answers the next login (RFC 7143 §6.3.5), so nothing goes back.
+ * opened. All that a disk is asked for can be done twice, and the tasks of a lost session have
+ * ended when the target answers the next login (RFC 7143 §6.3.5), so nothing goes back.
  *
  * <p>Threads: for one thread, which waits.
  */
@@ -31,6 +31,8 @@ final class Patient {
     private int checks;
     /** After so many resets the command was sent last. */
     private long after;
+    /** Its number among writes that were lost, once it was. */
+    private long own = Doubts.NEW;
 
     Patient(Disk disk) {
         this.disk = disk;
@@ -46,16 +48,17 @@ final class Patient {
      * @return after how many resets the command was sent that was answered
      */
     long send(Order order, Task met, long sentAfter) throws Failure {
-        Task task = met;
         after = sentAfter;
-        while (true) {
-            if (task == null) {
+        try {
+            Task task = met;
+            while (task == null || judge(order, task) != Outcome.Verdict.GOOD) {
                 task = sendOnce(order);
             }
-            if (task != null && judge(order, task) == Outcome.Verdict.GOOD) {
-                return after;
+            return after;
+        } finally {
+            if (own != Doubts.NEW) {
+                disk.doubts().replayed(own);
             }
-            task = null;
         }
     }
 
@@ -63,7 +66,7 @@ final class Patient {
     private Task sendOnce(Order order) throws Failure {
         Session session = ready();
         checks = 0;
-        if (order.changes() && disk.doubts().concern(order.lba(), order.blocks())) {
+        if (order.changes() && disk.doubts().concern(order.lba(), order.blocks(), own)) {
             awaitDoubts(order);
             return null;
         }
@@ -117,6 +120,7 @@ final class Patient {
         };
         if (order.changes() && unanswered) {
             disk.doubts().hold(session.number(), order.lba(), order.blocks());
+            own = own != Doubts.NEW ? own : disk.doubts().replay(order.lba(), order.blocks());
         }
     }
 
@@ -181,7 +185,8 @@ final class Patient {
         String why = "a write to the same blocks may still be executed by the target";
         long whole = DOUBT_NANOS + keeper.route().options().recoveryTime.toNanos();
         long until = patience.hasBegun() ? patience.until() : System.nanoTime() + whole;
-        while (!keeper.isClosed() && disk.doubts().concern(order.lba(), order.blocks())) {
+        while (!keeper.isClosed()
+                && disk.doubts().concern(order.lba(), order.blocks(), own)) {
             // Nobody else may need the session whose end is waited for.
             keeper.keep(until);
             long left = until - System.nanoTime();

@@ -12,11 +12,11 @@ import org.lunarsan.iscsi.framing.Framer;
 
 /**
  * What goes out on one connection. One thread at a time sends, whoever has something and finds
- * nobody at it; others leave theirs for it to be taken along. So a caller at depth 1 writes himself,
- * and many callers share a system call.
+ * nobody at it; others leave theirs for it to be taken along. So a caller at depth 1 writes
+ * himself, and many callers share a system call.
  *
- * <p>The channel does not block: a caller that is interrupted in a write would close a blocking one.
- * Where the socket takes no more, the sending is left to the writer thread, which can wait.
+ * <p>The channel does not block: a caller that is interrupted in a write would close a blocking
+ * one. Where the socket takes no more, the sending is left to the writer thread, which can wait.
  *
  * <p>Threads: {@link #acquire}, {@link #again} any; the rest is of the one who acquired it.
  */

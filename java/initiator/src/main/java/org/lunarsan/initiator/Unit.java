@@ -13,7 +13,8 @@ import org.lunarsan.iscsi.scsi.VitalPage;
 
 /**
  * One LUN in one session, and what it tells of itself. Unit attentions are taken note of and the
- * command is sent again; a busy target is given time. What is lost with the session is not repeated.
+ * command is sent again; a busy target is given time. What is lost with the session is not
+ * repeated.
  *
  * <p>Threads: any; calls wait.
  */

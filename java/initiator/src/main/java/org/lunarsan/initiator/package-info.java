@@ -27,8 +27,8 @@
  * twice, and the tasks of a lost session have ended when the target answers the next login.
  *
  * <p><b>Threads.</b> Everything may be called from any thread, platform or virtual. Each connection
- * has one thread that reads and one that writes and watches the time, both daemons; who finds nobody
- * sending sends his command himself. Futures complete in the reading thread.
+ * has one thread that reads and one that writes and watches the time, both daemons; who finds
+ * nobody sending sends his command himself. Futures complete in the reading thread.
  *
  * <p><b>Waits.</b> None is without an end: logins, lost sessions, commands, aborts, silence and
  * logouts each have a time in {@link org.lunarsan.initiator.IscsiOptions}.

@@ -69,7 +69,8 @@ final class MiniLogin {
             if (!through && proven) {
                 return refuse(request, LoginStatus.AUTHENTICATION_FAILURE, new TextBuilder());
             }
-            int flags = through && asks ? LoginFlags.transit(stage, LoginFlags.next(request.flags()))
+            int flags = through && asks
+                    ? LoginFlags.transit(stage, LoginFlags.next(request.flags()))
                     : LoginFlags.stage(stage);
             send(request, flags, 0, text);
             return false;

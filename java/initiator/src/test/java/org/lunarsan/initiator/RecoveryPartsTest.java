@@ -65,13 +65,13 @@ final class RecoveryPartsTest {
         Doubts doubts = new Doubts();
         doubts.hold(1, 10, 5);
         doubts.hold(2, 14, 2);
-        assertTrue(doubts.concern(14, 1));
-        assertTrue(doubts.concern(0, 11));
-        assertFalse(doubts.concern(0, 10));
-        assertFalse(doubts.concern(16, 9));
+        assertTrue(doubts.concern(14, 1, Doubts.NEW));
+        assertTrue(doubts.concern(0, 11, Doubts.NEW));
+        assertFalse(doubts.concern(0, 10, Doubts.NEW));
+        assertFalse(doubts.concern(16, 9, Doubts.NEW));
         doubts.replaced(2);
-        assertFalse(doubts.concern(10, 4), "its session was replaced");
-        assertTrue(doubts.concern(14, 1), "it is of that session itself");
+        assertFalse(doubts.concern(10, 4, Doubts.NEW), "its session was replaced");
+        assertTrue(doubts.concern(14, 1, Doubts.NEW), "it is of that session itself");
         CompletableFuture<Void> waits = CompletableFuture.runAsync(() -> {
             while (doubts.isAny()) {
                 doubts.awaitChange(SECOND);
@@ -81,6 +81,23 @@ final class RecoveryPartsTest {
         waits.join();
         doubts.hold(1, 0, 8);
         assertFalse(doubts.isAny(), "told of late, its session was replaced long ago");
+    }
+
+    /** Goal: a lost write is sent again before newer ones, older ones first, itself at once. */
+    @Test
+    void lostWritesGoFirst() {
+        Doubts doubts = new Doubts();
+        long older = doubts.replay(10, 5);
+        long newer = doubts.replay(12, 5);
+        assertFalse(doubts.concern(10, 5, older));
+        assertTrue(doubts.concern(12, 5, newer), "the older goes first");
+        assertTrue(doubts.concern(14, 1, Doubts.NEW));
+        assertFalse(doubts.concern(17, 1, Doubts.NEW));
+        doubts.replayed(older);
+        assertFalse(doubts.concern(12, 5, newer));
+        assertTrue(doubts.concern(14, 1, Doubts.NEW));
+        doubts.replayed(newer);
+        assertFalse(doubts.isAny());
     }
 
     /** Goal: a reset between an acknowledged write and the end of its flush is told once. */

@@ -8,7 +8,8 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.List;
 
 /**
- * Debian's istgt as a peer: plain login and I/O. SendTargets makes it spin. Threads: for one thread.
+ * Debian's istgt as a peer: plain login and I/O. SendTargets makes it spin. Threads: for one
+ * thread.
  */
 final class Istgt implements AutoCloseable {
     static final String TARGET = "iqn.2026-11.org.lunarsan.test:istgt";
