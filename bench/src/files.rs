@@ -4,11 +4,73 @@ use anyhow::{Context, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::signal::unix::{SignalKind, signal};
 
 const PAGE_BYTES: u64 = 4096;
+/// Before the number of the process and a name.
+const PREFIX: &str = "lunar-bench-";
 
-/// A file of its own, removed when dropped.
+/// A file of its own, removed when dropped, or when this program is told to end.
 pub struct Scratch(PathBuf);
+
+/// All that there are.
+static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes them when this program is told to end, and ends it. Servers go with their owner.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn remove_when_told_to_end() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let wait = move || {
+        if runtime.block_on(told_to_end()).is_ok() {
+            scratch().iter().for_each(|path| remove(path));
+            std::process::exit(130);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    Ok(())
+}
+
+async fn told_to_end() -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    Ok(())
+}
+
+fn scratch() -> MutexGuard<'static, Vec<PathBuf>> {
+    SCRATCH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file, and what a server keeps beside it.
+fn remove(path: &Path) {
+    drop(std::fs::remove_file(path));
+    let mut state = path.as_os_str().to_owned();
+    state.push(".lunar");
+    drop(std::fs::remove_dir_all(state));
+}
+
+/// Removes what processes left that were killed.
+fn remove_left(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let owner = rest.and_then(|rest| rest.split_once('-')).map(|(owner, _)| owner);
+        let is_left = owner.is_some_and(|owner| {
+            owner.parse::<u32>().is_ok() && !Path::new("/proc").join(owner).exists()
+        });
+        if is_left {
+            remove(&entry.path());
+        }
+    }
+}
 
 impl Scratch {
     /// Allocated and written, so that a sync has no allocation to make durable, and by pages, as
@@ -19,12 +81,15 @@ impl Scratch {
     /// # Errors
     /// It is there already, or cannot be written.
     pub fn new(directory: &Path, name: &str, bytes: u64) -> Result<Self> {
-        let path = directory.join(format!("lunar-bench-{}-{name}", std::process::id()));
+        remove_left(directory);
+        let path = directory.join(format!("{PREFIX}{}-{name}", std::process::id()));
         let file = File::create_new(&path).with_context(|| path.display().to_string())?;
+        scratch().push(path.clone());
         let scratch = Self(path);
         let page = [0x5a; PAGE_BYTES as usize];
         for at in 0..bytes / PAGE_BYTES {
-            file.write_all_at(&page, at * PAGE_BYTES)?;
+            file.write_all_at(&page, at * PAGE_BYTES)
+                .with_context(|| scratch.0.display().to_string())?;
         }
         file.sync_all()?;
         Ok(scratch)
@@ -38,10 +103,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        drop(std::fs::remove_file(&self.0));
-        let mut state = self.0.clone().into_os_string();
-        state.push(".lunar");
-        drop(std::fs::remove_dir_all(state));
+        remove(&self.0);
+        scratch().retain(|path| *path != self.0);
     }
 }
 
@@ -64,4 +127,27 @@ pub fn file_system(directory: &Path) -> Result<String> {
     }
     let (device, kind, _) = best;
     Ok(format!("{kind} on {device}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a file is gone with its owner, and what a killed process left with the next one; what
+    /// others have stays.
+    #[test]
+    fn nothing_is_left() {
+        let folder = std::env::temp_dir().join(format!("bench-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let left = folder.join(format!("{PREFIX}{}-tmpfs", u32::MAX));
+        let others = folder.join(format!("{PREFIX}1-tmpfs"));
+        std::fs::write(&left, "left").unwrap();
+        std::fs::write(&others, "in use").unwrap();
+        let scratch = Scratch::new(&folder, "own", 2 * PAGE_BYTES).unwrap();
+        assert!(scratch.path().exists() && others.exists() && !left.exists());
+        let path = scratch.path().to_owned();
+        drop(scratch);
+        assert!(!path.exists() && !super::scratch().contains(&path));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

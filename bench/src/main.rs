@@ -35,7 +35,9 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
-    match Command::parse() {
+    let command = Command::parse();
+    files::remove_when_told_to_end()?;
+    match command {
         Command::GroupCommit(command) => command.run(),
         Command::Libiscsi(command) => command.run(),
         Command::Target(command) => command.run(),

@@ -114,7 +114,7 @@ impl NullServer {
     /// It does not listen.
     pub fn start(core: Option<u16>, disk_bytes: u64) -> Result<Self> {
         let own = std::env::current_exe()?;
-        let mut child = server::pinned(core, &own)
+        let mut child = server::mortal(core, &own)
             .args(["null-target", "--size", &disk_bytes.to_string()])
             .stdout(Stdio::piped())
             .spawn()

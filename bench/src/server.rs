@@ -34,7 +34,7 @@ impl Server {
     /// # Errors
     /// It does not listen.
     pub fn start_program(core: Option<u16>, program: &Path, arguments: &[&str]) -> Result<Self> {
-        let mut command = pinned(core, program);
+        let mut command = mortal(core, program);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
         Self::start_command(command)
     }
@@ -44,7 +44,7 @@ impl Server {
     /// # Errors
     /// It does not listen.
     pub fn start_daemon(program: &Path, config: &Path) -> Result<Self> {
-        let mut command = Command::new(program);
+        let mut command = mortal(None, program);
         command.args(["target", "--config"]).arg(config);
         Self::start_command(command)
     }
@@ -92,6 +92,17 @@ pub fn pinned(core: Option<u16>, program: &Path) -> Command {
     command
 }
 
+/// Likewise, for a server: it is gone with the thread that starts it, even by SIGKILL.
+pub fn mortal(core: Option<u16>, program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
+    if let Some(core) = core {
+        command.args(["taskset", "--cpu-list", &core.to_string()]);
+    }
+    command.arg(program);
+    command
+}
+
 /// Lets this process, and those it starts, open so many files more than usual.
 ///
 /// # Errors
@@ -115,8 +126,16 @@ pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("LUNAR_BIN") {
         return Ok(path.into());
     }
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "--quiet", "-p", "lunar"])
+    let mut build = Command::new(env!("CARGO"));
+    // What cargo tells those it runs: builds of crates that look at it would begin anew.
+    for (name, _) in std::env::vars_os() {
+        let told = ["CARGO_MANIFEST", "CARGO_PKG", "CARGO_BIN", "CARGO_CRATE", "CARGO_PRIMARY"];
+        if told.iter().any(|told| name.to_string_lossy().starts_with(told)) {
+            build.env_remove(name);
+        }
+    }
+    let status = build
+        .args(["build", "--release", "--locked", "-p", "lunar"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .status()
         .context("running cargo build")?;

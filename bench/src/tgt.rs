@@ -1,6 +1,6 @@
 //! Debian's tgt on a free port, gone with its owner.
 
-use crate::server::pinned;
+use crate::server::mortal;
 use anyhow::{Context, Result, ensure};
 use std::net::TcpListener;
 use std::path::Path;
@@ -62,7 +62,7 @@ impl Tgt {
         let address = format!("127.0.0.1:{port}");
         // Control ports are sockets named by number; another may run beside this one.
         let control = control_port().to_string();
-        let child = pinned(core, Path::new("tgtd"))
+        let child = mortal(core, Path::new("tgtd"))
             .args(["-f", "-C", &control, "--iscsi", &format!("portal={address}")])
             .stdout(Stdio::null())
             .stderr(Stdio::null())

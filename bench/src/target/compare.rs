@@ -69,7 +69,8 @@ impl Compare {
         let base = base.with_context(|| format!("--base {}", self.base.display()))?;
         let wanted = |cell: &&Cell| self.only.as_ref().is_none_or(|part| cell.key().contains(part));
         let cells: Vec<&Cell> = COMPARED.iter().filter(wanted).collect();
-        ensure!(!cells.is_empty(), "no cell has such a key");
+        let keys: Vec<String> = COMPARED.iter().map(Cell::key).collect();
+        ensure!(!cells.is_empty(), "no cell has such a key; there are {}", keys.join(", "));
         let programs = Programs {
             lunar: crate::server::binary()?,
             directory: PathBuf::from("."),
@@ -101,12 +102,14 @@ impl Row {
                 (other > 0.0).then(|| one / other)
             })
         };
+        let iops = ratio(|sample| Some(sample.iops));
         Some(Self {
             key: cell.key.clone(),
-            is_void: cell.is_void,
+            // Without a request in some round there is no ratio: that shows nothing either.
+            is_void: cell.is_void || iops.is_none(),
             is_disturbed: cell.is_disturbed(),
             rounds: cell.kept.len(),
-            iops: ratio(|sample| Some(sample.iops))?,
+            iops: iops.unwrap_or_default(),
             target_cpu: ratio(|sample| sample.target_cpu_us),
         })
     }

@@ -224,10 +224,14 @@ impl CellResult {
         all.filter(|all| !all.is_empty()).map(Spread::of)
     }
 
+    /// How much of its core a spinning thread had in the rounds that count: 1 is all of it.
+    pub fn core_share(&self) -> f64 {
+        self.figures(|round| Some(round.raw_tcp.core_share)).map_or(1.0, |share| share.median)
+    }
+
     /// Something else had a tenth of a core or more while it was measured.
     pub fn is_disturbed(&self) -> bool {
-        self.figures(|round| Some(round.raw_tcp.core_share))
-            .is_some_and(|share| share.median < UNDISTURBED)
+        self.core_share() < UNDISTURBED
     }
 
     /// A figure of a lane.

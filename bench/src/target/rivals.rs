@@ -22,11 +22,12 @@ pub struct Place {
 /// A figure, and whether more of it is better.
 type Figure = (&'static str, fn(&Sample) -> Option<f64>, bool);
 
-const FIGURES: [Figure; 4] = [
+const FIGURES: [Figure; 5] = [
     ("IOPS", |sample| Some(sample.iops), true),
     ("CPU of the target", |sample| sample.target_cpu_us, false),
     ("p50", |sample| sample.p50_us, false),
     ("p99", |sample| sample.p99_us, false),
+    ("p99.9", |sample| sample.p99_9_us, false),
 ];
 
 /// Lanes of Lunar against those of tgt with the same client, in the same cell, and our client
@@ -159,11 +160,13 @@ pub mod tests {
                 ("tgt", "IOPS", true),
                 ("tgt", "p50", true),
                 ("tgt", "p99", true),
+                ("tgt", "p99.9", true),
                 ("tgt by libiscsi", "p50", true),
                 ("lunar by libiscsi", "IOPS", false),
                 ("lunar by libiscsi", "CPU of the target", false),
                 ("lunar by libiscsi", "p50", false),
                 ("lunar by libiscsi", "p99", false),
+                ("lunar by libiscsi", "p99.9", false),
             ]
         );
         run.cells[0].is_void = true;

@@ -102,7 +102,8 @@ pub fn measure(
         result.rounds.push(round);
         let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.ground()));
         (result.kept, result.probe_moved) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
-        result.is_void = result.probe_moved > QUIET;
+        // Others that are busy all the time move no probe.
+        result.is_void = result.probe_moved > QUIET || result.core_share() < 1.0 - QUIET;
     }
     Ok(result)
 }

@@ -18,6 +18,12 @@ pub fn facts(programs: &Programs) -> Result<Vec<(String, String)>> {
     let mut add = |name: &str, value: String| facts.push((name.to_owned(), value));
     add("tmpfs", files::file_system(Path::new("/dev/shm"))?);
     add("disk", files::file_system(&programs.directory)?);
+    let sysctl = |name: &str| std::fs::read_to_string(format!("/proc/sys/{name}"));
+    let congestion = sysctl("net/ipv4/tcp_congestion_control").unwrap_or_default();
+    add("TCP congestion control, of all and of raw TCP", congestion.trim().to_owned());
+    add("measured on", version(Path::new("date"), &["-u", "+%F"]));
+    let described = ["describe", "--always", "--dirty", "--abbrev=10"];
+    add("source", version(Path::new("git"), &described));
     add("lunar", version(&programs.lunar, &["--version"]));
     add("tgt", version(Path::new("tgtd"), &["--version"]));
     add("libiscsi", version(Path::new("dpkg-query"), &["-f", "${Version}", "-W", "libiscsi-dev"]));
