@@ -320,6 +320,8 @@ public final class FileDevice implements Device {
         opening.lock();
         try {
             if (channel == lost) {
+                // Waits for whoever closes it: until then it holds its lock.
+                closeQuietly(lost);
                 channel = openAndLock();
             }
         } finally {

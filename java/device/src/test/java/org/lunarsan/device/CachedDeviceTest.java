@@ -3,6 +3,9 @@ package org.lunarsan.device;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.nio.ByteBuffer;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -124,6 +127,77 @@ class CachedDeviceTest {
         disk.release();
         writer.join();
         assertEquals(1, first(3));
+    }
+
+    /** The first read or write stops between having been done and saying so. */
+    private static final class Late extends ForwardingDevice {
+        private final CountDownLatch done = new CountDownLatch(1);
+        private final CountDownLatch goOn = new CountDownLatch(1);
+
+        Late() {
+            super(new MemoryDevice(512, 64));
+        }
+
+        @Override
+        public void read(long address, ByteBuffer buffer) throws DeviceException {
+            super.read(address, buffer);
+            stop();
+        }
+
+        @Override
+        public void write(long address, ByteBuffer buffer) throws DeviceException {
+            super.write(address, buffer);
+            stop();
+        }
+
+        private void stop() {
+            if (done.getCount() > 0) {
+                done.countDown();
+                try {
+                    goOn.await();
+                } catch (InterruptedException unexpected) {
+                    throw new AssertionError(unexpected);
+                }
+            }
+        }
+    }
+
+    /** Goal: what was read before a write and comes back after it is not kept. */
+    @Test
+    void doesNotKeepWhatComesBackLate() throws Exception {
+        Late late = new Late();
+        try (CachedDevice slow = new CachedDevice(late, 64 * 512)) {
+            slow.open();
+            byte[] old = new byte[1024];
+            CompletableFuture<Void> read = AsyncDevice.of(slow).readAsync(3, ByteBuffer.wrap(old));
+            late.done.await();
+            slow.write(3, blocks(1, 1));
+            slow.unmap(4, 1);
+            late.goOn.countDown();
+            read.join();
+            assertEquals(0, old[0]);
+            byte[] found = new byte[512];
+            slow.read(3, found);
+            assertEquals(1, found[0]);
+        }
+    }
+
+    /** Goal: of two writes at once the one that says so last need not be the later one. */
+    @Test
+    void keepsNeitherOfTwoWritesAtOnce() throws Exception {
+        Late late = new Late();
+        try (CachedDevice slow = new CachedDevice(late, 64 * 512)) {
+            slow.open();
+            CompletableFuture<Void> first =
+                    AsyncDevice.of(slow).writeAsync(3, ByteBuffer.wrap(blocks(1, 1)));
+            late.done.await();
+            slow.write(3, blocks(2, 1));
+            late.goOn.countDown();
+            first.join();
+            byte[] found = new byte[512];
+            slow.read(3, found);
+            assertEquals(2, found[0]);
+        }
     }
 
     /** Goal: closing forgets everything. */
