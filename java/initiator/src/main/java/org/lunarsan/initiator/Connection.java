@@ -8,6 +8,7 @@ import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.connection.CloseReason;
 import org.lunarsan.iscsi.connection.ConnectionEvent;
@@ -49,6 +50,7 @@ final class Connection {
     private final long commandNanos;
     private final long silenceNanos;
     private final Aborts aborts;
+    private final ReentrantLock eventLock = new ReentrantLock();
     /** The socket takes no more. Who sets it back sends from then on: the writer. */
     private final AtomicBoolean stalled = new AtomicBoolean();
     private volatile long stalledSince;
@@ -125,13 +127,12 @@ final class Connection {
                 "the connection to " + session.portal() + " is over");
     }
 
-    /** Sends a task that its caller has filled; false: {@link Task#failure} says why not. */
-    boolean submit(Task task) {
-        task.deadline = System.nanoTime() + commandNanos;
-        return submit((Request) task);
+    /** When a command that begins now is overdue. */
+    long deadline() {
+        return System.nanoTime() + commandNanos;
     }
 
-    /** Sends any request; what becomes of it is told to {@link #settle}'s callees. */
+    /** Sends a request, false: {@link Request#failure} says why not. */
     boolean submit(Request request) {
         if (ReaderThread.isCurrent()) {
             return machine.submit(request);
@@ -182,26 +183,32 @@ final class Connection {
             failed(bug);
             throw bug;
         }
-        if (!ReaderThread.isCurrent()) {
-            settle();
-        }
+        settle();
     }
 
     /** Takes what the machine gives back, and tells whom it concerns. */
     void settle() {
-        boolean any = true;
-        while (any) {
-            any = false;
+        takeEvents();
+        for (Request request = machine.pollCompleted(); request != null;
+                request = machine.pollCompleted()) {
+            if (request.failure() != null) {
+                // Whoever finds what is lost finds the cause as well.
+                takeEvents();
+            }
+            cameBack(request);
+        }
+    }
+
+    /** One thread at a time. */
+    private void takeEvents() {
+        eventLock.lock();
+        try {
             for (ConnectionEvent event = machine.pollEvent(); event != null;
                     event = machine.pollEvent()) {
-                any = true;
                 on(event);
             }
-            Request request = machine.pollCompleted();
-            if (request != null) {
-                any = true;
-                cameBack(request);
-            }
+        } finally {
+            eventLock.unlock();
         }
     }
 

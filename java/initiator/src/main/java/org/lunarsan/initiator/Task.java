@@ -52,14 +52,19 @@ final class Task extends Command {
     void waitHere() {
         completion = null;
         waiter = Thread.currentThread();
-        expired = false;
-        done = false;
+        begin();
     }
 
     /** Nobody will wait. */
     void then(Completion what) {
         completion = what;
         waiter = null;
+        begin();
+    }
+
+    /** Last of all that it is under way: from then on its time is watched. */
+    private void begin() {
+        deadline = home.deadline();
         expired = false;
         done = false;
     }
