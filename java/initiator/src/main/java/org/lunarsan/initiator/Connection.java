@@ -48,10 +48,14 @@ final class Connection {
     private final Thread writerThread;
     private final long commandNanos;
     private final long silenceNanos;
+    /** A silent target is pinged, so that only a dead one stays silent. */
+    private final boolean pings;
     private final Aborts aborts;
     /** The socket takes no more. Who sets it back sends from then on: the writer. */
     private final AtomicBoolean stalled = new AtomicBoolean();
     private volatile long stalledSince;
+    /** Until when the writer sleeps, unless it is woken. */
+    private volatile long writerWakes;
     /** The target wants to be left, or we leave it. */
     private volatile boolean leaving;
     private volatile boolean over;
@@ -68,6 +72,7 @@ final class Connection {
         commandNanos = options.commandTime.isZero() ? Long.MAX_VALUE / 2
                 : options.commandTime.toNanos();
         silenceNanos = options.pingInterval.plus(options.pingTime).toNanos();
+        pings = !options.pingInterval.isZero();
         channel.configureBlocking(false);
         ConnectionLimits limits = new ConnectionLimits(options.pingInterval.toNanos(),
                 options.pingTime.toNanos(), options.logoutTime.toNanos(),
@@ -125,13 +130,15 @@ final class Connection {
                 "the connection to " + session.portal() + " is over");
     }
 
-    /** Sends a task that its caller has filled; false: {@link Task#failure} says why not. */
-    boolean submit(Task task) {
-        task.deadline = System.nanoTime() + commandNanos;
-        return submit((Request) task);
+    /** When a command that begins now is overdue. */
+    long deadline() {
+        return System.nanoTime() + commandNanos;
     }
 
-    /** Sends any request; what becomes of it is told to {@link #settle}'s callees. */
+    /**
+     * Sends any request; what becomes of it is told to {@link #settle}'s callees. False: it was
+     * not taken, and {@link Request#failure} says why not.
+     */
     boolean submit(Request request) {
         if (ReaderThread.isCurrent()) {
             return machine.submit(request);
@@ -179,11 +186,23 @@ final class Connection {
             sender.abandon();
             broke(broken);
         } catch (RuntimeException | Error bug) {
+            // Whoever waits is told by what comes back; the thread at hand may be another's.
+            sender.abandon();
             failed(bug);
-            throw bug;
         }
         if (!ReaderThread.isCurrent()) {
             settle();
+        }
+    }
+
+    /** Sends what callbacks in a reader asked of this connection, and tells what came of it. */
+    void sendNoted() {
+        send();
+        settle();
+        long now = System.nanoTime();
+        long due = machine.nanosToWait(now);
+        if (due != InitiatorConnection.FOREVER && now + due - writerWakes < 0) {
+            LockSupport.unpark(writerThread);
         }
     }
 
@@ -267,6 +286,7 @@ final class Connection {
     /** We did: nothing of this connection can be trusted. */
     void failed(Throwable bug) {
         note(Failure.of(Kind.SESSION_LOST, "a defect of this initiator: " + bug, bug));
+        Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug);
         machine.onLost();
         over = true;
         close();
@@ -325,9 +345,14 @@ final class Connection {
                 long now = System.nanoTime();
                 aborts.watch(now);
                 if (!stalled.get() && !over) {
-                    LockSupport.parkNanos(this, nanosToWait(now));
+                    long wait = nanosToWait(now);
+                    writerWakes = now + wait;
+                    LockSupport.parkNanos(this, wait);
                 }
             }
+        } catch (RuntimeException | Error bug) {
+            failed(bug);
+            settle();
         } finally {
             letGo();
         }
@@ -354,29 +379,61 @@ final class Connection {
         return Math.max(wait, TICK_NANOS_MIN);
     }
 
+    /** Until all is out, or the connection is over; nobody else sends meanwhile. */
     private void goOn() {
+        // Without it, what is held is the caller's who has just stalled, or lets it go.
+        boolean mine = false;
         try (Selector selector = channel.provider().openSelector()) {
             channel.register(selector, SelectionKey.OP_WRITE);
             while (!over) {
-                selector.select(TICK_NANOS / TICK_NANOS_MIN);
+                selector.select(stalledTickMillis());
                 boolean takes = !selector.selectedKeys().isEmpty();
                 selector.selectedKeys().clear();
                 stalledSince = takes ? System.nanoTime() : stalledSince;
-                if (!takes && System.nanoTime() - stalledSince > silenceNanos) {
-                    throw new IOException("the target takes no data");
-                }
+                watchStalled(System.nanoTime());
                 if (takes && stalled.compareAndSet(true, false)) {
-                    if (sender.send() == Sender.Sent.ALL) {
+                    mine = true;
+                    boolean all = sender.send() == Sender.Sent.ALL;
+                    mine = false;
+                    if (all) {
                         break;
                     }
                     stalled.set(true);
                 }
             }
         } catch (IOException | ClosedSelectorException broken) {
-            stalled.set(false);
-            sender.abandon();
+            abandon(mine);
             broke(broken);
+        } catch (RuntimeException | Error bug) {
+            abandon(mine);
+            failed(bug);
         }
         settle();
+    }
+
+    private void abandon(boolean mine) {
+        if (mine || stalled.compareAndSet(true, false)) {
+            sender.abandon();
+        }
+    }
+
+    private long stalledTickMillis() {
+        long tick = Math.min(TICK_NANOS, Math.min(commandNanos, silenceNanos) / 4);
+        return Math.max(tick, TICK_NANOS_MIN) / TICK_NANOS_MIN;
+    }
+
+    /** The machine's timers run where something is sent, and nothing is. */
+    private void watchStalled(long now) throws IOException {
+        aborts.watch(now);
+        if (session.isOver()) {
+            note(session.why());
+            throw new IOException("the session is over");
+        }
+        if (now - stalledSince > silenceNanos) {
+            throw new IOException("the target takes no data");
+        }
+        if (pings && machine.nanosSilent(now) > silenceNanos) {
+            throw new IOException("the target says nothing");
+        }
     }
 }

@@ -79,7 +79,7 @@ final class Outcome {
 
     private static Failure unanswered(Task task, Session session) {
         String portal = session.portal();
-        if (task.expired) {
+        if (task.isExpired()) {
             String what = portal + " did not answer " + command(task) + " within "
                     + session.options().commandTime.toSeconds() + " s; it was aborted";
             return Failure.of(Kind.TIMED_OUT, what).hint("the device behind it may hang; a longer"
