@@ -124,9 +124,10 @@ final class Outcome {
         return Sense.decode(task.sense());
     }
 
-    /** A unit attention, or data that arrived damaged. */
+    /** A unit attention, the error of a command before, or data that arrived damaged. */
     private static boolean passes(Sense sense) {
-        return sense.key() == Sense.UNIT_ATTENTION
+        // SPC-4 §4.5.7: a command that ends with a deferred error was not executed.
+        return sense.key() == Sense.UNIT_ATTENTION || sense.isDeferred()
                 || sense.is(Sense.ABORTED_COMMAND, CRC_ERROR);
     }
 
