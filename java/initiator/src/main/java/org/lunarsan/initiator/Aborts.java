@@ -36,6 +36,10 @@ final class Aborts {
             underWay.add(abort);
             if (!home.submit(management)) {
                 underWay.remove(abort);
+                if (!home.isClosed()) {
+                    // It leaves this connection, which takes nothing new, or too much is in hand.
+                    end("has not answered a command, which cannot be aborted");
+                }
             }
         }
         Abort oldest = underWay.peek();

@@ -119,6 +119,11 @@ final class Connection {
         return over;
     }
 
+    /** What it had in hand has come back, or is about to. */
+    boolean isClosed() {
+        return machine.isClosed();
+    }
+
     boolean isIdle() {
         return machine.isIdle();
     }
