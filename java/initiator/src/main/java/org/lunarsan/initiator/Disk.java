@@ -58,12 +58,12 @@ final class Disk {
     }
 
     /** Logs in and asks the unit what it is and what it can. */
-    static Disk open(IscsiUrl url, IscsiOptions options) throws Failure {
+    static Disk open(IscsiUrl url, IscsiOptions options, long isid) throws Failure {
         IscsiUrl.Unit unit = url.unit().orElseThrow(() -> Failure.of(Kind.LOGIN,
                 "the URL names no target").hint("write iscsi://HOST/TARGET/LUN"));
         UnitAttentions attentions = new UnitAttentions();
         Doubts doubts = new Doubts();
-        Route route = Route.to(url, Optional.of(unit.target()), options);
+        Route route = Route.to(url, Optional.of(unit.target()), options, isid);
         Keeper keeper = new Keeper(route, attentions, doubts);
         Session session = keeper.connect();
         try {
@@ -194,10 +194,7 @@ final class Disk {
 
     /** Says that blocks are no longer wanted. */
     void unmap(long lba, long blocks) throws Failure {
-        for (Order order : shape.unmap(lba, blocks)) {
-            long sentAfter = new Patient(this).send(order, null, 0);
-            acknowledged(sentAfter);
-        }
+        shape.unmap(lba, blocks, order -> acknowledged(new Patient(this).send(order, null, 0)));
     }
 
     /** What the unit was found to be in this session; empty: it has to be asked. */

@@ -47,10 +47,15 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     private static final int TAG_UNKNOWN = -1;
 
     /** The way to what {@code url} names. */
-    static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options) throws Failure {
-        long random = ISID_RANDOM | RANDOM.nextLong() & 0xff_ffff_ffffL;
+    static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options, long isid)
+            throws Failure {
         return new Route(url, target, options, Secrets.answer(url, options),
-                options.isid.orElse(random));
+                options.isid.orElse(isid));
+    }
+
+    /** An ISID that nobody else has, for all sessions of one device. */
+    static long randomIsid() {
+        return ISID_RANDOM | RANDOM.nextLong() & 0xff_ffff_ffffL;
     }
 
     /** Whether a session follows another, and in which portal group that was. */

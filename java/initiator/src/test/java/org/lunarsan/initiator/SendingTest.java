@@ -30,7 +30,7 @@ final class SendingTest {
 
     private static Session session(MiniTarget target) throws Exception {
         Route route = Route.to(IscsiUrl.parse(target.url()), Optional.of(MiniTarget.NAME),
-                IscsiOptions.defaults());
+                IscsiOptions.defaults(), Route.randomIsid());
         String portal = target.portal();
         int port = Integer.parseInt(portal.substring(portal.indexOf(':') + 1));
         return Session.open(route, 1, new Login(portal, System.nanoTime() + MINUTE), portal,
