@@ -8,6 +8,7 @@ import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.connection.CloseReason;
 import org.lunarsan.iscsi.connection.ConnectionEvent;
@@ -51,6 +52,7 @@ final class Connection {
     /** A silent target is pinged, so that only a dead one stays silent. */
     private final boolean pings;
     private final Aborts aborts;
+    private final ReentrantLock eventLock = new ReentrantLock();
     /** The socket takes no more. Who sets it back sends from then on: the writer. */
     private final AtomicBoolean stalled = new AtomicBoolean();
     private volatile long stalledSince;
@@ -195,15 +197,12 @@ final class Connection {
             sender.abandon();
             failed(bug);
         }
-        if (!ReaderThread.isCurrent()) {
-            settle();
-        }
+        settle();
     }
 
     /** Sends what callbacks in a reader asked of this connection, and tells what came of it. */
     void sendNoted() {
         send();
-        settle();
         long now = System.nanoTime();
         long due = machine.nanosToWait(now);
         if (due != InitiatorConnection.FOREVER && now + due - writerWakes < 0) {
@@ -213,19 +212,27 @@ final class Connection {
 
     /** Takes what the machine gives back, and tells whom it concerns. */
     void settle() {
-        boolean any = true;
-        while (any) {
-            any = false;
+        takeEvents();
+        for (Request request = machine.pollCompleted(); request != null;
+                request = machine.pollCompleted()) {
+            if (request.failure() != null) {
+                // Whoever finds what is lost finds the cause as well.
+                takeEvents();
+            }
+            cameBack(request);
+        }
+    }
+
+    /** One thread at a time. */
+    private void takeEvents() {
+        eventLock.lock();
+        try {
             for (ConnectionEvent event = machine.pollEvent(); event != null;
                     event = machine.pollEvent()) {
-                any = true;
                 on(event);
             }
-            Request request = machine.pollCompleted();
-            if (request != null) {
-                any = true;
-                cameBack(request);
-            }
+        } finally {
+            eventLock.unlock();
         }
     }
 

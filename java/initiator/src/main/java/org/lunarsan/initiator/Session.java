@@ -206,6 +206,8 @@ final class Session {
         if (connections.isEmpty() || machine.ending().isPresent()) {
             end(connection.cause());
         } else if (!over && !loggingOut && !(reason instanceof CloseReason.LoggedOut)) {
+            Log.info(() -> portal + ": connection " + connection.cid() + " is made again: "
+                    + connection.cause().getMessage());
             Thread.ofVirtual().name("iscsi " + portal + " joins").start(this::joinAgain);
         }
     }

@@ -87,8 +87,11 @@ final class MiniLogin {
         negotiation.declare(text);
         int flags = asks ? LoginFlags.transit(stage, LoginFlags.next(request.flags()))
                 : LoginFlags.stage(stage);
-        send(request, flags, 0, text);
         boolean through = asks && LoginFlags.next(request.flags()) == LoginFlags.FULL_FEATURE_PHASE;
+        if (through) {
+            wire.established(request);
+        }
+        send(request, flags, 0, text);
         if (through) {
             wire.session = leading ? negotiation.sessionParameters() : wire.target.wires.stream()
                     .filter(other -> other != wire && other.isid == request.isid()).findFirst()

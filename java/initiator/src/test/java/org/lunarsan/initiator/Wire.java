@@ -153,14 +153,16 @@ final class Wire implements Runnable {
             target.logins.incrementAndGet();
         }
         loggedIn = login.answer(request, data);
-        if (loggedIn) {
-            isid = request.isid();
-            if (request.tsih() == 0) {
-                target.sessions.incrementAndGet();
-                target.replace(isid, this);
-            }
-            greeted = request.tsih() != 0 || target.greeting == 0;
+    }
+
+    /** The login is through, and will be told so: what it replaces is over before. */
+    void established(LoginRequest request) {
+        isid = request.isid();
+        if (request.tsih() == 0) {
+            target.sessions.incrementAndGet();
+            target.replace(isid, this);
         }
+        greeted = request.tsih() != 0 || target.greeting == 0;
     }
 
     private void command(ScsiCommand command, byte[] data) throws IOException {
