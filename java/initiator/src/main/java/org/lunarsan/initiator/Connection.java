@@ -35,6 +35,7 @@ final class Connection {
     /** Between two looks at the clock, at most. */
     private static final long TICK_NANOS = 1_000_000_000L;
     private static final long TICK_NANOS_MIN = 1_000_000L;
+    private static final long FAR_NANOS = Long.MAX_VALUE / 2;
     /** Text that is gathered in one exchange: the targets of a portal. */
     private static final int TEXT_BYTES_MAX = 1 << 20;
 
@@ -71,7 +72,7 @@ final class Connection {
         this.session = session;
         this.cid = cid;
         this.channel = channel;
-        commandNanos = options.commandTime.isZero() ? Long.MAX_VALUE / 2
+        commandNanos = options.commandTime.isZero() ? FAR_NANOS
                 : options.commandTime.toNanos();
         silenceNanos = options.pingInterval.plus(options.pingTime).toNanos();
         pings = !options.pingInterval.isZero();
@@ -357,6 +358,8 @@ final class Connection {
                 long now = System.nanoTime();
                 aborts.watch(now);
                 if (!stalled.get() && !over) {
+                    // Until it is known, whatever becomes due wakes it.
+                    writerWakes = now + FAR_NANOS;
                     long wait = nanosToWait(now);
                     writerWakes = now + wait;
                     LockSupport.parkNanos(this, wait);

@@ -108,8 +108,8 @@ final class LeavingTest {
     /** Goal: closing in a callback is refused and changes nothing: it can be closed elsewhere. */
     @Test
     void closingInACallbackLeaksNothing() throws Exception {
-        try (MiniTarget target = new MiniTarget(64);
-                IscsiDevice disk = IscsiDevice.open(target.url())) {
+        try (MiniTarget target = new MiniTarget(64)) {
+            IscsiDevice disk = IscsiDevice.open(target.url());
             disk.read(0, new byte[512]);
             CompletableFuture<Void> hold = new CompletableFuture<>();
             target.script = (wire, pdu, data) -> {
