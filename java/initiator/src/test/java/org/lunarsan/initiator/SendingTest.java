@@ -88,14 +88,13 @@ final class SendingTest {
     /** Goal: commands are aborted in time, and the session left, where the socket is full. */
     @Test
     void timersRunWhileNothingIsTaken() throws Exception {
-        IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofMillis(200))
+        IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(1))
                 .abortTime(Duration.ofMillis(200)).queueDepth(64).build();
         CompletableFuture<Void> hold = new CompletableFuture<>();
         try (MiniTarget target = new MiniTarget(512)) {
             target.offer = target.offer.toBuilder().initialR2t(false).immediateData(true)
                     .firstBurstBytes(262_144).maxRecvDataSegmentBytes(262_144).build();
             try (IscsiDevice disk = IscsiDevice.open(target.url(), hasty)) {
-                disk.write(0, new byte[512]);
                 Wire first = target.wires.getFirst();
                 target.script = (wire, pdu, data) -> {
                     if (wire == first) {
