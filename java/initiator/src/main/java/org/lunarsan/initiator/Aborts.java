@@ -18,7 +18,7 @@ final class Aborts {
     private final ConcurrentLinkedQueue<Abort> underWay = new ConcurrentLinkedQueue<>();
 
     /** An ABORT TASK under way. */
-    private record Abort(Management management, Task task, long by) {
+    private record Abort(Management management, Task task, long use, long by) {
     }
 
     Aborts(Connection home, long abortNanos) {
@@ -28,15 +28,18 @@ final class Aborts {
 
     /** Looks whether anything is overdue. */
     void watch(long now) {
-        for (Task task = home.tasks().overdue(now); task != null;
-                task = home.tasks().overdue(now)) {
-            task.expired = true;
+        for (Tasks.Overdue late = home.tasks().overdue(now); late != null;
+                late = home.tasks().overdue(now)) {
             Management management =
-                    new Management(ManagementFunction.ABORT_TASK, (Command) task);
-            Abort abort = new Abort(management, task, now + abortNanos);
+                    new Management(ManagementFunction.ABORT_TASK, (Command) late.task());
+            Abort abort = new Abort(management, late.task(), late.use(), now + abortNanos);
             underWay.add(abort);
             if (!home.submit(management)) {
                 underWay.remove(abort);
+                if (!home.isClosed()) {
+                    // It leaves this connection, which takes nothing new, or too much is in hand.
+                    end("has not answered a command, which cannot be aborted");
+                }
             }
         }
         Abort oldest = underWay.peek();
@@ -54,7 +57,7 @@ final class Aborts {
         for (Abort abort : underWay) {
             if (abort.management() == management) {
                 underWay.remove(abort);
-                boolean stays = abort.task().expired && abort.task().isUnderWay();
+                boolean stays = abort.task().isUnderWay(abort.use());
                 if (management.failure() == null && stays) {
                     end("has not ended a command that was aborted");
                 }

@@ -35,6 +35,7 @@ final class Connection {
     /** Between two looks at the clock, at most. */
     private static final long TICK_NANOS = 1_000_000_000L;
     private static final long TICK_NANOS_MIN = 1_000_000L;
+    private static final long FAR_NANOS = Long.MAX_VALUE / 2;
     /** Text that is gathered in one exchange: the targets of a portal. */
     private static final int TEXT_BYTES_MAX = 1 << 20;
 
@@ -49,11 +50,15 @@ final class Connection {
     private final Thread writerThread;
     private final long commandNanos;
     private final long silenceNanos;
+    /** A silent target is pinged, so that only a dead one stays silent. */
+    private final boolean pings;
     private final Aborts aborts;
     private final ReentrantLock eventLock = new ReentrantLock();
     /** The socket takes no more. Who sets it back sends from then on: the writer. */
     private final AtomicBoolean stalled = new AtomicBoolean();
     private volatile long stalledSince;
+    /** Until when the writer sleeps, unless it is woken. */
+    private volatile long writerWakes;
     /** The target wants to be left, or we leave it. */
     private volatile boolean leaving;
     private volatile boolean over;
@@ -67,9 +72,10 @@ final class Connection {
         this.session = session;
         this.cid = cid;
         this.channel = channel;
-        commandNanos = options.commandTime.isZero() ? Long.MAX_VALUE / 2
+        commandNanos = options.commandTime.isZero() ? FAR_NANOS
                 : options.commandTime.toNanos();
         silenceNanos = options.pingInterval.plus(options.pingTime).toNanos();
+        pings = !options.pingInterval.isZero();
         channel.configureBlocking(false);
         ConnectionLimits limits = new ConnectionLimits(options.pingInterval.toNanos(),
                 options.pingTime.toNanos(), options.logoutTime.toNanos(),
@@ -116,6 +122,11 @@ final class Connection {
         return over;
     }
 
+    /** What it had in hand has come back, or is about to. */
+    boolean isClosed() {
+        return machine.isClosed();
+    }
+
     boolean isIdle() {
         return machine.isIdle();
     }
@@ -132,7 +143,10 @@ final class Connection {
         return System.nanoTime() + commandNanos;
     }
 
-    /** Sends a request, false: {@link Request#failure} says why not. */
+    /**
+     * Sends any request; what becomes of it is told to {@link #settle}'s callees. False: it was
+     * not taken, and {@link Request#failure} says why not.
+     */
     boolean submit(Request request) {
         if (ReaderThread.isCurrent()) {
             return machine.submit(request);
@@ -180,10 +194,21 @@ final class Connection {
             sender.abandon();
             broke(broken);
         } catch (RuntimeException | Error bug) {
+            // Whoever waits is told by what comes back; the thread at hand may be another's.
+            sender.abandon();
             failed(bug);
-            throw bug;
         }
         settle();
+    }
+
+    /** Sends what callbacks in a reader asked of this connection, and tells what came of it. */
+    void sendNoted() {
+        send();
+        long now = System.nanoTime();
+        long due = machine.nanosToWait(now);
+        if (due != InitiatorConnection.FOREVER && now + due - writerWakes < 0) {
+            LockSupport.unpark(writerThread);
+        }
     }
 
     /** Takes what the machine gives back, and tells whom it concerns. */
@@ -274,6 +299,7 @@ final class Connection {
     /** We did: nothing of this connection can be trusted. */
     void failed(Throwable bug) {
         note(Failure.of(Kind.SESSION_LOST, "a defect of this initiator: " + bug, bug));
+        Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug);
         machine.onLost();
         over = true;
         close();
@@ -332,9 +358,16 @@ final class Connection {
                 long now = System.nanoTime();
                 aborts.watch(now);
                 if (!stalled.get() && !over) {
-                    LockSupport.parkNanos(this, nanosToWait(now));
+                    // Until it is known, whatever becomes due wakes it.
+                    writerWakes = now + FAR_NANOS;
+                    long wait = nanosToWait(now);
+                    writerWakes = now + wait;
+                    LockSupport.parkNanos(this, wait);
                 }
             }
+        } catch (RuntimeException | Error bug) {
+            failed(bug);
+            settle();
         } finally {
             letGo();
         }
@@ -361,29 +394,61 @@ final class Connection {
         return Math.max(wait, TICK_NANOS_MIN);
     }
 
+    /** Until all is out, or the connection is over; nobody else sends meanwhile. */
     private void goOn() {
+        // Without it, what is held is the caller's who has just stalled, or lets it go.
+        boolean mine = false;
         try (Selector selector = channel.provider().openSelector()) {
             channel.register(selector, SelectionKey.OP_WRITE);
             while (!over) {
-                selector.select(TICK_NANOS / TICK_NANOS_MIN);
+                selector.select(stalledTickMillis());
                 boolean takes = !selector.selectedKeys().isEmpty();
                 selector.selectedKeys().clear();
                 stalledSince = takes ? System.nanoTime() : stalledSince;
-                if (!takes && System.nanoTime() - stalledSince > silenceNanos) {
-                    throw new IOException("the target takes no data");
-                }
+                watchStalled(System.nanoTime());
                 if (takes && stalled.compareAndSet(true, false)) {
-                    if (sender.send() == Sender.Sent.ALL) {
+                    mine = true;
+                    boolean all = sender.send() == Sender.Sent.ALL;
+                    mine = false;
+                    if (all) {
                         break;
                     }
                     stalled.set(true);
                 }
             }
         } catch (IOException | ClosedSelectorException broken) {
-            stalled.set(false);
-            sender.abandon();
+            abandon(mine);
             broke(broken);
+        } catch (RuntimeException | Error bug) {
+            abandon(mine);
+            failed(bug);
         }
         settle();
+    }
+
+    private void abandon(boolean mine) {
+        if (mine || stalled.compareAndSet(true, false)) {
+            sender.abandon();
+        }
+    }
+
+    private long stalledTickMillis() {
+        long tick = Math.min(TICK_NANOS, Math.min(commandNanos, silenceNanos) / 4);
+        return Math.max(tick, TICK_NANOS_MIN) / TICK_NANOS_MIN;
+    }
+
+    /** The machine's timers run where something is sent, and nothing is. */
+    private void watchStalled(long now) throws IOException {
+        aborts.watch(now);
+        if (session.isOver()) {
+            note(session.why());
+            throw new IOException("the session is over");
+        }
+        if (now - stalledSince > silenceNanos) {
+            throw new IOException("the target takes no data");
+        }
+        if (pings && machine.nanosSilent(now) > silenceNanos) {
+            throw new IOException("the target says nothing");
+        }
     }
 }

@@ -71,7 +71,7 @@ public final class Discovery {
     }
 
     private static List<Target> ask(IscsiUrl url, IscsiOptions options) throws Failure {
-        Route route = Route.to(url, Optional.empty(), options);
+        Route route = Route.to(url, Optional.empty(), options, Route.randomIsid());
         UnitAttentions attentions = new UnitAttentions();
         Session session = new Keeper(route, attentions, new Doubts()).connect();
         try {

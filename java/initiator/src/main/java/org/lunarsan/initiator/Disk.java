@@ -2,6 +2,7 @@ package org.lunarsan.initiator;
 
 import java.nio.ByteBuffer;
 import java.util.Optional;
+import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.scsi.CachingMode;
 import org.lunarsan.iscsi.scsi.Capacity;
@@ -30,6 +31,10 @@ final class Disk {
     private final Fingerprint fingerprint;
     private volatile CachingMode mode;
     private volatile Examined examined;
+    /** Of whoever asks the unit first in a session. */
+    private final ReentrantLock beginning = new ReentrantLock();
+    /** The last session in which it was asked. */
+    private volatile long begun;
 
     /** The unit was looked at in this session after so many unit attentions; it may be wrong. */
     private record Examined(long session, long attentions, Failure wrong, long at) {
@@ -49,15 +54,16 @@ final class Disk {
         this.fingerprint = fingerprint;
         this.mode = mode;
         unflushed = new Unflushed(attentions.resets());
+        attentions.onLost(unflushed::lost);
     }
 
     /** Logs in and asks the unit what it is and what it can. */
-    static Disk open(IscsiUrl url, IscsiOptions options) throws Failure {
+    static Disk open(IscsiUrl url, IscsiOptions options, long isid) throws Failure {
         IscsiUrl.Unit unit = url.unit().orElseThrow(() -> Failure.of(Kind.LOGIN,
                 "the URL names no target").hint("write iscsi://HOST/TARGET/LUN"));
         UnitAttentions attentions = new UnitAttentions();
         Doubts doubts = new Doubts();
-        Route route = Route.to(url, Optional.of(unit.target()), options);
+        Route route = Route.to(url, Optional.of(unit.target()), options, isid);
         Keeper keeper = new Keeper(route, attentions, doubts);
         Session session = keeper.connect();
         try {
@@ -181,17 +187,14 @@ final class Disk {
     }
 
     private Failure cacheLost() {
-        return Failure.of(Kind.CACHE_LOST, "the target has restarted or was reset; what it"
-                + " acknowledged but had not yet made durable may be lost")
+        return Failure.of(Kind.CACHE_LOST, "the target has restarted, was reset or could not write;"
+                + " what it acknowledged but had not yet made durable may be lost")
                 .hint("write again what was written since the last flush that succeeded");
     }
 
     /** Says that blocks are no longer wanted. */
     void unmap(long lba, long blocks) throws Failure {
-        for (Order order : shape.unmap(lba, blocks)) {
-            long sentAfter = new Patient(this).send(order, null, 0);
-            acknowledged(sentAfter);
-        }
+        shape.unmap(lba, blocks, order -> acknowledged(new Patient(this).send(order, null, 0)));
     }
 
     /** What the unit was found to be in this session; empty: it has to be asked. */
@@ -213,8 +216,7 @@ final class Disk {
     /** Asks the unit who it is, once it has said what it has to say of itself. */
     void examine(Session session) throws Failure {
         Unit unit = new Unit(session, lun);
-        unit.testReady();
-        attentions.begun(session.number());
+        begin(unit, session);
         // What the unit tells from here on is looked at again.
         long before = attentions.count();
         Inquiry identity = unit.identity();
@@ -226,6 +228,25 @@ final class Disk {
             Log.warn(() -> name + ": " + wrong.getMessage());
         }
         examined = new Examined(session.number(), before, wrong, System.nanoTime());
+    }
+
+    /**
+     * The first command of a session meets what the unit has to say of its beginning. A second one
+     * beside it may end well before that is told, and would be taken for a unit that says nothing.
+     */
+    private void begin(Unit unit, Session session) throws Failure {
+        if (begun == session.number()) {
+            unit.testReady();
+            return;
+        }
+        beginning.lock();
+        try {
+            unit.testReady();
+            attentions.begun(session.number());
+            begun = session.number();
+        } finally {
+            beginning.unlock();
+        }
     }
 
     /** Ends it: commands have so long to end, the target as long to answer the logout. */

@@ -38,6 +38,11 @@ public final class IscsiDevice implements AsyncDevice {
     private final IscsiUrl url;
     private final IscsiOptions options;
     private final String name;
+    /**
+     * The same each time it is opened: what was under way when it was closed has then ended before
+     * anything newer is sent, by the reinstatement of the session (RFC 7143 §6.3.5).
+     */
+    private final long isid = Route.randomIsid();
     private final ReentrantLock life = new ReentrantLock();
     /** Null while it is closed. */
     private volatile Disk disk;
@@ -94,14 +99,14 @@ public final class IscsiDevice implements AsyncDevice {
 
     @Override
     public void open() throws DeviceException {
+        refuseToWaitInReader();
         life.lock();
         try {
             if (disk != null) {
                 throw new DeviceOpenException(name, Operation.OPEN, "it is open already; one owner"
                         + " opens a device and lends it to others", null);
             }
-            refuseToWaitInReader();
-            Disk opened = Disk.open(url, options);
+            Disk opened = Disk.open(url, options, isid);
             shape = opened.shape();
             disk = opened;
         } catch (Failure failure) {
@@ -113,12 +118,15 @@ public final class IscsiDevice implements AsyncDevice {
 
     @Override
     public void close() {
+        if (disk != null) {
+            // Before anything is changed: else nobody could close it any more.
+            refuseToWaitInReader();
+        }
         life.lock();
         try {
             Disk was = disk;
             disk = null;
             if (was != null) {
-                refuseToWaitInReader();
                 was.close();
             }
         } finally {
@@ -320,8 +328,18 @@ public final class IscsiDevice implements AsyncDevice {
         if (blocks <= open.shape().transferBlocks()) {
             return new Transfer(open, write, address, blocks, buffer).begin();
         }
-        return pieces(open, write, address, buffer, blocks)
-                .thenRun(() -> buffer.position(buffer.limit()));
+        // By hand: a dependent future would fail with an exception around that of the device.
+        CompletableFuture<Void> whole = new CompletableFuture<>();
+        pieces(open, write, address, buffer, blocks).whenComplete((done, thrown) -> {
+            if (thrown == null) {
+                buffer.position(buffer.limit());
+                whole.complete(null);
+            } else {
+                whole.completeExceptionally(thrown instanceof CompletionException failed
+                        && failed.getCause() != null ? failed.getCause() : thrown);
+            }
+        });
+        return whole;
     }
 
     @Override

@@ -170,7 +170,8 @@ public final class IscsiOptions {
         }
 
         /**
-         * Our part of the session identifier; by default 40 random bits. RFC 7143 §11.12.5.
+         * Our part of the session identifier; by default 40 random bits, drawn once for each
+         * device, however often it is opened. RFC 7143 §11.12.5.
          *
          * @param value six bytes
          * @return this

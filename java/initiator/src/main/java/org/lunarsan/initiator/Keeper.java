@@ -184,7 +184,6 @@ final class Keeper {
     }
 
     private void logInAgain() {
-        Failure end = Failure.of(Kind.LOGIN, "the login has ended");
         try {
             Backoff backoff = new Backoff(System.nanoTime() ^ System.identityHashCode(this));
             Waits.pause(waitsSeconds * SECOND_NANOS);
@@ -194,11 +193,8 @@ final class Keeper {
                 }
                 Waits.pause(backoff.next());
             }
-        } catch (RuntimeException | Error defect) {
-            end = Failure.of(Kind.LOGIN, "a defect of this initiator: " + defect, defect);
-            throw defect;
         } finally {
-            finish(end);
+            finish(Failure.of(Kind.LOGIN, "the login has ended"));
         }
     }
 
@@ -224,16 +220,24 @@ final class Keeper {
             begin(next);
             return true;
         } catch (Failure failed) {
-            lock.lock();
-            try {
-                tries++;
-                failure = failed;
-                // Asked again it says the same, and may hold it against us.
-                refused = failed.kind() == Kind.AUTHENTICATION ? failed : null;
-                return refused != null;
-            } finally {
-                lock.unlock();
-            }
+            return failed(failed);
+        } catch (RuntimeException | Error defect) {
+            // What it meets it will meet again: with pauses, like any other failure.
+            Log.warn(() -> "a defect of this initiator in a login: " + defect);
+            return failed(thrown(defect));
+        }
+    }
+
+    private boolean failed(Failure failed) {
+        lock.lock();
+        try {
+            tries++;
+            failure = failed;
+            // Asked again it says the same, and may hold it against us.
+            refused = failed.kind() == Kind.AUTHENTICATION ? failed : null;
+            return refused != null;
+        } finally {
+            lock.unlock();
         }
     }
 

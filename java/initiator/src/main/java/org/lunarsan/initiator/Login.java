@@ -8,6 +8,8 @@ import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.framing.Digests;
 import org.lunarsan.iscsi.login.Established;
@@ -51,6 +53,30 @@ final class Login {
 
     /** Logs in. A {@link LoginException} is what the target has to say against it. */
     Established run(SocketChannel channel, LoginOptions options) throws Failure, LoginException {
+        AtomicBoolean ended = new AtomicBoolean();
+        Thread watch = Thread.ofVirtual().name("iscsi login watch").start(() -> {
+            // Nothing else ends a write that the target does not take.
+            for (long left = left(); left > 0 && !ended.get(); left = left()) {
+                LockSupport.parkNanos(left);
+            }
+            if (ended.compareAndSet(false, true)) {
+                close(channel);
+            }
+        });
+        try {
+            Established made = steps(channel, options);
+            if (!ended.compareAndSet(false, true)) {
+                throw tooLate();
+            }
+            return made;
+        } finally {
+            ended.set(true);
+            LockSupport.unpark(watch);
+        }
+    }
+
+    private Established steps(SocketChannel channel, LoginOptions options)
+            throws Failure, LoginException {
         try {
             InitiatorLogin login = new InitiatorLogin(options);
             InputStream in = channel.socket().getInputStream();
@@ -71,6 +97,9 @@ final class Login {
         } catch (EOFException closed) {
             throw Failure.of(Kind.SESSION_LOST, portal + " closed the connection", closed);
         } catch (IOException broken) {
+            if (left() <= 0) {
+                throw tooLate();
+            }
             throw Failure.of(Kind.SESSION_LOST, "the connection to " + portal + " failed: "
                     + broken.getMessage(), broken);
         }
@@ -117,8 +146,12 @@ final class Login {
         }
     }
 
+    private long left() {
+        return until - System.nanoTime();
+    }
+
     private int millisLeft() throws Failure {
-        long left = (until - System.nanoTime()) / MILLI;
+        long left = left() / MILLI;
         if (left <= 0) {
             throw tooLate();
         }

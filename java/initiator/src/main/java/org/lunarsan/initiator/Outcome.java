@@ -79,7 +79,7 @@ final class Outcome {
 
     private static Failure unanswered(Task task, Session session) {
         String portal = session.portal();
-        if (task.expired) {
+        if (task.isExpired()) {
             String what = portal + " did not answer " + command(task) + " within "
                     + session.options().commandTime.toSeconds() + " s; it was aborted";
             return Failure.of(Kind.TIMED_OUT, what).hint("the device behind it may hang; a longer"
@@ -124,9 +124,10 @@ final class Outcome {
         return Sense.decode(task.sense());
     }
 
-    /** A unit attention, or data that arrived damaged. */
+    /** A unit attention, the error of a command before, or data that arrived damaged. */
     private static boolean passes(Sense sense) {
-        return sense.key() == Sense.UNIT_ATTENTION
+        // SPC-4 §4.5.7: a command that ends with a deferred error was not executed.
+        return sense.key() == Sense.UNIT_ATTENTION || sense.isDeferred()
                 || sense.is(Sense.ABORTED_COMMAND, CRC_ERROR);
     }
 

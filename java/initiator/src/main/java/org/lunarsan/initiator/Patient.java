@@ -112,14 +112,20 @@ final class Patient {
         return Failure.of(Kind.PROTOCOL, moved);
     }
 
-    /** A write that was sent and not answered may be executed until the session is replaced. */
+    /**
+     * A write that was sent and not answered may be executed until the session is replaced; or it
+     * ended with a logout that the target answered (RFC 7143 §11.14), executed or not.
+     */
     private void noteDoubt(Order order, Task task, Session session) {
-        boolean unanswered = task.failure() != null && switch (task.failure().kind()) {
-            case LOST, LOGGED_OUT -> true;
-            case REFUSED, REJECTED, ABORTED -> false;
-        };
-        if (order.changes() && unanswered) {
+        if (!order.changes() || task.failure() == null) {
+            return;
+        }
+        var kind = task.failure().kind();
+        boolean lost = kind == org.lunarsan.iscsi.connection.Failure.Kind.LOST;
+        if (lost) {
             disk.doubts().hold(session.number(), order.lba(), order.blocks());
+        }
+        if (lost || kind == org.lunarsan.iscsi.connection.Failure.Kind.LOGGED_OUT) {
             own = own != Doubts.NEW ? own : disk.doubts().replay(order.lba(), order.blocks());
         }
     }

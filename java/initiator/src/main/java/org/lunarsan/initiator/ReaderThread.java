@@ -35,7 +35,7 @@ final class ReaderThread extends Thread {
     /** Has them send it. */
     void sendNoted() {
         while (!noted.isEmpty()) {
-            noted.removeLast().send();
+            noted.removeLast().sendNoted();
         }
     }
 }

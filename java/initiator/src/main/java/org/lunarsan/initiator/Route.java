@@ -47,10 +47,15 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     private static final int TAG_UNKNOWN = -1;
 
     /** The way to what {@code url} names. */
-    static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options) throws Failure {
-        long random = ISID_RANDOM | RANDOM.nextLong() & 0xff_ffff_ffffL;
+    static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options, long isid)
+            throws Failure {
         return new Route(url, target, options, Secrets.answer(url, options),
-                options.isid.orElse(random));
+                options.isid.orElse(isid));
+    }
+
+    /** An ISID that nobody else has, for all sessions of one device. */
+    static long randomIsid() {
+        return ISID_RANDOM | RANDOM.nextLong() & 0xff_ffff_ffffL;
     }
 
     /** Whether a session follows another, and in which portal group that was. */
@@ -123,7 +128,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     private Session reach(Portal portal, long number, Follows follows,
             UnitAttentions attentions, long until) throws Failure, LoginException {
         Failure last = null;
-        for (InetAddress address : addresses(portal)) {
+        for (InetAddress address : Names.SYSTEM.addresses(portal, until)) {
             InetSocketAddress socket = new InetSocketAddress(address, portal.port());
             Login login = new Login(portal.toString(), until);
             Session session;
@@ -157,14 +162,6 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     private static String named(OptionalInt group) {
         int tag = group.orElse(TAG_UNKNOWN);
         return tag == TAG_UNKNOWN ? "without a tag" : Integer.toString(tag);
-    }
-
-    private static List<InetAddress> addresses(Portal portal) throws Failure {
-        try {
-            return List.of(InetAddress.getAllByName(portal.host()));
-        } catch (UnknownHostException unknown) {
-            throw Login.unreachable(portal.toString(), unknown);
-        }
     }
 
     /** What a connection of this CID says of us and wants, under these numbers. */

@@ -117,8 +117,10 @@ final class Sender {
         while (stagedBytes < ROUND_BYTES && held.size() < GATHERED_MAX && makeRoom(HEAD_BYTES)) {
             int at = staging.position();
             Outgoing out = spare.isEmpty() ? new Outgoing() : spare.removeLast();
+            // Held from now on: whatever is thrown here, its buffer is given back.
+            held.add(out);
             if (!machine.poll(now, staging, out)) {
-                spare.add(out);
+                spare.add(held.removeLast());
                 break;
             }
             any = true;
@@ -133,7 +135,7 @@ final class Sender {
     private void stage(Outgoing out) {
         int bytes = out.bytes();
         if (bytes == 0) {
-            spare.add(out);
+            spare.add(held.removeLast());
             return;
         }
         ByteBuffer data = out.data();
@@ -149,10 +151,8 @@ final class Sender {
             staging.position(staging.position() + bytes);
         }
         framer.endData(data, out.at(), bytes, staging);
-        if (stays) {
-            held.add(out);
-        } else {
-            machine.sent(out);
+        if (!stays) {
+            machine.sent(held.removeLast());
             spare.add(out);
         }
     }

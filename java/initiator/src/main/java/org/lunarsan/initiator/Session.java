@@ -18,6 +18,7 @@ import org.lunarsan.iscsi.connection.Request;
 import org.lunarsan.iscsi.login.Established;
 import org.lunarsan.iscsi.login.LoginException;
 import org.lunarsan.iscsi.pdu.LogoutReason;
+import org.lunarsan.iscsi.scsi.Sense;
 import org.lunarsan.iscsi.session.Ending;
 import org.lunarsan.iscsi.session.InitiatorSession;
 import org.lunarsan.iscsi.session.LoginNumbers;
@@ -39,6 +40,7 @@ final class Session {
     private static final int LEADING = 0;
     /** CmdSN of the leading login. */
     private static final int CMD_SN_FIRST = 1;
+    private static final byte SYNCHRONIZE_CACHE_16 = (byte) 0x91;
 
     private final Route route;
     private final long number;
@@ -187,7 +189,11 @@ final class Session {
         var failure = task.failure();
         if (failure == null) {
             if (Outcome.isCheckCondition(task)) {
-                attentions.see(Outcome.sense(task), number);
+                Sense sense = Outcome.sense(task);
+                attentions.see(sense, number);
+                if (task.cdb()[0] == SYNCHRONIZE_CACHE_16 && !sense.isDeferred()) {
+                    attentions.seeFlush(sense);
+                }
             }
         } else if (failure.kind() == org.lunarsan.iscsi.connection.Failure.Kind.LOST) {
             end(connection.cause());

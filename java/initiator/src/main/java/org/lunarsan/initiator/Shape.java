@@ -1,8 +1,6 @@
 package org.lunarsan.initiator;
 
 import java.nio.ByteBuffer;
-import java.util.ArrayList;
-import java.util.List;
 import org.lunarsan.device.Geometry;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.scsi.Capacity;
@@ -84,14 +82,21 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
         return cdb;
     }
 
-    /** The commands that let blocks go; none where that is not known. */
-    List<Order> unmap(long lba, long blocks) {
-        return switch (unmapping) {
-            case ZEROES -> pieces(lba, lba + blocks, true);
+    /** Sends one command, and waits for it. */
+    interface Sending {
+        void send(Order order) throws Failure;
+    }
+
+    /** Lets blocks go, by one command after the other; by none where that is not known. */
+    void unmap(long lba, long blocks, Sending sending) throws Failure {
+        switch (unmapping) {
+            case ZEROES -> pieces(lba, lba + blocks, true, sending);
             // The ragged ends stay as they are: no more than a hint was given.
-            case HINT -> pieces(roundUp(lba), (lba + blocks) / granularity * granularity, false);
-            case NONE -> List.of();
-        };
+            case HINT -> pieces(roundUp(lba), (lba + blocks) / granularity * granularity, false,
+                    sending);
+            case NONE -> {
+            }
+        }
     }
 
     private long roundUp(long lba) {
@@ -99,14 +104,12 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
         return over == 0 ? lba : lba + (granularity - over);
     }
 
-    private List<Order> pieces(long from, long end, boolean zeroes) {
-        List<Order> orders = new ArrayList<>();
+    private void pieces(long from, long end, boolean zeroes, Sending sending) throws Failure {
         ByteBuffer zero = ByteBuffer.allocate(zeroes ? geometry.blockSize() : 0);
         for (long lba = from; lba < end; lba += unmapBlocks) {
             int blocks = (int) Math.min(unmapBlocks, end - lba);
-            orders.add(zeroes ? zeroed(lba, blocks, zero) : hinted(lba, blocks));
+            sending.send(zeroes ? zeroed(lba, blocks, zero) : hinted(lba, blocks));
         }
-        return orders;
     }
 
     private static Order zeroed(long lba, int blocks, ByteBuffer zero) {

@@ -14,6 +14,9 @@ import org.lunarsan.iscsi.pdu.ServiceResponse;
  * connection's; of the one who waits again when it came back.
  */
 final class Task extends Command {
+    /** From {@link #expire}: nothing is overdue. */
+    static final long NO_USE = 0;
+
     private static final int STATUS_GOOD = 0;
 
     /** What is done when a task came back, where no thread waits. */
@@ -27,10 +30,12 @@ final class Task extends Command {
     Task next;
     /** The data-in buffer: its position and limit are the reader's. */
     ByteBuffer view;
-    /** When it is aborted, on the clock of {@link System#nanoTime}; of no meaning when done. */
-    long deadline;
-    /** It was not answered in time, and ABORT TASK is asked for. */
-    volatile boolean expired;
+    /** When it is aborted, on the clock of {@link System#nanoTime}; set before each use. */
+    private long deadline;
+    /** Counts its uses, so that what was found out about one is not taken for the next. */
+    private volatile long use;
+    /** The use that was not answered in time, and for which ABORT TASK is asked for. */
+    private volatile long expiredUse;
     /** It is counted among the bytes under way. */
     long weight;
     private Completion completion;
@@ -62,16 +67,33 @@ final class Task extends Command {
         begin();
     }
 
-    /** Last of all that it is under way: from then on its time is watched. */
+    /** The watch looks at it from the last line on, so its time has to be set by then. */
     private void begin() {
         deadline = home.deadline();
-        expired = false;
+        use = use + 1;
         done = false;
     }
 
-    /** Whether somebody waits for it. */
-    boolean isUnderWay() {
-        return !done;
+    /** The use in hand, if that is overdue and was not found so before; else {@link #NO_USE}. */
+    long expire(long now) {
+        long looked = use;
+        boolean late = !done && expiredUse != looked && deadline - now <= 0;
+        // In between it may have come back and begun anew.
+        if (!late || use != looked) {
+            return NO_USE;
+        }
+        expiredUse = looked;
+        return looked;
+    }
+
+    /** It was not answered in time, and ABORT TASK is asked for. */
+    boolean isExpired() {
+        return expiredUse == use;
+    }
+
+    /** This use of it has not come back. */
+    boolean isUnderWay(long which) {
+        return use == which && !done;
     }
 
     /** It came back. True: whoever waits knows; false: {@link #runCompletion} is to be called. */

@@ -83,12 +83,17 @@ final class Tasks {
         places.release(ALL);
     }
 
-    /** One that was not answered in time; null when there is none. */
-    synchronized Task overdue(long now) {
+    /** A use of a task that was not answered in time. */
+    record Overdue(Task task, long use) {
+    }
+
+    /** One that was not answered in time, noted as such; null when there is none. */
+    synchronized Overdue overdue(long now) {
         for (int at = 0; at < made; at++) {
             Task task = all[at];
-            if (task.isUnderWay() && !task.expired && task.deadline - now <= 0) {
-                return task;
+            long use = task.expire(now);
+            if (use != Task.NO_USE) {
+                return new Overdue(task, use);
             }
         }
         return null;

@@ -63,6 +63,12 @@ final class Unflushed {
         return true;
     }
 
+    /** The target says that it could not keep what it had acknowledged. */
+    synchronized void lost() {
+        losses++;
+        untold = true;
+    }
+
     private void look(long resetsNow) {
         if (resetsNow != resets && acknowledged > settled) {
             losses++;

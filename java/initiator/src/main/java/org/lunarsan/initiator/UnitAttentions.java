@@ -19,6 +19,7 @@ final class UnitAttentions {
     /** I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not. */
     private static final int NEXUS_LOSS = 0x2907;
 
+    private volatile Runnable onLost = () -> { };
     private volatile long count;
     private volatile long resets;
     /** The last session in which the unit told of a reset. */
@@ -26,8 +27,31 @@ final class UnitAttentions {
     /** The last session in which it told that no more than the nexus was lost. */
     private long nexusLostIn = -1;
 
+    /** From now on this is run when what was acknowledged is told to have failed later. */
+    void onLost(Runnable what) {
+        onLost = what;
+    }
+
+    /**
+     * A flush ended with this sense. Those beside it may be told that all is well, for a target
+     * tells such an error once.
+     */
+    void seeFlush(Sense sense) {
+        if (sense.key() == Sense.MEDIUM_ERROR || sense.key() == Sense.HARDWARE_ERROR) {
+            onLost.run();
+        }
+    }
+
     /** A command of session {@code session} ended with this sense. */
-    synchronized void see(Sense sense, long session) {
+    void see(Sense sense, long session) {
+        // SPC-4 §4.5.7: no error of this command. What was mended is no loss.
+        if (sense.isDeferred() && sense.key() != Sense.RECOVERED_ERROR) {
+            onLost.run();
+        }
+        note(sense, session);
+    }
+
+    private synchronized void note(Sense sense, long session) {
         if (sense.key() != Sense.UNIT_ATTENTION) {
             return;
         }

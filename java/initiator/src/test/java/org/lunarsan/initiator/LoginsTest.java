@@ -10,6 +10,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -17,15 +21,19 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.initiator.IscsiUrl.Portal;
 import org.lunarsan.initiator.MiniTarget.Chap;
 import org.lunarsan.iscsi.login.ChapAlgorithm;
 import org.lunarsan.iscsi.login.LoginException;
 import org.lunarsan.iscsi.pdu.LoginStatus;
+import org.lunarsan.iscsi.session.LoginNumbers;
 import org.lunarsan.iscsi.text.Digest;
 
 /** Logins: proofs, redirects, refusals, discovery. */
@@ -178,6 +186,49 @@ final class LoginsTest {
         String url = "iscsi://127.0.0.1:" + port + "/" + MiniTarget.NAME + "/0";
         DeviceException none = assertThrows(DeviceException.class, () -> IscsiDevice.open(url));
         assertEquals(Kind.CONNECT, IscsiException.in(none).orElseThrow().kind());
+    }
+
+    /** Goal: a target that takes nothing, and a name server that hangs, are left in time. */
+    @Test
+    void noStepIsWaitedForWithoutEnd() throws Exception {
+        CompletableFuture<Void> never = new CompletableFuture<>();
+        Portal portal = Portal.parse("somewhere:3260");
+        AtomicInteger lookups = new AtomicInteger();
+        Names names = new Names(host -> {
+            lookups.incrementAndGet();
+            never.join();
+            return new InetAddress[] {InetAddress.getLoopbackAddress()};
+        });
+        for (int round = 0; round < 2; round++) {
+            Failure late = assertThrows(Failure.class,
+                    () -> names.addresses(portal, System.nanoTime() + 50_000_000L));
+            assertEquals(Kind.CONNECT, late.kind());
+        }
+        assertEquals(1, lookups.get(), "not one more for each try");
+        never.complete(null);
+        Route route = Route.to(IscsiUrl.parse("iscsi://h/" + MiniTarget.NAME + "/0"),
+                Optional.of(MiniTarget.NAME), IscsiOptions.defaults(), 1);
+        try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
+                SocketChannel channel = SocketChannel.open(mute.getLocalSocketAddress())) {
+            channel.configureBlocking(false);
+            ByteBuffer much = ByteBuffer.allocate(1 << 16);
+            while (channel.write(much.clear()) > 0 || !isFull(channel)) {
+                Thread.onSpinWait();
+            }
+            channel.configureBlocking(true);
+            Login login = new Login("h", System.nanoTime() + 200_000_000L);
+            Failure late = assertThrows(Failure.class, () -> login.run(channel,
+                    route.loginOptions(0, new LoginNumbers(1, 0, 1))));
+            assertTrue(late.getMessage().contains("in time"), late.getMessage());
+        }
+    }
+
+    /** A moment later it takes nothing either. */
+    private static boolean isFull(SocketChannel channel) throws IOException {
+        try (Selector selector = channel.provider().openSelector()) {
+            channel.register(selector, SelectionKey.OP_WRITE);
+            return selector.select(100) == 0;
+        }
     }
 
     /** Goal: discovery names the targets, and leaves nothing behind. */

@@ -132,6 +132,26 @@ final class RecoveryPartsTest {
         assertFalse(late.end(begun, 1), "an acknowledgement from before the reset");
     }
 
+    /** Goal: an error told late fails the flushes under way and the next one, cache or none. */
+    @Test
+    void errorsToldLateFailFlushes() {
+        Unflushed disk = new Unflushed(0);
+        UnitAttentions unit = new UnitAttentions();
+        unit.onLost(disk::lost);
+        byte[] sense = MiniTarget.senseOf(Sense.MEDIUM_ERROR, 0x0c00, -1);
+        unit.see(Sense.decode(sense), 1);
+        Unflushed.Flush first = disk.begin(0);
+        Unflushed.Flush second = disk.begin(0);
+        assertNotNull(first, "it is the error of that command alone");
+        sense[0] = 0x71;
+        unit.see(Sense.decode(sense), 1);
+        assertFalse(disk.end(first, 0));
+        assertFalse(disk.end(second, 0));
+        unit.see(Sense.decode(sense), 1);
+        assertNull(disk.begin(0));
+        assertNotNull(disk.begin(0), "told once");
+    }
+
     /** Goal: only a session that begins with the loss of the nexus alone keeps the cache. */
     @Test
     void onlyANexusLossKeepsTheCache() {

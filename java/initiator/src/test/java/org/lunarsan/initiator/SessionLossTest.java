@@ -188,21 +188,22 @@ final class SessionLossTest {
     /** Goal: an idle session stays, by pings that are answered, and answers the target's. */
     @Test
     void pingsKeepAnIdleSession() throws Exception {
-        CompletableFuture<Void> pinged = new CompletableFuture<>();
         CompletableFuture<Void> answered = new CompletableFuture<>();
+        AtomicInteger pings = new AtomicInteger();
         target.script = (wire, pdu, data) -> {
-            if (pdu instanceof NopOut nop && nop.initiatorTaskTag() != -1) {
-                pinged.complete(null);
+            boolean first = pdu instanceof NopOut nop && nop.initiatorTaskTag() != -1
+                    && pings.getAndIncrement() == 0;
+            if (first) {
+                // In this thread, so that the StatSN of both are in order.
+                wire.handle(pdu, data);
+                wire.send(new NopIn(Opcode.NOP_IN, 0x80, 0, 0, 0, -1, 77, wire.statSn,
+                        wire.expCmdSn, wire.maxCmdSn()), new byte[0]);
             } else if (pdu instanceof NopOut nop && nop.targetTransferTag() == 77) {
                 answered.complete(null);
             }
-            return false;
+            return first;
         };
         open(IscsiOptions.builder().pingInterval(Duration.ofMillis(50)).build());
-        pinged.join();
-        Wire wire = target.wires.getFirst();
-        wire.send(new NopIn(Opcode.NOP_IN, 0x80, 0, 0, 0, -1, 77, wire.statSn, wire.expCmdSn,
-                wire.maxCmdSn()), new byte[0]);
         answered.join();
         disk.read(0, new byte[512]);
     }

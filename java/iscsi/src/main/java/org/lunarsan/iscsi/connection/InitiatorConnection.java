@@ -164,6 +164,19 @@ public final class InitiatorConnection {
     }
 
     /**
+     * How long nothing has arrived; for a driver that cannot call {@link #poll}, because its socket
+     * takes no more.
+     *
+     * @param now nanoseconds on the clock of {@link System#nanoTime}
+     * @return nanoseconds
+     */
+    public long nanosSilent(long now) {
+        synchronized (lock) {
+            return now - core.timers.heard;
+        }
+    }
+
+    /**
      * Whether nothing is in hand: no request, and no data to send.
      *
      * @return whether it is so

@@ -8,6 +8,7 @@ import org.lunarsan.iscsi.pdu.AsyncMessage;
 import org.lunarsan.iscsi.pdu.BasicHeader;
 import org.lunarsan.iscsi.pdu.LogoutReason;
 import org.lunarsan.iscsi.pdu.LogoutResponse;
+import org.lunarsan.iscsi.pdu.LogoutResult;
 import org.lunarsan.iscsi.pdu.ManagementFunction;
 import org.lunarsan.iscsi.pdu.ManagementResponse;
 import org.lunarsan.iscsi.pdu.NopIn;
@@ -30,6 +31,11 @@ import org.lunarsan.iscsi.wire.SerialNumber;
  */
 final class Notices {
     private static final long SECOND = 1_000_000_000L;
+    /**
+     * So long at most a connection that is to be left waits for its commands, though the target
+     * would wait for hours: it takes no others meanwhile.
+     */
+    private static final long DRAIN_NANOS_MAX = 60 * SECOND;
 
     private final Core core;
     private final Asking asking;
@@ -193,6 +199,11 @@ final class Notices {
         logout.timeToRetainSeconds = answer.timeToRetainSeconds();
         core.finish(logout, null);
         if (logout.concerns(core.cid)) {
+            if (answer.response() != LogoutResult.CLOSED) {
+                // It ended nothing: what becomes of the tasks nobody knows. RFC 7143 §11.15.1.
+                core.shut(new CloseReason.PeerClosed(), Ending.LOST, Failure.LOST);
+                return;
+            }
             boolean ofSession = logout.reason == LogoutReason.CLOSE_SESSION;
             core.shut(new CloseReason.LoggedOut(),
                     ofSession ? Ending.SESSION_LOGOUT : Ending.CONNECTION_LOGOUT,
@@ -210,7 +221,7 @@ final class Notices {
         switch (message.event()) {
             case AsyncEvent.LOGOUT_REQUESTED -> {
                 // A second before the target loses patience, whatever is still in hand.
-                long patience = message.parameter3() * SECOND;
+                long patience = Math.min(message.parameter3() * SECOND, DRAIN_NANOS_MAX);
                 asking.drain(now + patience - Math.min(SECOND, patience / 2));
             }
             case AsyncEvent.RENEGOTIATE -> renegotiate();

@@ -25,12 +25,17 @@ final class Upkeep {
         if (core.phase == Core.Phase.CLOSED) {
             return Timers.NEVER;
         }
-        long left = core.phase == Core.Phase.DRAINING ? Timers.NEVER
-                : timers.silenceLeft(now, core.limits);
+        long left = mayPing() ? timers.silenceLeft(now, core.limits) : Timers.NEVER;
         if (timers.logsOut) {
             left = Math.min(left, Timers.left(now, timers.logoutBy));
         }
         return timers.drains ? Math.min(left, Timers.left(now, timers.drainBy)) : left;
+    }
+
+    /** Also while commands are waited for before a logout, but not behind that. */
+    private boolean mayPing() {
+        return core.phase == Core.Phase.FULL_FEATURE
+                || core.phase == Core.Phase.DRAINING && core.timers.drains;
     }
 
     /** What the session has to say. */
@@ -74,8 +79,7 @@ final class Upkeep {
         if (timers.drains && Timers.left(now, timers.drainBy) == 0) {
             asking.logOutDrained();
         }
-        boolean silent = core.phase == Core.Phase.FULL_FEATURE
-                && timers.silenceLeft(now, core.limits) == 0;
+        boolean silent = mayPing() && timers.silenceLeft(now, core.limits) == 0;
         if (silent && timers.isPinged) {
             timeOut("a ping");
         } else if (silent) {

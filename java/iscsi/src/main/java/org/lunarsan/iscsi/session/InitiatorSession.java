@@ -326,7 +326,8 @@ public final class InitiatorSession {
     private boolean endsSession(Member member, Ending how) {
         return switch (how) {
             case SESSION_LOGOUT, VIOLATION -> true;
-            case CONNECTION_LOGOUT, NOT_JOINED -> false;
+            case NOT_JOINED -> false;
+            case CONNECTION_LOGOUT -> leavesGap(member);
             // The target closes the others first; the answer to the logout is still to come.
             case LOST -> loggingOut != null ? loggingOut == member : leavesGap(member);
         };

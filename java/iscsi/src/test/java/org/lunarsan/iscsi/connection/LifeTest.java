@@ -15,9 +15,11 @@ import org.lunarsan.iscsi.pdu.AsyncMessage;
 import org.lunarsan.iscsi.pdu.LogoutReason;
 import org.lunarsan.iscsi.pdu.LogoutRequest;
 import org.lunarsan.iscsi.pdu.LogoutResponse;
+import org.lunarsan.iscsi.pdu.LogoutResult;
 import org.lunarsan.iscsi.pdu.NopIn;
 import org.lunarsan.iscsi.pdu.NopOut;
 import org.lunarsan.iscsi.pdu.Opcode;
+import org.lunarsan.iscsi.pdu.Pdu;
 import org.lunarsan.iscsi.pdu.Reject;
 import org.lunarsan.iscsi.pdu.RejectReason;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
@@ -175,7 +177,8 @@ class LifeTest {
     @Test
     void aLogoutIsAskedFor() {
         for (boolean inTime : new boolean[] {true, false}) {
-            Rig rig = new Rig();
+            Rig rig = new Rig(Rig.parameters(false, true, 1),
+                    new ConnectionLimits(0, 1, Rig.SECOND, 9, 64), new InitiatorSession(1, 100), 1);
             Command read = Rig.read(8);
             rig.submit(read);
             int tag = rig.next(ScsiCommand.class).initiatorTaskTag();
@@ -195,6 +198,55 @@ class LifeTest {
             assertEquals(inTime ? null : read, rig.connection.pollCompleted());
             assertInstanceOf(CloseReason.LoggedOut.class, rig.closed());
         }
+    }
+
+    /** Goal: a target that is to be left is pinged meanwhile, and not waited for over hours. */
+    @Test
+    void drainingHasAnEnd() {
+        Rig rig = new Rig();
+        Command read = Rig.read(8);
+        rig.submit(read);
+        rig.next(ScsiCommand.class);
+        rig.gets(event(rig, AsyncEvent.LOGOUT_REQUESTED, 0xffff));
+        int pings = 0;
+        for (Pdu sent = null; !(sent instanceof LogoutRequest); sent = rig.next()) {
+            if (sent instanceof NopOut ping) {
+                pings++;
+                rig.gets(pong(rig, ping.initiatorTaskTag(), 0));
+            }
+            assertTrue(rig.connection.nanosToWait(rig.now) <= 5 * Rig.SECOND);
+            rig.now += rig.connection.nanosToWait(rig.now);
+        }
+        assertEquals(11, pings, "one each five seconds, for a minute less one second");
+        rig = new Rig();
+        read = Rig.read(8);
+        rig.submit(read);
+        rig.next(ScsiCommand.class);
+        rig.gets(event(rig, AsyncEvent.LOGOUT_REQUESTED, 0xffff));
+        rig.now += 5 * Rig.SECOND;
+        rig.next(NopOut.class);
+        rig.now += 5 * Rig.SECOND;
+        assertNull(rig.next());
+        rig.failed(read, Failure.Kind.LOST);
+        assertEquals(new CloseReason.TimedOut("a ping"), rig.closed());
+    }
+
+    /** Goal: a logout that the target could not do leaves commands in doubt. RFC 7143 §11.15.1. */
+    @Test
+    void logoutFails() {
+        Rig rig = new Rig();
+        Command read = Rig.read(8);
+        rig.submit(read);
+        rig.next(ScsiCommand.class);
+        Logout logout = new Logout(LogoutReason.CLOSE_CONNECTION, 1);
+        rig.submit(logout);
+        LogoutResponse done = loggedOut(rig, rig.next(LogoutRequest.class).initiatorTaskTag());
+        rig.gets(new LogoutResponse(Opcode.LOGOUT_RESPONSE, 0x80, LogoutResult.CLEANUP_FAILED, 0,
+                0, done.initiatorTaskTag(), done.statSn(), rig.expCmdSn, rig.maxCmdSn, 2, 20));
+        rig.answered(logout);
+        assertEquals(LogoutResult.CLEANUP_FAILED, logout.response());
+        rig.failed(read, Failure.Kind.LOST);
+        assertInstanceOf(CloseReason.PeerClosed.class, rig.closed());
     }
 
     /** Goal: events are told as they came; sense is taken apart. */

@@ -131,6 +131,11 @@ class SessionTest {
         assertEquals(InitiatorSession.NO_NUMBER, session.takeCmdSn(2));
         session.closed(2, Ending.LOST);
         assertEquals(Ending.LOST, session.ending().orElseThrow());
+        session = joined(100, 2);
+        session.window(100, 110);
+        session.takeCmdSn(1);
+        session.closed(1, Ending.CONNECTION_LOGOUT);
+        assertInstanceOf(SessionMessage.Close.class, session.takeMessage(2), "logged out as well");
     }
 
     /** Goal: during a logout of the session others may go without ending it another way. */

@@ -1,0 +1,118 @@
+package org.lunarsan.initiator;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.Test;
+import org.lunarsan.device.MediumException;
+import org.lunarsan.device.PoisonedException;
+import org.lunarsan.iscsi.pdu.ScsiCommand;
+import org.lunarsan.iscsi.pdu.ScsiResponse;
+import org.lunarsan.iscsi.scsi.Sense;
+
+/** Acknowledged writes that a target has lost, or is wrongly thought to have lost. */
+final class LostWritesTest {
+    private static final int WRITE_ERROR = 0x0c00;
+
+    /** Goal: after a deferred error the next flush fails; the command that brought it does not. */
+    @Test
+    void deferredErrorsFailTheFlush() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                IscsiDevice disk = IscsiDevice.open(target.url())) {
+            byte[] data = new byte[512];
+            Arrays.fill(data, (byte) 5);
+            disk.write(1, data);
+            byte[] deferred = MiniTarget.senseOf(Sense.MEDIUM_ERROR, WRITE_ERROR, 1);
+            deferred[0] = (byte) 0xf1;
+            target.sense.add(deferred);
+            byte[] found = new byte[512];
+            disk.read(1, found);
+            assertArrayEquals(data, found);
+            assertThrows(PoisonedException.class, disk::flush);
+            disk.flush();
+        }
+    }
+
+    /** Goal: a flush that ran beside one that met an error is not told that all is well. */
+    @Test
+    void flushesFailTogether() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                IscsiDevice disk = IscsiDevice.open(target.url())) {
+            disk.write(1, new byte[512]);
+            CompletableFuture<Void> both = new CompletableFuture<>();
+            AtomicReference<ScsiCommand> held = new AtomicReference<>();
+            target.script = (wire, pdu, data) -> {
+                boolean flush = pdu instanceof ScsiCommand command
+                        && command.cdb()[0] == (byte) 0x91;
+                if (!flush || both.isDone() && held.get() == null) {
+                    return false;
+                }
+                ScsiCommand command = (ScsiCommand) pdu;
+                wire.expCmdSn = command.cmdSn() + 1;
+                ScsiCommand before = held.getAndSet(both.isDone() ? null : command);
+                if (before != null) {
+                    new MiniUnit(wire).fail(before,
+                            MiniTarget.senseOf(Sense.MEDIUM_ERROR, WRITE_ERROR, -1));
+                    wire.respond(command, 0, new byte[0], 0, 0);
+                }
+                both.complete(null);
+                return true;
+            };
+            CompletableFuture<Void> failed = disk.flushAsync();
+            both.join();
+            CompletableFuture<Void> beside = disk.flushAsync();
+            Throwable told = failed.handle((done, thrown) -> thrown).join();
+            assertTrue(told instanceof MediumException, () -> "not " + told);
+            Throwable also = beside.handle((done, thrown) -> thrown).join();
+            assertTrue(also instanceof PoisonedException, () -> "not " + also);
+        }
+    }
+
+    /** Goal: many callers who find a new session at once do not take its greeting for none. */
+    @Test
+    void aLateGreetingIsNoReset() throws Exception {
+        IscsiOptions two = IscsiOptions.builder().connections(2).build();
+        try (MiniTarget target = new MiniTarget(64)) {
+            target.writeCache = true;
+            try (IscsiDevice disk = IscsiDevice.open(target.url(), two)) {
+                disk.write(1, new byte[512]);
+                AtomicInteger greetings = new AtomicInteger();
+                CompletableFuture<Void> other = new CompletableFuture<>();
+                target.censor = (wire, pdu) -> {
+                    boolean greets = pdu instanceof ScsiResponse response
+                            && response.status() != 0 && greets(greetings);
+                    if (greets) {
+                        // On this connection the news is late; the other one says GOOD meanwhile.
+                        other.completeOnTimeout(null, 300,
+                                TimeUnit.MILLISECONDS).join();
+                    } else if (greetings.get() > 0 && pdu instanceof ScsiResponse) {
+                        other.complete(null);
+                    }
+                    return true;
+                };
+                target.cutAll();
+                List<CompletableFuture<Void>> reads = new ArrayList<>();
+                for (int index = 0; index < 8; index++) {
+                    reads.add(disk.readAsync(index, ByteBuffer.allocate(512)));
+                }
+                reads.forEach(CompletableFuture::join);
+                assertEquals(2, target.sessions.get());
+                disk.flush();
+            }
+        }
+    }
+
+    private static boolean greets(AtomicInteger greetings) {
+        return greetings.getAndIncrement() == 0;
+    }
+}

@@ -1,0 +1,119 @@
+package org.lunarsan.initiator;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.iscsi.pdu.ScsiCommand;
+
+/** Sending where the socket takes no more, or where it fails, and the watch over commands. */
+final class SendingTest {
+    private static final long MINUTE = 60_000_000_000L;
+
+    private static boolean isWrite(Object pdu) {
+        return pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a;
+    }
+
+    private static Session session(MiniTarget target) throws Exception {
+        Route route = Route.to(IscsiUrl.parse(target.url()), Optional.of(MiniTarget.NAME),
+                IscsiOptions.defaults(), Route.randomIsid());
+        String portal = target.portal();
+        int port = Integer.parseInt(portal.substring(portal.indexOf(':') + 1));
+        return Session.open(route, 1, new Login(portal, System.nanoTime() + MINUTE), portal,
+                new InetSocketAddress(InetAddress.getLoopbackAddress(), port),
+                new UnitAttentions());
+    }
+
+    /** Goal: a command that has just begun is not overdue by the time of the one before. */
+    @Test
+    void timesAreOfOneUse() throws Exception {
+        try (MiniTarget target = new MiniTarget(64)) {
+            Session session = session(target);
+            Task task = session.take(0);
+            Tasks tasks = task.home.tasks();
+            task.then(done -> { });
+            assertNull(tasks.overdue(System.nanoTime()), "it has not been sent yet");
+            Tasks.Overdue late = tasks.overdue(System.nanoTime() + 60 * MINUTE);
+            assertEquals(task, late.task());
+            assertTrue(task.isExpired() && task.isUnderWay(late.use()));
+            assertNull(tasks.overdue(System.nanoTime() + 60 * MINUTE), "found once");
+            task.refused();
+            task.then(done -> { });
+            assertFalse(task.isExpired());
+            assertFalse(task.isUnderWay(late.use()), "an abort of the last use says nothing");
+            assertNotEquals(late.use(), tasks.overdue(System.nanoTime() + 60 * MINUTE).use());
+            task.refused();
+            tasks.give(task);
+            session.logOut(MINUTE);
+        }
+    }
+
+    /** Goal: an unchecked error while data is staged loses the session, and parks nobody. */
+    @Test
+    void errorsWhileSendingParkNobody() throws Exception {
+        try (MiniTarget target = new MiniTarget(64)) {
+            target.offer = target.offer.toBuilder().initialR2t(true).immediateData(false).build();
+            try (IscsiDevice disk = IscsiDevice.open(target.url())) {
+                disk.write(0, new byte[512]);
+                ByteBuffer data = ByteBuffer.allocate(4096);
+                AtomicInteger writes = new AtomicInteger();
+                target.script = (wire, pdu, bytes) -> {
+                    if (isWrite(pdu)) {
+                        // Before the R2T: what is asked for cannot be copied out of it.
+                        data.limit(writes.incrementAndGet() == 1 ? 0 : 4096);
+                    }
+                    return false;
+                };
+                disk.writeAsync(0, data).join();
+                assertEquals(2, target.sessions.get());
+                assertEquals(2, writes.get());
+            }
+        }
+    }
+
+    /** Goal: commands are aborted in time, and the session left, where the socket is full. */
+    @Test
+    void timersRunWhileNothingIsTaken() throws Exception {
+        IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(1))
+                .abortTime(Duration.ofMillis(200)).queueDepth(64).build();
+        CompletableFuture<Void> hold = new CompletableFuture<>();
+        try (MiniTarget target = new MiniTarget(512)) {
+            target.offer = target.offer.toBuilder().initialR2t(false).immediateData(true)
+                    .firstBurstBytes(262_144).maxRecvDataSegmentBytes(262_144).build();
+            try (IscsiDevice disk = IscsiDevice.open(target.url(), hasty)) {
+                Wire first = target.wires.getFirst();
+                target.script = (wire, pdu, data) -> {
+                    if (wire == first) {
+                        hold.join();
+                    }
+                    return false;
+                };
+                List<CompletableFuture<Void>> writes = new ArrayList<>();
+                for (int index = 0; index < 64; index++) {
+                    writes.add(disk.writeAsync(0, ByteBuffer.allocateDirect(262_144)));
+                }
+                Throwable why = writes.getFirst().handle((done, thrown) -> thrown).join();
+                // What had not expired would have been sent again, and well.
+                assertEquals(Kind.TIMED_OUT,
+                        IscsiException.in((DeviceException) why).orElseThrow().kind());
+                writes.forEach(each -> each.handle((done, thrown) -> thrown).join());
+            } finally {
+                hold.complete(null);
+            }
+        }
+    }
+}
