@@ -95,7 +95,9 @@ final class SendingTest {
             target.offer = target.offer.toBuilder().initialR2t(false).immediateData(true)
                     .firstBurstBytes(262_144).maxRecvDataSegmentBytes(262_144).build();
             try (IscsiDevice disk = IscsiDevice.open(target.url(), hasty)) {
-                Wire first = target.wires.getFirst();
+                // The unit is looked at now, not while nothing is taken.
+                disk.write(0, new byte[512]);
+                Wire first = target.wires.getLast();
                 target.script = (wire, pdu, data) -> {
                     if (wire == first) {
                         hold.join();
