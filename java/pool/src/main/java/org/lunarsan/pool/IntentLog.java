@@ -6,6 +6,7 @@ import java.util.UUID;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntPredicate;
 import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
 
 /**
  * Says on the members, before a write is sent, in which region it will be; and later that it is
@@ -170,7 +171,7 @@ final class IntentLog {
     /** Durable on each before the next page is begun: else a cut could leave an older one. */
     private List<Parallel.Failed<MirrorMember>> write(BitSet dirty, List<MirrorMember> current) {
         IntentPage page = new IntentPage(pool, ++sequence, regions, dirty);
-        return Parallel.run(current, member -> {
+        return Parallel.run(Operation.WRITE, current, member -> {
             MemberArea.writeIntent(member.device, page);
             member.device.flush();
         });

@@ -160,8 +160,8 @@ final class Mirror {
                 member.write(address, data.flip());
                 member.read(address, data.clear());
                 return true;
-            } catch (DeviceException still) {
-                member.fail(still);
+            } catch (DeviceException | RuntimeException | OutOfMemoryError still) {
+                member.fail(Parallel.failure(member, Operation.WRITE, still));
                 return false;
             } finally {
                 membership.readLock().unlock();
@@ -193,7 +193,6 @@ final class Mirror {
             throws DeviceException {
         List<Parallel.Failed<MirrorMember>> failed;
         boolean sent = false;
-        boolean lost;
         membership.readLock().lock();
         try {
             refuseClosing(operation, address);
@@ -203,9 +202,8 @@ final class Mirror {
                 failed = intents.begin(address, blocks, current);
                 if (failed.isEmpty()) {
                     sent = true;
-                    failed = Parallel.run(written(), work);
+                    failed = Parallel.run(operation, written(), work);
                 }
-                lost = isLost(failed, current);
             } finally {
                 intents.end(address, blocks);
             }
@@ -216,17 +214,10 @@ final class Mirror {
             return true;
         }
         refuseClosing(operation, address);
-        leaveOut(told(failed));
-        if (lost) {
+        if (!leaveOut(told(failed))) {
             throw PoolFailures.of(name, operation, address, blocks, failed);
         }
         return sent;
-    }
-
-    /** Whether all have failed that had to do it. */
-    private static boolean isLost(
-            List<Parallel.Failed<MirrorMember>> failed, List<MirrorMember> current) {
-        return failed.stream().filter(bad -> bad.member().isCurrent()).count() == current.size();
     }
 
     private static List<MirrorMember> told(List<Parallel.Failed<MirrorMember>> failed) {
@@ -236,15 +227,14 @@ final class Mirror {
 
     void flush() throws DeviceException {
         List<Parallel.Failed<MirrorMember>> failed;
-        boolean lost;
         membership.readLock().lock();
         try {
             refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
             List<MirrorMember> current = current();
             refuseFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, current);
             int flushed = intents.beginFlush();
-            failed = Parallel.run(written(), member -> member.device.flush());
-            lost = isLost(failed, current);
+            failed = Parallel.run(
+                    Operation.FLUSH, written(), member -> member.device.flush());
             if (failed.isEmpty()) {
                 failed = intents.flushed(flushed, false, this::isSame, current);
             }
@@ -253,11 +243,10 @@ final class Mirror {
         }
         if (!failed.isEmpty()) {
             refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
-            leaveOut(told(failed));
-        }
-        if (lost) {
-            throw PoolFailures.of(
-                    name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
+            if (!leaveOut(told(failed))) {
+                throw PoolFailures.of(
+                        name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
+            }
         }
     }
 
@@ -271,7 +260,7 @@ final class Mirror {
     void settle() {
         List<MirrorMember> current = current();
         int flushed = intents.beginFlush();
-        if (Parallel.run(current, member -> member.device.flush()).isEmpty()) {
+        if (Parallel.run(Operation.FLUSH, current, member -> member.device.flush()).isEmpty()) {
             intents.flushed(flushed, true, this::isSame, current);
         }
     }
@@ -281,8 +270,11 @@ final class Mirror {
     /**
      * Members have failed: nothing they have counts from now on. Returns when the labels of the
      * others say so, durably. The last one stays, whatever it did.
+     *
+     * @return whether a current member is left that did not fail. Others may have been left out
+     *     since these failed, for failures of their own: only now it is known who has a change.
      */
-    void leaveOut(List<MirrorMember> failed) throws DeviceException {
+    boolean leaveOut(List<MirrorMember> failed) throws DeviceException {
         membership.writeLock().lock();
         try {
             refuseClosing(Operation.WRITE, DeviceException.NO_ADDRESS);
@@ -294,12 +286,15 @@ final class Mirror {
             List<MirrorMember> rest = new ArrayList<>(current());
             int before = rest.size();
             rest.removeAll(failed);
-            if (rest.isEmpty()) {
+            boolean left = !rest.isEmpty();
+            if (!left) {
                 rest = keepOne();
             }
             if (rest.size() < before) {
                 setCurrent(rest);
             }
+            // Also those count no more that could not be told of it.
+            return left && current().stream().anyMatch(member -> !failed.contains(member));
         } finally {
             membership.writeLock().unlock();
         }
@@ -337,7 +332,7 @@ final class Mirror {
             next.forEach(member -> places.set(member.index));
             label = label.next(places);
             PoolLabel now = label;
-            failed = Parallel.run(next,
+            failed = Parallel.run(Operation.WRITE, next,
                     member -> MemberArea.writeLabel(member.device, now.at(member.index)));
             next.removeAll(told(failed));
         } while (!failed.isEmpty());

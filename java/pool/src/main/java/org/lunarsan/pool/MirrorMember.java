@@ -79,6 +79,11 @@ final class MirrorMember {
         device.unmap(dataStart + address, blocks);
     }
 
+    @Override
+    public String toString() {
+        return device == null ? "member " + index : device.name();
+    }
+
     /** How long a read is to be expected to take, in nanoseconds; 0: asked first. */
     double cost() {
         return (outstanding.get() + 1.0) * latencyNanos;

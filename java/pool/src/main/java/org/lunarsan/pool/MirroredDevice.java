@@ -137,7 +137,7 @@ public final class MirroredDevice implements Device {
                 }
                 List<MirrorMember> there =
                         was.members().stream().filter(member -> member.device != null).toList();
-                var failed = Parallel.run(there, member -> member.device.close());
+                var failed = Parallel.run(Operation.CLOSE, there, member -> member.device.close());
                 mirror = null;
                 if (!failed.isEmpty()) {
                     throw PoolFailures.of(

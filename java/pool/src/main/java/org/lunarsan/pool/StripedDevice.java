@@ -116,7 +116,7 @@ public final class StripedDevice implements Device {
             Opened was = opened;
             opened = null;
             if (was != null) {
-                throwFirst(Parallel.run(was.members, Device::close), Operation.CLOSE,
+                throwFirst(Parallel.run(Operation.CLOSE, was.members, Device::close), Operation.CLOSE,
                         DeviceException.NO_ADDRESS, 0);
             }
         } finally {
@@ -187,7 +187,7 @@ public final class StripedDevice implements Device {
         int blocks = geometry.checkBuffer(name, operation, address, buffer);
         List<Part> parts = parts(now, address, blocks);
         ByteBuffer data = buffer.duplicate();
-        throwFirst(Parallel.run(parts, part -> {
+        throwFirst(Parallel.run(operation, parts, part -> {
             if (operation == Operation.READ) {
                 read(now, part, address, data.duplicate());
             } else {
@@ -264,7 +264,7 @@ public final class StripedDevice implements Device {
     @Override
     public void flush() throws DeviceException {
         Opened now = open(Operation.FLUSH, DeviceException.NO_ADDRESS);
-        throwFirst(Parallel.run(now.members, Device::flush), Operation.FLUSH,
+        throwFirst(Parallel.run(Operation.FLUSH, now.members, Device::flush), Operation.FLUSH,
                 DeviceException.NO_ADDRESS, 0);
     }
 
@@ -272,8 +272,8 @@ public final class StripedDevice implements Device {
     public void unmap(long address, long blocks) throws DeviceException {
         Opened now = open(Operation.UNMAP, address);
         geometry.checkRange(name, Operation.UNMAP, address, blocks);
-        throwFirst(Parallel.run(parts(now, address, blocks), part -> now.members.get(part.member)
-                .unmap(now.dataStart + part.first, part.blocks())),
+        throwFirst(Parallel.run(Operation.UNMAP, parts(now, address, blocks), part -> now.members
+                .get(part.member).unmap(now.dataStart + part.first, part.blocks())),
                 Operation.UNMAP, address, blocks);
     }
 
