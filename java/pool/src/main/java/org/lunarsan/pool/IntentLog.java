@@ -107,6 +107,16 @@ final class IntentLog {
         }
     }
 
+    /** A copy has brought a region to a member, which was not flushed since. */
+    void copied(int region) {
+        lock.lock();
+        try {
+            lastWrite[region] = interval;
+        } finally {
+            lock.unlock();
+        }
+    }
+
     void end(long address, long blocks) {
         int last = region(address + blocks - 1);
         lock.lock();
@@ -181,8 +191,11 @@ final class IntentLog {
     void copyTo(MirrorMember member) throws DeviceException {
         writing.lock();
         try {
+            long first = sequence + 1;
+            // Both in any case: else the next page of the others went over their newest.
+            sequence += 2;
             for (int slot = 0; slot < 2; slot++) {
-                IntentPage page = new IntentPage(pool, ++sequence, regions, durable);
+                IntentPage page = new IntentPage(pool, first + slot, regions, durable);
                 MemberArea.writeIntent(member.device, page);
                 member.device.flush();
             }

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
@@ -27,6 +28,8 @@ final class Mirror {
     private volatile List<MirrorMember> members;
     /** Without an index; changed behind the membership lock. */
     private volatile PoolLabel label;
+    /** Failures whose members were not left out yet: marks of what they missed must stay. */
+    private final AtomicInteger untold = new AtomicInteger();
     /** Nobody begins anything, nobody is left out any more. */
     private volatile boolean closing;
 
@@ -191,7 +194,7 @@ final class Mirror {
     private boolean attempt(
             Operation operation, long address, long blocks, Parallel.Work<MirrorMember> work)
             throws DeviceException {
-        List<Parallel.Failed<MirrorMember>> failed;
+        List<Parallel.Failed<MirrorMember>> failed = List.of();
         boolean sent = false;
         membership.readLock().lock();
         try {
@@ -205,6 +208,7 @@ final class Mirror {
                     failed = Parallel.run(operation, written(), work);
                 }
             } finally {
+                noteUntold(failed);
                 intents.end(address, blocks);
             }
         } finally {
@@ -213,11 +217,31 @@ final class Mirror {
         if (failed.isEmpty()) {
             return true;
         }
+        tell(operation, address, blocks, failed);
+        return sent;
+    }
+
+    /** Before the marks of a change can go. */
+    private void noteUntold(List<Parallel.Failed<MirrorMember>> failed) {
+        if (!failed.isEmpty()) {
+            untold.incrementAndGet();
+        }
+    }
+
+    /** Leaves out who failed; throws when nobody else is left. */
+    private void tell(
+            Operation operation,
+            long address,
+            long blocks,
+            List<Parallel.Failed<MirrorMember>> failed)
+            throws DeviceException {
         refuseClosing(operation, address);
-        if (!leaveOut(told(failed))) {
+        boolean left = leaveOut(told(failed));
+        // Not when that threw: nobody's label says who missed it.
+        untold.decrementAndGet();
+        if (!left) {
             throw PoolFailures.of(name, operation, address, blocks, failed);
         }
-        return sent;
     }
 
     private static List<MirrorMember> told(List<Parallel.Failed<MirrorMember>> failed) {
@@ -238,21 +262,18 @@ final class Mirror {
             if (failed.isEmpty()) {
                 failed = intents.flushed(flushed, false, this::isSame, current);
             }
+            noteUntold(failed);
         } finally {
             membership.readLock().unlock();
         }
         if (!failed.isEmpty()) {
-            refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
-            if (!leaveOut(told(failed))) {
-                throw PoolFailures.of(
-                        name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
-            }
+            tell(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
         }
     }
 
-    /** Whether all current members have a region. */
+    /** Whether all current members have a region, and none of them may have missed a change. */
     private boolean isSame(int region) {
-        return members.stream()
+        return untold.get() == 0 && members.stream()
                 .allMatch(member -> !member.isCurrent() || member.holds(region, region));
     }
 
@@ -337,9 +358,26 @@ final class Mirror {
             next.removeAll(told(failed));
         } while (!failed.isEmpty());
         next.forEach(member -> member.become(MemberState.CURRENT));
-        if (next.stream().noneMatch(MirrorMember::holdsAll)) {
-            // The one that the others were copied from is gone: what this one has is the truth.
-            next.getFirst().hasAll();
+        promote(next);
+    }
+
+    /**
+     * The one that the others were copied from may be gone: in regions that none of them has, what
+     * the first has is the truth. Whoever copied such a region from the one that is gone does it
+     * again. Regions that any of them has are copied from there, so that no read changes.
+     */
+    private void promote(List<MirrorMember> current) {
+        MirrorMember truth = current.getFirst();
+        BitSet lost = truth.missing();
+        current.forEach(member -> lost.and(member.missing()));
+        if (lost.isEmpty()) {
+            return;
+        }
+        truth.has(lost);
+        for (MirrorMember member : members) {
+            if (member != truth && member.isWritten()) {
+                member.miss(lost);
+            }
         }
     }
 

@@ -116,8 +116,8 @@ public final class StripedDevice implements Device {
             Opened was = opened;
             opened = null;
             if (was != null) {
-                throwFirst(Parallel.run(Operation.CLOSE, was.members, Device::close), Operation.CLOSE,
-                        DeviceException.NO_ADDRESS, 0);
+                throwFirst(Parallel.run(Operation.CLOSE, was.members, Device::close),
+                        Operation.CLOSE, DeviceException.NO_ADDRESS, 0);
             }
         } finally {
             opening.unlock();

@@ -43,11 +43,11 @@ class MembersTest {
     /** Goal: without label, foreign, twice there, missing, of another kind: refused in words. */
     @Test
     void refusesWhatDoesNotBelong() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         List<MemoryDevice> others = Members.memories(3);
         Device blank = others.get(0);
         assertRefused(MirroredDevice.of(List.of(disks.get(0), disks.get(1), blank)), "no label");
-        MirroredDevice.create(others);
+        Members.mirror(others);
         assertRefused(MirroredDevice.of(List.of(disks.get(0), disks.get(1), others.get(2))),
                 "do not belong together");
         assertRefused(MirroredDevice.of(List.of(disks.get(0), disks.get(1), disks.get(0))),
@@ -78,18 +78,18 @@ class MembersTest {
                 List.of(disks.get(0), Members.memory("4096", 4096, 100))));
         assertThrows(refused, () -> MirroredDevice.create(
                 List.of(disks.get(0), new MemoryDevice(512, 2056))));
-        MirroredDevice.create(disks.subList(0, 2));
+        Members.mirror(disks.subList(0, 2));
         DeviceOpenException refusal = assertThrows(refused, () -> MirroredDevice.create(disks));
         assertTrue(refusal.getMessage().contains("already"), refusal::getMessage);
         PoolLabels.clear(disks.get(0));
         PoolLabels.clear(disks.get(1));
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
     }
 
     /** Goal: either label is enough, a damaged one is not taken for none. */
     @Test
     void oneLabelIsEnough() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         PoolLayout layout = new PoolLayout(512, disks.get(0).blockCount());
         for (int copy = 0; copy < 2; copy++) {
             List<MemoryDevice> damaged = Members.snapshots(disks);
@@ -114,7 +114,7 @@ class MembersTest {
     /** Goal: a member that cannot be opened is missing, and the reason is told. */
     @Test
     void tellsWhyAMemberIsMissing() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         FaultyDevice bad = new FaultyDevice(disks.get(2), 0);
         bad.inject(Fault.fail().on(Operation.OPEN));
         List<Device> members = List.of(disks.get(0), disks.get(1), bad);
@@ -137,7 +137,7 @@ class MembersTest {
     @Test
     void refusesBothHalvesOfASplit() throws Exception {
         List<MemoryDevice> two = disks.subList(0, 2);
-        MirroredDevice.create(two);
+        Members.mirror(two);
         for (MemoryDevice half : two) {
             try (MirroredDevice pool = MirroredDevice.ofThoseThere(List.of(half))) {
                 pool.open();

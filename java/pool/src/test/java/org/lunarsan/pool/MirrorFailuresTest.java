@@ -7,11 +7,13 @@ import static org.lunarsan.pool.Members.filled;
 import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Fault;
 import org.lunarsan.device.FaultyDevice;
@@ -30,9 +32,8 @@ class MirrorFailuresTest {
 
     @BeforeEach
     void open() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         pool.open();
-        pool.copies().join();
         pool.write(0, filled(1, Members.BLOCKS));
     }
 
@@ -87,6 +88,45 @@ class MirrorFailuresTest {
         assertTrue(writeFailed != failed(flush), "one member is left, that failed one of them");
     }
 
+    /** Goal: closing keeps the mark of a write that one member has and another has not. */
+    @Test
+    void keepsTheMarkOfAWriteCutOffByClosing() throws Exception {
+        pool.flush();
+        pool.flush();
+        members.get(1).inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).at(DATA, 1).times(1));
+        failWrites(0, 0);
+        CompletableFuture<Void> write = async.writeAsync(0, ByteBuffer.wrap(filled(2, 1)));
+        members.get(1).awaitHanging(1);
+        CompletableFuture<Void> close = CompletableFuture.runAsync(() -> {
+            try {
+                pool.close();
+            } catch (DeviceException failure) {
+                throw new CompletionException(failure);
+            }
+        });
+        while (isOpen()) {
+            Thread.onSpinWait();
+        }
+        awaitFired(0, 1);
+        members.get(1).release();
+        assertTrue(failed(write), "the pool was closed before it was known who has it");
+        close.join();
+        try (MirroredDevice again = MirroredDevice.of(disks)) {
+            again.open();
+            again.copies().join();
+        }
+        Members.assertSame(disks);
+    }
+
+    private boolean isOpen() throws DeviceException {
+        try {
+            pool.unmap(0, 0);
+            return true;
+        } catch (DeviceClosedException closed) {
+            return false;
+        }
+    }
+
     private void awaitFired(int member, long count) {
         while (members.get(member).fired() < count) {
             Thread.onSpinWait();
@@ -119,10 +159,9 @@ class MirrorFailuresTest {
                 new IllegalStateException("a defect"))) {
             for (int bad = 0; bad < 2; bad++) {
                 List<Defect> defects = Members.memories(2).stream().map(Defect::new).toList();
-                MirroredDevice.create(defects);
+                Members.mirror(defects);
                 try (MirroredDevice mirror = MirroredDevice.of(defects)) {
                     mirror.open();
-                    mirror.copies().join();
                     mirror.write(0, filled(1, 1));
                     defects.get(bad).next = thrown;
                     mirror.write(0, filled(2, 1));
