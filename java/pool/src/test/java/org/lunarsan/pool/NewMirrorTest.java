@@ -2,11 +2,14 @@ package org.lunarsan.pool;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Fault;
 import org.lunarsan.device.FaultyDevice;
 import org.lunarsan.device.MemoryDevice;
@@ -73,6 +76,32 @@ class NewMirrorTest {
         members.get(1).release();
         members.get(2).release();
         pool.copies().join();
+        assertOthersAreTheSame();
+    }
+
+    /** Goal: nor do they differ when a write finds out that the source is lost. */
+    @Test
+    void agreesWhenAWriteLeavesTheSourceOut() throws Exception {
+        members.get(1).inject(hangAt(2));
+        members.get(2).inject(hangAt(4));
+        pool.open();
+        members.get(1).awaitHanging(1);
+        members.get(2).awaitHanging(1);
+        members.get(0).inject(Fault.fail().on(Operation.WRITE));
+        CompletableFuture<Void> write = AsyncDevice.of(pool)
+                .writeAsync(Members.BLOCKS - 1, ByteBuffer.wrap(Members.filled(9, 1)));
+        while (members.get(0).fired() == 0) {
+            Thread.onSpinWait();
+        }
+        members.get(1).release();
+        members.get(2).release();
+        write.join();
+        pool.copies().join();
+        assertEquals(9, Members.read(pool, Members.BLOCKS - 1, 1)[0]);
+        assertOthersAreTheSame();
+    }
+
+    private void assertOthersAreTheSame() throws Exception {
         assertEquals(MemberState.STALE, pool.status().members().get(0).state());
         assertEquals(MemberState.CURRENT, pool.status().members().get(1).state());
         assertEquals(MemberState.CURRENT, pool.status().members().get(2).state());
