@@ -51,10 +51,14 @@ public final class FileDevice implements Device {
     private final boolean readOnly;
     /** Guards opening and closing, also again after an interrupt. */
     private final ReentrantLock opening = new ReentrantLock();
+    /** One flush at a time: none begins between a failure of another and the poison. */
+    private final ReentrantLock flushing = new ReentrantLock();
     /** Null while the device is closed. */
     private volatile FileChannel channel;
     private volatile Geometry geometry;
     private volatile boolean poisoned;
+    /** What a flush does; another in tests. */
+    Work force = file -> file.force(false);
 
     private FileDevice(Path path, int blockSize, boolean readOnly) {
         this.path = Objects.requireNonNull(path, "path");
@@ -256,14 +260,20 @@ public final class FileDevice implements Device {
         if (readOnly) {
             return;
         }
-        checkPoison(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+        flushing.lock();
         try {
-            run(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, file -> file.force(false));
+            // The system tells a failure once: who asks again is told that all is well.
+            checkPoison(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+            run(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, force);
+        } catch (PoisonedException before) {
+            throw before;
         } catch (DeviceClosedException closed) {
             throw closed;
         } catch (DeviceException failed) {
             poisoned = true;
             throw failed;
+        } finally {
+            flushing.unlock();
         }
     }
 
@@ -283,7 +293,7 @@ public final class FileDevice implements Device {
     }
 
     /** What is done with the channel; it may be begun again from the start. */
-    private interface Work {
+    interface Work {
         void run(FileChannel file) throws IOException;
     }
 
