@@ -216,6 +216,7 @@ public final class MirroredDevice implements Device {
     public void write(long address, ByteBuffer buffer) throws DeviceException {
         Mirror now = open(Operation.WRITE, address);
         int blocks = geometry.checkBuffer(name, Operation.WRITE, address, buffer);
+        PoolFailures.refuseReadOnly(this, Operation.WRITE, address, blocks);
         if (blocks > 0) {
             ByteBuffer data = buffer.duplicate();
             now.change(Operation.WRITE, address, blocks,
@@ -233,6 +234,7 @@ public final class MirroredDevice implements Device {
     public void unmap(long address, long blocks) throws DeviceException {
         Mirror now = open(Operation.UNMAP, address);
         geometry.checkRange(name, Operation.UNMAP, address, blocks);
+        PoolFailures.refuseReadOnly(this, Operation.UNMAP, address, blocks);
         if (blocks > 0 && unmaps(now)) {
             now.change(Operation.UNMAP, address, blocks, member -> member.unmap(address, blocks));
         }

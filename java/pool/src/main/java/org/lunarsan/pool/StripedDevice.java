@@ -185,6 +185,9 @@ public final class StripedDevice implements Device {
             throws DeviceException {
         Opened now = open(operation, address);
         int blocks = geometry.checkBuffer(name, operation, address, buffer);
+        if (operation == Operation.WRITE) {
+            PoolFailures.refuseReadOnly(this, operation, address, blocks);
+        }
         List<Part> parts = parts(now, address, blocks);
         ByteBuffer data = buffer.duplicate();
         throwFirst(Parallel.run(operation, parts, part -> {
@@ -272,6 +275,7 @@ public final class StripedDevice implements Device {
     public void unmap(long address, long blocks) throws DeviceException {
         Opened now = open(Operation.UNMAP, address);
         geometry.checkRange(name, Operation.UNMAP, address, blocks);
+        PoolFailures.refuseReadOnly(this, Operation.UNMAP, address, blocks);
         throwFirst(Parallel.run(Operation.UNMAP, parts(now, address, blocks), part -> now.members
                 .get(part.member).unmap(now.dataStart + part.first, part.blocks())),
                 Operation.UNMAP, address, blocks);

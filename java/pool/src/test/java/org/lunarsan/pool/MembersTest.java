@@ -5,15 +5,20 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.lunarsan.pool.Members.assertRefused;
 
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
+import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Fault;
 import org.lunarsan.device.FaultyDevice;
+import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
+import org.lunarsan.device.ReadOnlyDeviceException;
 
 /** Which devices make a pool. */
 class MembersTest {
@@ -131,6 +136,44 @@ class MembersTest {
             pool.open();
             assertEquals(MemberState.STALE, pool.status().members().get(2).state());
         }
+    }
+
+    /** Goal: a write to members that take none is refused, and leaves no member out. */
+    @Test
+    void refusesWritesWhenMembersAreReadOnly() throws Exception {
+        List<MemoryDevice> stripes = Members.memories(2);
+        StripedDevice.create(stripes, 8);
+        Members.mirror(disks);
+        for (Device pool : List.of(StripedDevice.of(readOnly(stripes)),
+                MirroredDevice.of(readOnly(disks)))) {
+            pool.open();
+            assertThrows(ReadOnlyDeviceException.class, () -> pool.write(0, new byte[512]));
+            assertThrows(ReadOnlyDeviceException.class, () -> pool.unmap(0, 1));
+            pool.read(0, new byte[512]);
+            if (pool instanceof MirroredDevice mirror) {
+                assertEquals(PoolStatus.Health.HEALTHY, mirror.status().health());
+            }
+            pool.close();
+        }
+    }
+
+    private static List<Device> readOnly(List<MemoryDevice> disks) {
+        List<Device> made = new ArrayList<>();
+        for (MemoryDevice disk : disks) {
+            made.add(new ForwardingDevice(disk) {
+                @Override
+                public boolean isReadOnly() {
+                    return true;
+                }
+
+                @Override
+                public void write(long address, ByteBuffer buffer) throws DeviceException {
+                    throw new ReadOnlyDeviceException(
+                            name(), Operation.WRITE, address, 0, "it takes no writes", null);
+                }
+            });
+        }
+        return made;
     }
 
     /** Goal: two parts that were each opened without the other are never joined again. */
