@@ -304,6 +304,7 @@ public final class MirroredDevice implements Device {
         boolean done = false;
         now.membership().writeLock().lock();
         try {
+            refuseClosing(now);
             MirrorMember before = now.members().get(index);
             if (before.isWritten()) {
                 throw Formatting.refuse(name, "member " + index + " is in use");
@@ -316,15 +317,23 @@ public final class MirroredDevice implements Device {
             }
             MemberArea.writeLabel(device, label);
             now.replace(new MirrorMember(index, device, MemberState.STALE));
+            // A closing that did not wait for this may have missed it.
+            refuseClosing(now);
+            done = true;
             if (before.device != null) {
                 before.device.close();
             }
-            done = true;
         } finally {
             now.membership().writeLock().unlock();
             if (!done) {
                 device.close();
             }
+        }
+    }
+
+    private void refuseClosing(Mirror now) throws DeviceClosedException {
+        if (now.isClosing()) {
+            throw PoolFailures.closed(name, Operation.WRITE, DeviceException.NO_ADDRESS);
         }
     }
 

@@ -1,6 +1,7 @@
 package org.lunarsan.pool;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.lunarsan.pool.Members.filled;
 
@@ -116,6 +117,38 @@ class MirrorFailuresTest {
             again.copies().join();
         }
         Members.assertSame(disks);
+    }
+
+    /** Goal: a device that took a place stays open, also when the one before cannot be closed. */
+    @Test
+    void replacesAMemberThatCannotBeClosed() throws Exception {
+        List<MemoryDevice> two = Members.memories(2);
+        Device stuck = new ForwardingDevice(two.get(0)) {
+            private boolean told;
+
+            @Override
+            public void write(long address, ByteBuffer buffer) throws DeviceException {
+                throw new DeviceException(name(), Operation.WRITE, "it is stuck", null);
+            }
+
+            @Override
+            public void close() throws DeviceException {
+                super.close();
+                if (!told) {
+                    told = true;
+                    throw new DeviceException(name(), Operation.CLOSE, "it is stuck", null);
+                }
+            }
+        };
+        Members.mirror(two);
+        try (MirroredDevice mirror = MirroredDevice.of(List.of(stuck, two.get(1)))) {
+            mirror.open();
+            mirror.write(0, filled(3, 1));
+            MemoryDevice fresh = Members.memory("fresh", Members.BLOCK, Members.BLOCKS);
+            assertThrows(DeviceException.class, () -> mirror.replace(0, fresh));
+            mirror.resync().join();
+            assertEquals(PoolStatus.Health.HEALTHY, mirror.status().health());
+        }
     }
 
     private boolean isOpen() throws DeviceException {
