@@ -64,13 +64,16 @@ final class MirrorMember {
         long begin = System.nanoTime();
         try {
             device.read(dataStart + address, into);
-            long took = System.nanoTime() - begin;
-            // Two threads at once may lose one measurement, which does no harm.
-            long before = latencyNanos;
-            latencyNanos = before == 0 ? took : before + ((took - before) >> LATENCY_SHIFT);
+            measured(System.nanoTime() - begin);
         } finally {
             outstanding.decrementAndGet();
         }
+    }
+
+    /** A read took so long; of two threads at once one may lose its measurement. */
+    void measured(long nanos) {
+        long before = latencyNanos;
+        latencyNanos = before == 0 ? nanos : before + ((nanos - before) >> LATENCY_SHIFT);
     }
 
     void write(long address, ByteBuffer from) throws DeviceException {
@@ -93,7 +96,8 @@ final class MirrorMember {
 
     void notAsked() {
         long now = latencyNanos;
-        latencyNanos = now - (now >> FORGET_SHIFT);
+        // At least 1, or it would never get below 2^10.
+        latencyNanos = Math.max(now - Math.max(now >> FORGET_SHIFT, 1), 0);
     }
 
     /** What a copy has to bring. */

@@ -9,7 +9,6 @@ import static org.lunarsan.pool.Members.BLOCKS;
 import static org.lunarsan.pool.Members.filled;
 
 import java.nio.ByteBuffer;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -313,16 +312,43 @@ class MirroredDeviceTest {
         assertEquals(MemberState.STALE, state(1));
     }
 
-    /** Goal: reads go where less is under way, and rather to the faster member. */
+    /** Goal: the slower member costs more, and less and less while it is not asked. */
     @Test
-    void readsWhereItIsFaster() throws Exception {
-        Fault slow = Fault.of(new Fault.Delay(Duration.ofMillis(20))).on(Operation.READ);
-        member(0).inject(slow);
-        for (int step = 0; step < 100; step++) {
-            Members.read(pool, step, 1);
+    void weighsByLatency() {
+        MirrorMember fast = new MirrorMember(0, disks.get(0), MemberState.CURRENT);
+        MirrorMember slow = new MirrorMember(1, member(1), MemberState.CURRENT);
+        fast.measured(1_000);
+        slow.measured(1_000);
+        assertEquals(fast.cost(), slow.cost());
+        slow.measured(9_000);
+        assertEquals(2_000, slow.status().latencyNanos(), "an eighth of what is new");
+        assertTrue(fast.cost() < slow.cost());
+        int asked = 0;
+        while (slow.cost() >= fast.cost() && asked < 10_000) {
+            slow.notAsked();
+            asked++;
         }
-        long asked = member(0).seen(Operation.READ);
-        assertTrue(asked < member(1).seen(Operation.READ), asked + " reads of the slow one");
+        assertTrue(asked > 100 && asked < 10_000, "asked again after " + asked);
+    }
+
+    /** Goal: a read under way makes its member dearer, until it is over. */
+    @Test
+    void countsReadsUnderWay() throws Exception {
+        MirrorMember busy = new MirrorMember(1, member(1), MemberState.CURRENT);
+        busy.measured(1_000);
+        member(1).inject(Fault.of(new Fault.Hang()).on(Operation.READ).times(1));
+        Thread reader = Thread.ofVirtual().start(() -> {
+            try {
+                busy.read(0, ByteBuffer.allocate(512));
+            } catch (DeviceException failure) {
+                throw new AssertionError(failure);
+            }
+        });
+        member(1).awaitHanging(1);
+        assertEquals(2_000, busy.cost());
+        member(1).release();
+        reader.join();
+        assertEquals(0, busy.status().outstanding());
     }
 
     /** Goal: a member that hangs does not keep the pool from being closed. */
