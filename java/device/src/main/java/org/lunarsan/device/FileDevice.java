@@ -12,7 +12,10 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.OpenOption;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
@@ -45,16 +48,30 @@ public final class FileDevice implements Device {
     private static final ByteBuffer ZEROES =
             ByteBuffer.allocateDirect(256 << 10).asReadOnlyBuffer();
 
+    /**
+     * The files that are open, by what the system calls them. To close any channel of a file drops
+     * all locks that this process has on it: so a second one is never opened.
+     */
+    private static final Set<Object> OPEN = ConcurrentHashMap.newKeySet();
+
     private final Path path;
     private final String name;
     private final int blockSize;
     private final boolean readOnly;
     /** Guards opening and closing, also again after an interrupt. */
     private final ReentrantLock opening = new ReentrantLock();
+    /** One flush at a time: none begins between a failure of another and the poison. */
+    private final ReentrantLock flushing = new ReentrantLock();
     /** Null while the device is closed. */
     private volatile FileChannel channel;
+    /** Its entry among the open files; guarded by {@code opening}. */
+    private Object claimed;
+    /** How often it was opened: what began before goes on in no later opening. */
+    private volatile int openings;
     private volatile Geometry geometry;
     private volatile boolean poisoned;
+    /** What a flush does; another in tests. */
+    Work force = file -> file.force(false);
 
     private FileDevice(Path path, int blockSize, boolean readOnly) {
         this.path = Objects.requireNonNull(path, "path");
@@ -119,19 +136,43 @@ public final class FileDevice implements Device {
             if (channel != null) {
                 throw Lifecycle.alreadyOpen(name);
             }
-            FileChannel opened = openAndLock();
+            claim();
+            FileChannel opened = null;
             try {
+                opened = openAndLock();
                 geometry = shapeOf(opened);
                 poisoned = false;
+                openings++;
                 channel = opened;
             } finally {
                 if (channel == null) {
-                    closeQuietly(opened);
+                    if (opened != null) {
+                        closeQuietly(opened);
+                    }
+                    OPEN.remove(claimed);
                 }
             }
         } finally {
             opening.unlock();
         }
+    }
+
+    private void claim() throws DeviceOpenException {
+        Object file;
+        try {
+            file = Files.readAttributes(path, BasicFileAttributes.class).fileKey();
+            if (file == null) {
+                file = path.toRealPath();
+            }
+        } catch (NoSuchFileException missing) {
+            throw cannotOpen("there is no such file", missing);
+        } catch (IOException failure) {
+            throw cannotOpen(failure.toString(), failure);
+        }
+        if (!OPEN.add(file)) {
+            throw cannotOpen("another device of this process has it open", null);
+        }
+        claimed = file;
     }
 
     private Geometry shapeOf(FileChannel opened) throws DeviceException {
@@ -186,7 +227,11 @@ public final class FileDevice implements Device {
             FileChannel open = channel;
             channel = null;
             if (open != null) {
-                open.close();
+                try {
+                    open.close();
+                } finally {
+                    OPEN.remove(claimed);
+                }
             }
         } catch (IOException failure) {
             throw new DeviceException(name, Operation.CLOSE, failure.toString(), failure);
@@ -256,14 +301,20 @@ public final class FileDevice implements Device {
         if (readOnly) {
             return;
         }
-        checkPoison(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+        flushing.lock();
         try {
-            run(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, file -> file.force(false));
+            // The system tells a failure once: who asks again is told that all is well.
+            checkPoison(Operation.FLUSH, DeviceException.NO_ADDRESS, 0);
+            run(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, force);
+        } catch (PoisonedException before) {
+            throw before;
         } catch (DeviceClosedException closed) {
             throw closed;
         } catch (DeviceException failed) {
             poisoned = true;
             throw failed;
+        } finally {
+            flushing.unlock();
         }
     }
 
@@ -283,17 +334,18 @@ public final class FileDevice implements Device {
     }
 
     /** What is done with the channel; it may be begun again from the start. */
-    private interface Work {
+    interface Work {
         void run(FileChannel file) throws IOException;
     }
 
     private void run(Operation operation, long address, long blocks, Work work)
             throws DeviceException {
         boolean interrupted = Thread.interrupted();
+        int began = openings;
         try {
             while (true) {
                 FileChannel file = channel;
-                if (file == null) {
+                if (file == null || openings != began) {
                     throw Lifecycle.closed(name, operation, address, blocks);
                 }
                 try {

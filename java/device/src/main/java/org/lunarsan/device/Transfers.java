@@ -34,7 +34,8 @@ final class Transfers {
                 default -> throw new IllegalStateException("queued: " + request.operation);
             }
             return new Outcome(null);
-        } catch (DeviceException | RuntimeException failure) {
+        } catch (Throwable failure) {
+            // Also a lack of memory: whoever waits for the request has to be told.
             return new Outcome(failure);
         }
     }
@@ -46,8 +47,8 @@ final class Transfers {
         for (QueuedRequest request : run) {
             bytes += request.buffer.remaining();
         }
-        ByteBuffer all = ByteBuffer.allocate(bytes);
         try {
+            ByteBuffer all = ByteBuffer.allocate(bytes);
             if (first.operation == Operation.READ) {
                 device.readBlocks(first.address, all.duplicate());
                 run.forEach(read -> read.takeFrom(all, first.address, device.blockSize()));
@@ -56,7 +57,7 @@ final class Transfers {
             run.forEach(write -> all.put(write.buffer.duplicate()));
             device.writeBlocks(first.address, all.flip());
             return true;
-        } catch (DeviceException failure) {
+        } catch (Throwable failure) {
             return false;
         }
     }

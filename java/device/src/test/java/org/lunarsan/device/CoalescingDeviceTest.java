@@ -11,6 +11,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -163,11 +164,12 @@ class CoalescingDeviceTest {
         block();
         read(1, 1);
         read(5, 1);
-        Thread fourth = Thread.ofVirtual().unstarted(() -> read(9, 1));
-        fourth.start();
-        // It cannot be told that a thread will wait for ever; that it got through can.
-        Thread.yield();
-        assertTrue(fourth.isAlive());
+        Thread fourth = Thread.ofPlatform().start(() -> read(9, 1));
+        // Nothing else makes it wait: the only worker hangs, and holds no lock.
+        while (fourth.isAlive() && fourth.getState() != Thread.State.WAITING) {
+            Thread.onSpinWait();
+        }
+        assertTrue(fourth.isAlive(), "it got in, though the queue was full");
         disk.release();
         fourth.join();
         goOn();
@@ -232,6 +234,30 @@ class CoalescingDeviceTest {
                 assertThrows(MediumException.class, () -> queue.read(40, found));
         assertEquals(1, failure.blocks());
         queue.read(41, found);
+    }
+
+    /** Goal: a transfer that throws what no device should fails its requests, and only these. */
+    @Test
+    void failsRequestsWhateverIsThrown() throws Exception {
+        Device broken = new ForwardingDevice(disk) {
+            @Override
+            public void write(long address, ByteBuffer buffer) {
+                throw new OutOfMemoryError("Cannot reserve direct buffer memory");
+            }
+        };
+        queue = new CoalescingDevice(broken, oneAtATime());
+        queue.open();
+        block();
+        for (int block = 0; block < 4; block++) {
+            write(block, 1, 1);
+        }
+        disk.release();
+        for (CompletableFuture<Void> request : started.subList(1, 5)) {
+            Throwable failure = request.handle((done, thrown) -> thrown)
+                    .get(1, TimeUnit.MINUTES);
+            assertEquals(OutOfMemoryError.class, failure.getClass());
+        }
+        queue.read(0, new byte[512]);
     }
 
     /** Goal: closing fails what has not begun, and nobody waits for ever. */

@@ -1,13 +1,17 @@
 package org.lunarsan.device;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.io.RandomAccessFile;
+import java.nio.channels.AsynchronousCloseException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
@@ -82,6 +86,123 @@ class FileDeviceTest {
             }
             assertNull(failure.get());
             assertCannotOpen(FileDevice.of(path, 512), "has it open");
+        }
+    }
+
+    /** Goal: of two flushes at once, of which the first fails, the second is not acknowledged. */
+    @Test
+    void aFailedFlushPoisonsThoseBesideIt() throws Exception {
+        try (FileDevice device = FileDevice.create(folder.resolve("disk"), 512, 4)) {
+            device.open();
+            CountDownLatch begun = new CountDownLatch(1);
+            CountDownLatch goOn = new CountDownLatch(1);
+            AtomicInteger calls = new AtomicInteger();
+            device.force = file -> {
+                if (calls.incrementAndGet() == 1) {
+                    begun.countDown();
+                    await(goOn);
+                    throw new IOException("bad sectors");
+                }
+                // As the system does: a failure is told once.
+            };
+            AtomicReference<Throwable> first = new AtomicReference<>();
+            AtomicReference<Throwable> second = new AtomicReference<>();
+            Thread one = flush(device, first);
+            await(begun);
+            Thread other = flush(device, second);
+            while (other.isAlive() && other.getState() != Thread.State.WAITING) {
+                Thread.onSpinWait();
+            }
+            goOn.countDown();
+            one.join();
+            other.join();
+            assertEquals(MediumException.class, first.get().getClass());
+            assertInstanceOf(PoisonedException.class, second.get());
+        }
+    }
+
+    private static Thread flush(Device device, AtomicReference<Throwable> failure) {
+        return Thread.ofPlatform().start(() -> {
+            try {
+                device.flush();
+            } catch (DeviceException thrown) {
+                failure.set(thrown);
+            }
+        });
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            latch.await();
+        } catch (InterruptedException never) {
+            throw new AssertionError(never);
+        }
+    }
+
+    /** Goal: a second opening that is refused leaves the file locked for other processes. */
+    @Test
+    void aRefusedOpeningDropsNoLock() throws Exception {
+        Path path = folder.resolve("disk");
+        Path probe = Files.writeString(folder.resolve("Probe.java"), """
+                import java.nio.channels.FileChannel;
+                import java.nio.file.Path;
+                import java.nio.file.StandardOpenOption;
+                public class Probe {
+                    public static void main(String[] path) throws Exception {
+                        FileChannel file =
+                                FileChannel.open(Path.of(path[0]), StandardOpenOption.WRITE);
+                        System.exit(file.tryLock() == null ? 7 : 8);
+                    }
+                }
+                """);
+        try (FileDevice device = FileDevice.create(path, 512, 4)) {
+            device.open();
+            assertCannotOpen(FileDevice.of(path, 512), "has it open");
+            String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+            Process other = new ProcessBuilder(java, probe.toString(), path.toString())
+                    .redirectErrorStream(true)
+                    .redirectOutput(folder.resolve("words").toFile())
+                    .start();
+            assertEquals(7, other.waitFor(), () -> "8: it got the lock; " + words());
+        }
+    }
+
+    private String words() {
+        try {
+            return Files.readString(folder.resolve("words"));
+        } catch (IOException none) {
+            return none.toString();
+        }
+    }
+
+    /** Goal: what began before a device was closed does not go on in its next opening. */
+    @Test
+    void operationsEndWithTheirOpening() throws Exception {
+        FileDevice device = FileDevice.create(folder.resolve("disk"), 512, 4);
+        device.open();
+        try {
+            CountDownLatch begun = new CountDownLatch(1);
+            CountDownLatch goOn = new CountDownLatch(1);
+            AtomicInteger calls = new AtomicInteger();
+            device.force = file -> {
+                if (calls.incrementAndGet() > 1) {
+                    return;
+                }
+                begun.countDown();
+                await(goOn);
+                throw new AsynchronousCloseException();
+            };
+            AtomicReference<Throwable> failure = new AtomicReference<>();
+            Thread flush = flush(device, failure);
+            await(begun);
+            device.close();
+            device.open();
+            goOn.countDown();
+            flush.join();
+            assertInstanceOf(DeviceClosedException.class, failure.get());
+            assertEquals(1, calls.get());
+        } finally {
+            device.close();
         }
     }
 

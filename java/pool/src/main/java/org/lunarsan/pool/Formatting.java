@@ -32,7 +32,7 @@ final class Formatting {
                 Device device = devices.get(index);
                 if (kind == PoolKind.MIRRORED) {
                     long regions = PoolLayout.regions(label.dataBlocks(), label.unitBlocks());
-                    clearIntents(device, label.pool(), (int) regions);
+                    markAll(device, label.pool(), (int) regions);
                 }
                 MemberArea.writeLabel(device, label.at(index));
             }
@@ -44,10 +44,12 @@ final class Formatting {
         }
     }
 
-    /** Both pages, so that no older one of another pool's life is found. */
-    static void clearIntents(Device device, UUID pool, int regions) throws DeviceException {
+    /** Nobody knows what the members hold: the first opening copies all of it, as after a cut. */
+    private static void markAll(Device device, UUID pool, int regions) throws DeviceException {
+        BitSet all = new BitSet();
+        all.set(0, regions);
         for (long sequence = 0; sequence < 2; sequence++) {
-            MemberArea.writeIntent(device, new IntentPage(pool, sequence, regions, new BitSet()));
+            MemberArea.writeIntent(device, new IntentPage(pool, sequence, regions, all));
         }
     }
 

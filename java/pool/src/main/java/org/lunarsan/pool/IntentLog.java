@@ -6,6 +6,7 @@ import java.util.UUID;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntPredicate;
 import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
 
 /**
  * Says on the members, before a write is sent, in which region it will be; and later that it is
@@ -106,6 +107,16 @@ final class IntentLog {
         }
     }
 
+    /** A copy has brought a region to a member, which was not flushed since. */
+    void copied(int region) {
+        lock.lock();
+        try {
+            lastWrite[region] = interval;
+        } finally {
+            lock.unlock();
+        }
+    }
+
     void end(long address, long blocks) {
         int last = region(address + blocks - 1);
         lock.lock();
@@ -170,7 +181,7 @@ final class IntentLog {
     /** Durable on each before the next page is begun: else a cut could leave an older one. */
     private List<Parallel.Failed<MirrorMember>> write(BitSet dirty, List<MirrorMember> current) {
         IntentPage page = new IntentPage(pool, ++sequence, regions, dirty);
-        return Parallel.run(current, member -> {
+        return Parallel.run(Operation.WRITE, current, member -> {
             MemberArea.writeIntent(member.device, page);
             member.device.flush();
         });
@@ -180,8 +191,11 @@ final class IntentLog {
     void copyTo(MirrorMember member) throws DeviceException {
         writing.lock();
         try {
+            long first = sequence + 1;
+            // Both in any case: else the next page of the others went over their newest.
+            sequence += 2;
             for (int slot = 0; slot < 2; slot++) {
-                IntentPage page = new IntentPage(pool, ++sequence, regions, durable);
+                IntentPage page = new IntentPage(pool, first + slot, regions, durable);
                 MemberArea.writeIntent(member.device, page);
                 member.device.flush();
             }

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
@@ -27,6 +28,8 @@ final class Mirror {
     private volatile List<MirrorMember> members;
     /** Without an index; changed behind the membership lock. */
     private volatile PoolLabel label;
+    /** Failures whose members were not left out yet: marks of what they missed must stay. */
+    private final AtomicInteger untold = new AtomicInteger();
     /** Nobody begins anything, nobody is left out any more. */
     private volatile boolean closing;
 
@@ -160,8 +163,8 @@ final class Mirror {
                 member.write(address, data.flip());
                 member.read(address, data.clear());
                 return true;
-            } catch (DeviceException still) {
-                member.fail(still);
+            } catch (DeviceException | RuntimeException | OutOfMemoryError still) {
+                member.fail(Parallel.failure(member, Operation.WRITE, still));
                 return false;
             } finally {
                 membership.readLock().unlock();
@@ -191,9 +194,8 @@ final class Mirror {
     private boolean attempt(
             Operation operation, long address, long blocks, Parallel.Work<MirrorMember> work)
             throws DeviceException {
-        List<Parallel.Failed<MirrorMember>> failed;
+        List<Parallel.Failed<MirrorMember>> failed = List.of();
         boolean sent = false;
-        boolean lost;
         membership.readLock().lock();
         try {
             refuseClosing(operation, address);
@@ -203,10 +205,10 @@ final class Mirror {
                 failed = intents.begin(address, blocks, current);
                 if (failed.isEmpty()) {
                     sent = true;
-                    failed = Parallel.run(written(), work);
+                    failed = Parallel.run(operation, written(), work);
                 }
-                lost = isLost(failed, current);
             } finally {
+                noteUntold(failed);
                 intents.end(address, blocks);
             }
         } finally {
@@ -215,18 +217,31 @@ final class Mirror {
         if (failed.isEmpty()) {
             return true;
         }
-        refuseClosing(operation, address);
-        leaveOut(told(failed));
-        if (lost) {
-            throw PoolFailures.of(name, operation, address, blocks, failed);
-        }
+        tell(operation, address, blocks, failed);
         return sent;
     }
 
-    /** Whether all have failed that had to do it. */
-    private static boolean isLost(
-            List<Parallel.Failed<MirrorMember>> failed, List<MirrorMember> current) {
-        return failed.stream().filter(bad -> bad.member().isCurrent()).count() == current.size();
+    /** Before the marks of a change can go. */
+    private void noteUntold(List<Parallel.Failed<MirrorMember>> failed) {
+        if (!failed.isEmpty()) {
+            untold.incrementAndGet();
+        }
+    }
+
+    /** Leaves out who failed; throws when nobody else is left. */
+    private void tell(
+            Operation operation,
+            long address,
+            long blocks,
+            List<Parallel.Failed<MirrorMember>> failed)
+            throws DeviceException {
+        refuseClosing(operation, address);
+        boolean left = leaveOut(told(failed));
+        // Not when that threw: nobody's label says who missed it.
+        untold.decrementAndGet();
+        if (!left) {
+            throw PoolFailures.of(name, operation, address, blocks, failed);
+        }
     }
 
     private static List<MirrorMember> told(List<Parallel.Failed<MirrorMember>> failed) {
@@ -236,34 +251,29 @@ final class Mirror {
 
     void flush() throws DeviceException {
         List<Parallel.Failed<MirrorMember>> failed;
-        boolean lost;
         membership.readLock().lock();
         try {
             refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
             List<MirrorMember> current = current();
             refuseFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, current);
             int flushed = intents.beginFlush();
-            failed = Parallel.run(written(), member -> member.device.flush());
-            lost = isLost(failed, current);
+            failed = Parallel.run(
+                    Operation.FLUSH, written(), member -> member.device.flush());
             if (failed.isEmpty()) {
                 failed = intents.flushed(flushed, false, this::isSame, current);
             }
+            noteUntold(failed);
         } finally {
             membership.readLock().unlock();
         }
         if (!failed.isEmpty()) {
-            refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
-            leaveOut(told(failed));
-        }
-        if (lost) {
-            throw PoolFailures.of(
-                    name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
+            tell(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
         }
     }
 
-    /** Whether all current members have a region. */
+    /** Whether all current members have a region, and none of them may have missed a change. */
     private boolean isSame(int region) {
-        return members.stream()
+        return untold.get() == 0 && members.stream()
                 .allMatch(member -> !member.isCurrent() || member.holds(region, region));
     }
 
@@ -271,7 +281,7 @@ final class Mirror {
     void settle() {
         List<MirrorMember> current = current();
         int flushed = intents.beginFlush();
-        if (Parallel.run(current, member -> member.device.flush()).isEmpty()) {
+        if (Parallel.run(Operation.FLUSH, current, member -> member.device.flush()).isEmpty()) {
             intents.flushed(flushed, true, this::isSame, current);
         }
     }
@@ -281,8 +291,11 @@ final class Mirror {
     /**
      * Members have failed: nothing they have counts from now on. Returns when the labels of the
      * others say so, durably. The last one stays, whatever it did.
+     *
+     * @return whether a current member is left that did not fail. Others may have been left out
+     *     since these failed, for failures of their own: only now it is known who has a change.
      */
-    void leaveOut(List<MirrorMember> failed) throws DeviceException {
+    boolean leaveOut(List<MirrorMember> failed) throws DeviceException {
         membership.writeLock().lock();
         try {
             refuseClosing(Operation.WRITE, DeviceException.NO_ADDRESS);
@@ -294,12 +307,15 @@ final class Mirror {
             List<MirrorMember> rest = new ArrayList<>(current());
             int before = rest.size();
             rest.removeAll(failed);
-            if (rest.isEmpty()) {
+            boolean left = !rest.isEmpty();
+            if (!left) {
                 rest = keepOne();
             }
             if (rest.size() < before) {
                 setCurrent(rest);
             }
+            // Also those count no more that could not be told of it.
+            return left && current().stream().anyMatch(member -> !failed.contains(member));
         } finally {
             membership.writeLock().unlock();
         }
@@ -337,14 +353,31 @@ final class Mirror {
             next.forEach(member -> places.set(member.index));
             label = label.next(places);
             PoolLabel now = label;
-            failed = Parallel.run(next,
+            failed = Parallel.run(Operation.WRITE, next,
                     member -> MemberArea.writeLabel(member.device, now.at(member.index)));
             next.removeAll(told(failed));
         } while (!failed.isEmpty());
         next.forEach(member -> member.become(MemberState.CURRENT));
-        if (next.stream().noneMatch(MirrorMember::holdsAll)) {
-            // The one that the others were copied from is gone: what this one has is the truth.
-            next.getFirst().hasAll();
+        promote(next);
+    }
+
+    /**
+     * The one that the others were copied from may be gone: in regions that none of them has, what
+     * the first has is the truth. Whoever copied such a region from the one that is gone does it
+     * again. Regions that any of them has are copied from there, so that no read changes.
+     */
+    private void promote(List<MirrorMember> current) {
+        MirrorMember truth = current.getFirst();
+        BitSet lost = truth.missing();
+        current.forEach(member -> lost.and(member.missing()));
+        if (lost.isEmpty()) {
+            return;
+        }
+        truth.has(lost);
+        for (MirrorMember member : members) {
+            if (member != truth && member.isWritten()) {
+                member.miss(lost);
+            }
         }
     }
 

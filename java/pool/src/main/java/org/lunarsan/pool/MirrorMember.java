@@ -27,6 +27,8 @@ final class MirrorMember {
     private volatile String lastFailure = "";
     /** Regions whose content is not that of the pool; guarded by itself. */
     private final BitSet missing = new BitSet();
+    /** How often regions were added to them; guarded by them. */
+    private int misses;
     private volatile boolean partial;
 
     MirrorMember(int index, Device device, MemberState state) {
@@ -82,6 +84,11 @@ final class MirrorMember {
         device.unmap(dataStart + address, blocks);
     }
 
+    @Override
+    public String toString() {
+        return device == null ? "member " + index : device.name();
+    }
+
     /** How long a read is to be expected to take, in nanoseconds; 0: asked first. */
     double cost() {
         return (outstanding.get() + 1.0) * latencyNanos;
@@ -97,21 +104,39 @@ final class MirrorMember {
     void miss(BitSet regions) {
         synchronized (missing) {
             missing.or(regions);
+            misses++;
             partial = !missing.isEmpty();
         }
     }
 
-    void has(int region) {
+    /** How often something was added to what it misses. */
+    int misses() {
         synchronized (missing) {
-            missing.clear(region);
+            return misses;
+        }
+    }
+
+    /** A region was copied to it; that counts unless it misses more since the copy began. */
+    void copied(int region, int missesBefore) {
+        synchronized (missing) {
+            if (misses == missesBefore) {
+                missing.clear(region);
+                partial = !missing.isEmpty();
+            }
+        }
+    }
+
+    /** What it has in some regions counts as right. */
+    void has(BitSet regions) {
+        synchronized (missing) {
+            missing.andNot(regions);
             partial = !missing.isEmpty();
         }
     }
 
-    void hasAll() {
+    BitSet missing() {
         synchronized (missing) {
-            missing.clear();
-            partial = false;
+            return (BitSet) missing.clone();
         }
     }
 

@@ -137,7 +137,7 @@ public final class MirroredDevice implements Device {
                 }
                 List<MirrorMember> there =
                         was.members().stream().filter(member -> member.device != null).toList();
-                var failed = Parallel.run(there, member -> member.device.close());
+                var failed = Parallel.run(Operation.CLOSE, there, member -> member.device.close());
                 mirror = null;
                 if (!failed.isEmpty()) {
                     throw PoolFailures.of(
@@ -216,6 +216,7 @@ public final class MirroredDevice implements Device {
     public void write(long address, ByteBuffer buffer) throws DeviceException {
         Mirror now = open(Operation.WRITE, address);
         int blocks = geometry.checkBuffer(name, Operation.WRITE, address, buffer);
+        PoolFailures.refuseReadOnly(this, Operation.WRITE, address, blocks);
         if (blocks > 0) {
             ByteBuffer data = buffer.duplicate();
             now.change(Operation.WRITE, address, blocks,
@@ -233,6 +234,7 @@ public final class MirroredDevice implements Device {
     public void unmap(long address, long blocks) throws DeviceException {
         Mirror now = open(Operation.UNMAP, address);
         geometry.checkRange(name, Operation.UNMAP, address, blocks);
+        PoolFailures.refuseReadOnly(this, Operation.UNMAP, address, blocks);
         if (blocks > 0 && unmaps(now)) {
             now.change(Operation.UNMAP, address, blocks, member -> member.unmap(address, blocks));
         }
@@ -302,6 +304,7 @@ public final class MirroredDevice implements Device {
         boolean done = false;
         now.membership().writeLock().lock();
         try {
+            refuseClosing(now);
             MirrorMember before = now.members().get(index);
             if (before.isWritten()) {
                 throw Formatting.refuse(name, "member " + index + " is in use");
@@ -314,15 +317,23 @@ public final class MirroredDevice implements Device {
             }
             MemberArea.writeLabel(device, label);
             now.replace(new MirrorMember(index, device, MemberState.STALE));
+            // A closing that did not wait for this may have missed it.
+            refuseClosing(now);
+            done = true;
             if (before.device != null) {
                 before.device.close();
             }
-            done = true;
         } finally {
             now.membership().writeLock().unlock();
             if (!done) {
                 device.close();
             }
+        }
+    }
+
+    private void refuseClosing(Mirror now) throws DeviceClosedException {
+        if (now.isClosing()) {
+            throw PoolFailures.closed(name, Operation.WRITE, DeviceException.NO_ADDRESS);
         }
     }
 

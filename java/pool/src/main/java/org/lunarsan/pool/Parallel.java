@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
 
 /** Does the same on several members at once. No state; for any thread. */
 final class Parallel {
@@ -19,47 +20,57 @@ final class Parallel {
 
     /**
      * Does it on all and waits for all; the caller's thread does the last. An interrupt is kept
-     * for the caller.
+     * for the caller. Whatever is thrown is the failure of its member, also a lack of memory: the
+     * others may have done it, so the members are not the same any more.
      *
      * @return those that failed
      */
-    static <T> List<Failed<T>> run(List<T> members, Work<T> work) {
+    static <T> List<Failed<T>> run(Operation operation, List<T> members, Work<T> work) {
         List<Failed<T>> failed = new ArrayList<>();
         if (members.isEmpty()) {
             return failed;
         }
         CountDownLatch others = new CountDownLatch(members.size() - 1);
-        RuntimeException[] defect = new RuntimeException[1];
         for (T member : members.subList(0, members.size() - 1)) {
-            Thread.ofVirtual().name("pool member").start(() -> {
+            start(() -> {
                 try {
-                    attempt(member, work, failed, defect);
+                    attempt(operation, member, work, failed);
                 } finally {
                     others.countDown();
                 }
             });
         }
-        attempt(members.getLast(), work, failed, defect);
+        attempt(operation, members.getLast(), work, failed);
         await(others);
-        if (defect[0] != null) {
-            throw defect[0];
-        }
         return failed;
     }
 
+    private static void start(Runnable task) {
+        Thread thread = Thread.ofVirtual().name("pool member").unstarted(task);
+        try {
+            thread.start();
+        } catch (OutOfMemoryError noThread) {
+            task.run();
+        }
+    }
+
     private static <T> void attempt(
-            T member, Work<T> work, List<Failed<T>> failed, RuntimeException[] defect) {
+            Operation operation, T member, Work<T> work, List<Failed<T>> failed) {
         try {
             work.run(member);
-        } catch (DeviceException failure) {
+        } catch (Throwable thrown) {
             synchronized (failed) {
-                failed.add(new Failed<>(member, failure));
-            }
-        } catch (RuntimeException thrown) {
-            synchronized (failed) {
-                defect[0] = thrown;
+                failed.add(new Failed<>(member, failure(member, operation, thrown)));
             }
         }
+    }
+
+    /** What was thrown, as the failure of a member. */
+    static DeviceException failure(Object member, Operation operation, Throwable thrown) {
+        return thrown instanceof DeviceException known
+                ? known
+                : new DeviceException(
+                        member.toString(), operation, "an unexpected " + thrown, thrown);
     }
 
     private static void await(CountDownLatch latch) {

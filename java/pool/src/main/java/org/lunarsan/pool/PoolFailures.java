@@ -1,6 +1,7 @@
 package org.lunarsan.pool;
 
 import java.util.List;
+import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DisconnectedException;
@@ -8,6 +9,7 @@ import org.lunarsan.device.MediumException;
 import org.lunarsan.device.NoSpaceException;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
+import org.lunarsan.device.ReadOnlyDeviceException;
 
 /** What a pool says when its members fail. No state; for any thread. */
 final class PoolFailures {
@@ -44,6 +46,15 @@ final class PoolFailures {
                     new DeviceClosedException(pool, operation, address, blocks, what, cause);
             default -> new DeviceException(pool, operation, address, blocks, what, cause);
         };
+    }
+
+    /** Before any member is asked, which would be left out for refusing. */
+    static void refuseReadOnly(Device pool, Operation operation, long address, long blocks)
+            throws ReadOnlyDeviceException {
+        if (pool.isReadOnly()) {
+            throw new ReadOnlyDeviceException(pool.name(), operation, address, blocks,
+                    "a member takes no writes", null);
+        }
     }
 
     static DeviceClosedException closed(String pool, Operation operation, long address) {

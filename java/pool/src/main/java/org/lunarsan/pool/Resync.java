@@ -23,8 +23,6 @@ final class Resync {
     private final Mirror mirror;
     private final MirrorMember target;
     private final CompletableFuture<Void> done = new CompletableFuture<>();
-    /** Those that could not be read, though they counted as right. */
-    private final List<MirrorMember> sources = new ArrayList<>();
 
     private Resync(Mirror mirror, MirrorMember target) {
         this.mirror = mirror;
@@ -40,20 +38,23 @@ final class Resync {
 
     private void run() {
         try {
-            for (int region = target.nextMissing(0); region >= 0;
-                    region = target.nextMissing(region + 1)) {
-                copy(region);
-                target.has(region);
-            }
-            if (!sources.isEmpty()) {
-                // It was right as well; whoever cannot be read is not.
-                mirror.leaveOut(sources);
-            }
-            target.device.flush();
-            finish();
+            do {
+                copyMissing();
+                target.device.flush();
+            } while (!finish());
             done.complete(null);
-        } catch (DeviceException | RuntimeException failure) {
+        } catch (Throwable failure) {
             done.completeExceptionally(giveUp(failure));
+        }
+    }
+
+    /** Until nothing is missing: it may become more while this goes on. */
+    private void copyMissing() throws DeviceException {
+        for (int region = target.nextMissing(0); region >= 0; region = target.nextMissing(0)) {
+            int misses = target.misses();
+            copy(region);
+            mirror.intents().copied(region);
+            target.copied(region, misses);
         }
     }
 
@@ -63,11 +64,18 @@ final class Resync {
         long first = region * label.unitBlocks();
         long end = Math.min(first + label.unitBlocks(), label.dataBlocks());
         for (long at = first; at < end; at += piece) {
-            copy(at, (int) Math.min(piece, end - at));
+            int blocks = (int) Math.min(piece, end - at);
+            List<MirrorMember> bad = copy(region, at, blocks);
+            while (!bad.isEmpty()) {
+                // Then it is decided who has the region, for all who miss it.
+                mirror.leaveOut(bad);
+                bad = copy(region, at, blocks);
+            }
         }
     }
 
-    private void copy(long address, int blocks) throws DeviceException {
+    /** Those that could not be read, though nobody else has the region; empty: it is done. */
+    private List<MirrorMember> copy(int region, long address, int blocks) throws DeviceException {
         RangeLocks.Held held = mirror.ranges().acquire(address, blocks);
         try {
             mirror.membership().readLock().lock();
@@ -75,10 +83,15 @@ final class Resync {
                 if (mirror.isClosing() || !target.isWritten()) {
                     throw stopped(address);
                 }
+                if (target.isCurrent() && target.holds(region, region)) {
+                    return List.of();
+                }
                 ByteBuffer data = ByteBuffer.allocate(blocks * mirror.label().blockSize());
-                if (readFromOthers(address, blocks, data)) {
+                List<MirrorMember> bad = readFromOthers(address, blocks, data);
+                if (bad.isEmpty()) {
                     target.write(address, data.flip());
                 }
+                return bad;
             } finally {
                 mirror.membership().readLock().unlock();
             }
@@ -95,8 +108,8 @@ final class Resync {
                 target.device.name(), Operation.WRITE, address, 0, what, null);
     }
 
-    /** False: nobody could read them, but what the target has is as good. */
-    private boolean readFromOthers(long address, int blocks, ByteBuffer data)
+    /** Those that failed when nobody could be read, but the target is as good; else none. */
+    private List<MirrorMember> readFromOthers(long address, int blocks, ByteBuffer data)
             throws DeviceException {
         BitSet not = new BitSet();
         not.set(target.index);
@@ -104,8 +117,7 @@ final class Resync {
         while (true) {
             MirrorMember source = mirror.choose(address, blocks, not);
             if (source == null && !failed.isEmpty() && target.isCurrent()) {
-                failed.forEach(bad -> sources.add(bad.member()));
-                return false;
+                return failed.stream().map(Parallel.Failed::member).toList();
             }
             if (source == null) {
                 throw failed.isEmpty()
@@ -116,7 +128,7 @@ final class Resync {
             try {
                 source.read(address, data.duplicate());
                 data.position(data.limit());
-                return true;
+                return List.of();
             } catch (DeviceException failure) {
                 source.fail(failure);
                 failed.add(new Parallel.Failed<>(source, failure));
@@ -125,14 +137,18 @@ final class Resync {
         }
     }
 
-    private void finish() throws DeviceException {
+    /** False: it misses more than was copied. */
+    private boolean finish() throws DeviceException {
         mirror.membership().writeLock().lock();
         try {
             if (mirror.isClosing() || !target.isWritten()) {
                 throw stopped(DeviceException.NO_ADDRESS);
             }
+            if (target.nextMissing(0) >= 0) {
+                return false;
+            }
             if (target.isCurrent()) {
-                return;
+                return true;
             }
             // What was written to it since the flush above.
             target.device.flush();
@@ -143,20 +159,19 @@ final class Resync {
             if (!target.isCurrent()) {
                 throw stopped(DeviceException.NO_ADDRESS);
             }
+            return true;
         } finally {
             mirror.membership().writeLock().unlock();
         }
     }
 
-    private Exception giveUp(Exception failure) {
-        if (failure instanceof DeviceException known) {
-            target.fail(known);
-        }
+    private Throwable giveUp(Throwable failure) {
+        target.fail(Parallel.failure(target, Operation.WRITE, failure));
         try {
             if (!mirror.isClosing()) {
                 mirror.leaveOut(List.of(target));
             }
-        } catch (DeviceException worse) {
+        } catch (DeviceException | RuntimeException | OutOfMemoryError worse) {
             failure.addSuppressed(worse);
         }
         return failure;

@@ -116,8 +116,8 @@ public final class StripedDevice implements Device {
             Opened was = opened;
             opened = null;
             if (was != null) {
-                throwFirst(Parallel.run(was.members, Device::close), Operation.CLOSE,
-                        DeviceException.NO_ADDRESS, 0);
+                throwFirst(Parallel.run(Operation.CLOSE, was.members, Device::close),
+                        Operation.CLOSE, DeviceException.NO_ADDRESS, 0);
             }
         } finally {
             opening.unlock();
@@ -185,9 +185,12 @@ public final class StripedDevice implements Device {
             throws DeviceException {
         Opened now = open(operation, address);
         int blocks = geometry.checkBuffer(name, operation, address, buffer);
+        if (operation == Operation.WRITE) {
+            PoolFailures.refuseReadOnly(this, operation, address, blocks);
+        }
         List<Part> parts = parts(now, address, blocks);
         ByteBuffer data = buffer.duplicate();
-        throwFirst(Parallel.run(parts, part -> {
+        throwFirst(Parallel.run(operation, parts, part -> {
             if (operation == Operation.READ) {
                 read(now, part, address, data.duplicate());
             } else {
@@ -264,7 +267,7 @@ public final class StripedDevice implements Device {
     @Override
     public void flush() throws DeviceException {
         Opened now = open(Operation.FLUSH, DeviceException.NO_ADDRESS);
-        throwFirst(Parallel.run(now.members, Device::flush), Operation.FLUSH,
+        throwFirst(Parallel.run(Operation.FLUSH, now.members, Device::flush), Operation.FLUSH,
                 DeviceException.NO_ADDRESS, 0);
     }
 
@@ -272,8 +275,9 @@ public final class StripedDevice implements Device {
     public void unmap(long address, long blocks) throws DeviceException {
         Opened now = open(Operation.UNMAP, address);
         geometry.checkRange(name, Operation.UNMAP, address, blocks);
-        throwFirst(Parallel.run(parts(now, address, blocks), part -> now.members.get(part.member)
-                .unmap(now.dataStart + part.first, part.blocks())),
+        PoolFailures.refuseReadOnly(this, Operation.UNMAP, address, blocks);
+        throwFirst(Parallel.run(Operation.UNMAP, parts(now, address, blocks), part -> now.members
+                .get(part.member).unmap(now.dataStart + part.first, part.blocks())),
                 Operation.UNMAP, address, blocks);
     }
 

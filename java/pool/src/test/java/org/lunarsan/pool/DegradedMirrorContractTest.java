@@ -9,7 +9,7 @@ class DegradedMirrorContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) throws Exception {
         Device left = Members.memory("left", blockSize, blockCount);
-        MirroredDevice.create(List.of(Members.memory("lost", blockSize, blockCount), left));
+        Members.mirror(List.of(Members.memory("lost", blockSize, blockCount), left));
         return MirroredDevice.ofThoseThere(List.of(left));
     }
 }

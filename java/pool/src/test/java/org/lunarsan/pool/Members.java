@@ -42,6 +42,15 @@ final class Members {
         return made;
     }
 
+    /** A new mirror of closed disks, whose first copy is done. */
+    static void mirror(List<? extends Device> disks) throws DeviceException {
+        MirroredDevice.create(disks);
+        try (MirroredDevice pool = MirroredDevice.of(disks)) {
+            pool.open();
+            pool.copies().join();
+        }
+    }
+
     static List<MemoryDevice> snapshots(List<MemoryDevice> disks) {
         return disks.stream().map(MemoryDevice::snapshot).toList();
     }

@@ -5,15 +5,20 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.lunarsan.pool.Members.assertRefused;
 
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
+import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Fault;
 import org.lunarsan.device.FaultyDevice;
+import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
+import org.lunarsan.device.ReadOnlyDeviceException;
 
 /** Which devices make a pool. */
 class MembersTest {
@@ -43,11 +48,11 @@ class MembersTest {
     /** Goal: without label, foreign, twice there, missing, of another kind: refused in words. */
     @Test
     void refusesWhatDoesNotBelong() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         List<MemoryDevice> others = Members.memories(3);
         Device blank = others.get(0);
         assertRefused(MirroredDevice.of(List.of(disks.get(0), disks.get(1), blank)), "no label");
-        MirroredDevice.create(others);
+        Members.mirror(others);
         assertRefused(MirroredDevice.of(List.of(disks.get(0), disks.get(1), others.get(2))),
                 "do not belong together");
         assertRefused(MirroredDevice.of(List.of(disks.get(0), disks.get(1), disks.get(0))),
@@ -78,18 +83,18 @@ class MembersTest {
                 List.of(disks.get(0), Members.memory("4096", 4096, 100))));
         assertThrows(refused, () -> MirroredDevice.create(
                 List.of(disks.get(0), new MemoryDevice(512, 2056))));
-        MirroredDevice.create(disks.subList(0, 2));
+        Members.mirror(disks.subList(0, 2));
         DeviceOpenException refusal = assertThrows(refused, () -> MirroredDevice.create(disks));
         assertTrue(refusal.getMessage().contains("already"), refusal::getMessage);
         PoolLabels.clear(disks.get(0));
         PoolLabels.clear(disks.get(1));
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
     }
 
     /** Goal: either label is enough, a damaged one is not taken for none. */
     @Test
     void oneLabelIsEnough() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         PoolLayout layout = new PoolLayout(512, disks.get(0).blockCount());
         for (int copy = 0; copy < 2; copy++) {
             List<MemoryDevice> damaged = Members.snapshots(disks);
@@ -114,7 +119,7 @@ class MembersTest {
     /** Goal: a member that cannot be opened is missing, and the reason is told. */
     @Test
     void tellsWhyAMemberIsMissing() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         FaultyDevice bad = new FaultyDevice(disks.get(2), 0);
         bad.inject(Fault.fail().on(Operation.OPEN));
         List<Device> members = List.of(disks.get(0), disks.get(1), bad);
@@ -133,11 +138,49 @@ class MembersTest {
         }
     }
 
+    /** Goal: a write to members that take none is refused, and leaves no member out. */
+    @Test
+    void refusesWritesWhenMembersAreReadOnly() throws Exception {
+        List<MemoryDevice> stripes = Members.memories(2);
+        StripedDevice.create(stripes, 8);
+        Members.mirror(disks);
+        for (Device pool : List.of(StripedDevice.of(readOnly(stripes)),
+                MirroredDevice.of(readOnly(disks)))) {
+            pool.open();
+            assertThrows(ReadOnlyDeviceException.class, () -> pool.write(0, new byte[512]));
+            assertThrows(ReadOnlyDeviceException.class, () -> pool.unmap(0, 1));
+            pool.read(0, new byte[512]);
+            if (pool instanceof MirroredDevice mirror) {
+                assertEquals(PoolStatus.Health.HEALTHY, mirror.status().health());
+            }
+            pool.close();
+        }
+    }
+
+    private static List<Device> readOnly(List<MemoryDevice> disks) {
+        List<Device> made = new ArrayList<>();
+        for (MemoryDevice disk : disks) {
+            made.add(new ForwardingDevice(disk) {
+                @Override
+                public boolean isReadOnly() {
+                    return true;
+                }
+
+                @Override
+                public void write(long address, ByteBuffer buffer) throws DeviceException {
+                    throw new ReadOnlyDeviceException(
+                            name(), Operation.WRITE, address, 0, "it takes no writes", null);
+                }
+            });
+        }
+        return made;
+    }
+
     /** Goal: two parts that were each opened without the other are never joined again. */
     @Test
     void refusesBothHalvesOfASplit() throws Exception {
         List<MemoryDevice> two = disks.subList(0, 2);
-        MirroredDevice.create(two);
+        Members.mirror(two);
         for (MemoryDevice half : two) {
             try (MirroredDevice pool = MirroredDevice.ofThoseThere(List.of(half))) {
                 pool.open();

@@ -52,7 +52,7 @@ class MirrorPropertiesTest {
 
     private void failing(Random random) throws Exception {
         List<MemoryDevice> disks = Members.memories(2 + random.nextInt(2));
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         List<FaultyDevice> members = Members.faulty(disks, random.nextLong());
         MirroredDevice pool = MirroredDevice.of(members);
         pool.open();
@@ -156,14 +156,15 @@ class MirrorPropertiesTest {
 
     private void powerCut(Random random) throws Exception {
         List<MemoryDevice> disks = Members.memories(2 + random.nextInt(2));
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         List<PowerCutDevice> members = disks.stream().map(PowerCutDevice::new).toList();
         MirroredDevice pool = MirroredDevice.of(members);
         pool.open();
         byte[] flushed = new byte[BLOCKS * BLOCK];
         byte[] written = flushed.clone();
         boolean[] since = new boolean[BLOCKS];
-        for (int step = 0; step < 1 + random.nextInt(STEPS); step++) {
+        int steps = 1 + random.nextInt(STEPS);
+        for (int step = 0; step < steps; step++) {
             if (random.nextInt(12) == 0) {
                 pool.flush();
                 System.arraycopy(written, 0, flushed, 0, written.length);
@@ -203,7 +204,7 @@ class MirrorPropertiesTest {
     void overlappingWritesLeaveMembersTheSame() {
         Seed.run(random -> {
             List<MemoryDevice> disks = Members.memories(3);
-            MirroredDevice.create(disks);
+            Members.mirror(disks);
             List<FaultyDevice> members = Members.faulty(disks, random.nextLong());
             try (MirroredDevice pool = MirroredDevice.of(members)) {
                 pool.open();

@@ -16,7 +16,7 @@ class MirroredDeviceContractTest extends DeviceContract {
                 Members.memory("a", blockSize, blockCount),
                 Members.memory("b", blockSize, blockCount),
                 Members.memory("c", blockSize, blockCount));
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         return MirroredDevice.of(disks);
     }
 

@@ -34,7 +34,7 @@ class MirroredDeviceTest {
 
     @BeforeEach
     void open() throws Exception {
-        MirroredDevice.create(disks);
+        Members.mirror(disks);
         open(disks);
     }
 
