@@ -68,6 +68,8 @@ fn remove_left(directory: &Path) {
         });
         if is_left {
             remove(&entry.path());
+            // What stands beside a file may have outlived it.
+            drop(std::fs::remove_dir_all(entry.path()));
         }
     }
 }
@@ -142,9 +144,12 @@ mod tests {
         let left = folder.join(format!("{PREFIX}{}-tmpfs", u32::MAX));
         let others = folder.join(format!("{PREFIX}1-tmpfs"));
         std::fs::write(&left, "left").unwrap();
+        let beside = folder.join(format!("{PREFIX}{}-disk.lunar", u32::MAX));
+        std::fs::create_dir(&beside).unwrap();
         std::fs::write(&others, "in use").unwrap();
         let scratch = Scratch::new(&folder, "own", 2 * PAGE_BYTES).unwrap();
-        assert!(scratch.path().exists() && others.exists() && !left.exists());
+        assert!(scratch.path().exists() && others.exists());
+        assert!(!left.exists() && !beside.exists());
         let path = scratch.path().to_owned();
         drop(scratch);
         assert!(!path.exists() && !super::scratch().contains(&path));
