@@ -26,8 +26,10 @@ const SLOW_WRITE: Duration = Duration::from_millis(2);
 /// well, and take the core and all its other disks along.
 const SLOW_SYNC: Duration = Duration::from_millis(200);
 
-/// For this long after a slow write, writes go to workers.
-const SLOW_WRITE_ESCAPE: Duration = Duration::from_millis(200);
+/// For as long as a slow write took, writes go to workers, but for no longer than this. Their own
+/// writes are watched too: while those are slow, it goes on. A fixed time would be wrong: where the
+/// system only gave the core to somebody else for some milliseconds, it would be lost to workers.
+const SLOW_WRITE_ESCAPE_MAX: Duration = Duration::from_millis(200);
 
 /// How cached data can be read without blocking.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -229,9 +231,10 @@ impl Pace {
     pub(super) fn measure<T>(&self, write: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let result = write();
-        if begin.elapsed() > SLOW_WRITE {
-            let until = self.nanos() + SLOW_WRITE_ESCAPE.as_nanos() as u64;
-            self.slow_until_nanos.store(until, Relaxed);
+        let took = begin.elapsed();
+        if took > SLOW_WRITE {
+            let escape = took.min(SLOW_WRITE_ESCAPE_MAX).as_nanos() as u64;
+            self.slow_until_nanos.fetch_max(self.nanos() + escape, Relaxed);
         }
         result
     }
