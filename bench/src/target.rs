@@ -8,6 +8,7 @@ mod goals;
 mod markdown;
 mod page;
 pub mod profile;
+mod reasons;
 pub mod results;
 mod rivals;
 mod rounds;
@@ -94,7 +95,10 @@ impl Target {
         }
         let mut run = match &self.from {
             Some(path) => read(path)?,
-            None => self.measure(&cells)?,
+            None => {
+                self.check_outputs()?;
+                self.measure(&cells)?
+            }
         };
         if let Some(directory) = &self.profiles {
             run.profiles = profile::of_all(&goals::missed(&run), &self.programs()?, directory);
@@ -126,8 +130,30 @@ impl Target {
             ..Run::default()
         };
         text::facts_lines(&run);
-        (run.cells, run.durability) = measure_cells(cells, &programs, count, times, true)?;
+        measure_cells(cells, &programs, count, times, |cell, durability| {
+            print!("{}", text::cell_text(&cell));
+            run.cells.push(cell);
+            durability.clone_into(&mut run.durability);
+            // A run that is ended early is not lost: `--from` shows what there is.
+            self.keep(&run)
+        })?;
         Ok(run)
+    }
+
+    /// What cannot be written shall not be found out in half an hour.
+    fn check_outputs(&self) -> Result<()> {
+        for path in [&self.json, &self.html, &self.markdown].into_iter().flatten() {
+            let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            opened.with_context(|| format!("{} cannot be written", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the run, as far as it is, for programs.
+    fn keep(&self, run: &Run) -> Result<()> {
+        let Some(path) = &self.json else { return Ok(()) };
+        let text = format!("{}\n", serde_json::to_string(run)?);
+        std::fs::write(path, text).with_context(|| path.display().to_string())
     }
 
     fn programs(&self) -> Result<Programs> {
@@ -148,23 +174,24 @@ impl Target {
             || Ok(markdown::chapter(run, self.markdown.as_deref().unwrap_or(Path::new(""))));
         write(&self.markdown, &chapter)?;
         write(&self.html, &|| Ok(load::report::page(&page::report(run))))?;
-        write(&self.json, &|| Ok(format!("{}\n", serde_json::to_string(run)?)))?;
+        self.keep(run)?;
         ensure!(!self.strict || goals::are_met(&run.goals), "{}", goals::RULE);
         Ok(())
     }
 }
 
-/// All cells, one after the other, and what was seen of durability.
+/// All cells, one after the other, each told when it is measured, with what was seen of durability
+/// so far.
 fn measure_cells(
     cells: &[&Cell],
     programs: &Programs,
     count: Count,
     times: Times,
-    is_told: bool,
-) -> Result<(Vec<CellResult>, Vec<Durability>)> {
+    mut tell: impl FnMut(CellResult, &[Durability]) -> Result<()>,
+) -> Result<()> {
     let ground = Ground::start()?;
     let mut asking = Asking::new(times);
-    let (mut results, mut durability) = (Vec::new(), Vec::<Durability>::new());
+    let mut durability = Vec::<Durability>::new();
     // Cells of the same store stand side by side, and share its servers.
     let mut serving: Option<Serving> = None;
     for cell in cells {
@@ -182,14 +209,11 @@ fn measure_cells(
             || ground.ask(cell, times.measured * PROBED),
             |lane, round| asking.turn(&mut current, cell, lane, seed(round)),
         )?;
-        if is_told {
-            print!("{}", text::cell_text(&result));
-        }
         look(&mut current, cell, &mut durability)?;
-        results.push(result);
+        tell(result, &durability)?;
         serving = Some(current);
     }
-    Ok((results, durability))
+    Ok(())
 }
 
 /// Looks at the durability of those of a cell's contestants that were not looked at yet.

@@ -271,6 +271,7 @@ pub const CELLS: &[Cell] = &[
     short("digests", TMPFS, Read, K256, 8, DIGESTS),
     short("sessions", TMPFS, RandomRead, K4, 32, SESSIONS),
     short("connections", TMPFS, RandomRead, K4, 32, CONNECTIONS),
+    short("connections", TMPFS, RandomWrite, K4, 32, CONNECTIONS),
     shared(short("two-cores", TMPFS, RandomRead, K4, 32, CONNECTIONS)),
     full("", TMPFS, RandomRead, K4, 8, WITH_NULL),
     full("", TMPFS, RandomWrite, K4, 8, WITH_NULL),
@@ -291,7 +292,6 @@ pub const CELLS: &[Cell] = &[
     full("digests", TMPFS, Write, K256, 8, DIGESTS),
     full("tgt-sessions", TMPFS, RandomRead, K4, 32, TGT_SESSIONS),
     full("tgt-sessions", TMPFS, RandomWrite, K4, 32, TGT_SESSIONS),
-    full("connections", TMPFS, RandomWrite, K4, 32, CONNECTIONS),
     shared(full("two-cores", TMPFS, RandomWrite, K4, 32, CONNECTIONS)),
     shared(full("two-cores-pair", TMPFS, RandomRead, K4, 32, PAIR)),
     // No file at all, as behind the null target: what is left are sockets, iSCSI and SCSI.
@@ -328,8 +328,8 @@ pub const CELLS: &[Cell] = &[
 const BUILDS: &[Lane] = &[LUNAR, BASE];
 const BOTH_ENDS: &[Lane] = &[LUNAR.own(), BASE.own()];
 
-/// What two builds are compared by, on disks in memory: the target alone, asked by our client, and
-/// both ends, each target asked by the client of its build.
+/// What two builds are compared by, on disks in memory and files in tmpfs: the target alone, asked
+/// by our client, and both ends, each target asked by the client of its build.
 #[rustfmt::skip] // a table
 pub const COMPARED: &[Cell] = &[
     short("", MEMORY, RandomRead, K4, 1, BUILDS),
@@ -343,6 +343,9 @@ pub const COMPARED: &[Cell] = &[
     short("both-ends", MEMORY, RandomWrite, K4, 32, BOTH_ENDS),
     short("both-ends", MEMORY, Read, K256, 8, BOTH_ENDS),
     short("both-ends", MEMORY, Write, K256, 8, BOTH_ENDS),
+    short("", TMPFS, RandomRead, K4, 32, BUILDS),
+    short("", TMPFS, RandomWrite, K4, 32, BUILDS),
+    short("", TMPFS, Read, M1, 8, BUILDS),
 ];
 
 const fn full(

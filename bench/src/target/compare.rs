@@ -5,7 +5,7 @@ use super::cells::{COMPARED, Cell};
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
 use super::serve::Programs;
-use super::{EXTRA, measure_cells, parse_seconds};
+use super::{EXTRA, measure_cells, parse_seconds, text};
 use anyhow::{Context, Result, ensure};
 use load::Spread;
 use load::report::{Cell as Field, Column, Table};
@@ -18,7 +18,7 @@ const SLOWER: f64 = 0.95;
 /// So many rounds agree by chance once in sixteen times; fewer tell nothing.
 const ROUNDS_MIN: usize = 5;
 
-/// Two builds of `lunar serve` on disks in memory, asked in turns: by the initiator that this
+/// Two builds of `lunar serve` on disks in memory and files in tmpfs, asked in turns: by the initiator that this
 /// program is built with, and (both-ends) each by `lunar bench` of its own build. Each round gives
 /// a ratio.
 #[derive(Debug, clap::Args)]
@@ -57,6 +57,8 @@ struct Row {
     iops: Spread,
     /// Less is better.
     target_cpu: Option<Spread>,
+    /// The 99th percentile of latency; less is better.
+    p99: Option<Spread>,
 }
 
 impl Compare {
@@ -82,7 +84,14 @@ impl Compare {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
         };
-        let (results, _) = measure_cells(&cells, &programs, count, times, !self.json)?;
+        let mut results = Vec::new();
+        measure_cells(&cells, &programs, count, times, |cell, _| {
+            if !self.json {
+                print!("{}", text::cell_text(&cell));
+            }
+            results.push(cell);
+            Ok(())
+        })?;
         let rows: Vec<Row> = results.iter().filter_map(Row::of).collect();
         match self.json {
             true => println!("{:#}", document(&results, &rows)),
@@ -111,6 +120,7 @@ impl Row {
             rounds: cell.kept.len(),
             iops: iops.unwrap_or_default(),
             target_cpu: ratio(|sample| sample.target_cpu_us),
+            p99: ratio(|sample| sample.p99_us),
         })
     }
 
@@ -140,13 +150,16 @@ fn table(rows: &[Row]) -> Table {
         Column::text("key", "this build by the base"),
         Column::number("iops_ratio", "IOPS"),
         Column::number("target_cpu_ratio", "CPU of the target"),
+        Column::number("p99_ratio", "p99"),
         Column::text("verdict", ""),
     ]);
+    let spread = |of: Option<Spread>| of.map_or_else(Field::none, |of| Field::spread(of, 1.0, 2));
     for row in rows {
         table.row([
             Field::text(row.key.clone()),
             Field::spread(row.iops, 1.0, 2),
-            row.target_cpu.map_or_else(Field::none, |cpu| Field::spread(cpu, 1.0, 2)),
+            spread(row.target_cpu),
+            spread(row.p99),
             Field::text(row.verdict()),
         ]);
     }
@@ -164,7 +177,8 @@ mod tests {
     fn row(ratios: &[f64], is_void: bool) -> Row {
         let iops = Spread::of(ratios.iter().copied());
         let key = "k".to_owned();
-        Row { key, is_void, is_disturbed: false, rounds: ROUNDS_MIN, iops, target_cpu: None }
+        let rounds = ROUNDS_MIN;
+        Row { key, is_void, is_disturbed: false, rounds, iops, target_cpu: None, p99: None }
     }
 
     /// Goal: a difference is told where all rounds agree and it is not small, and nowhere else.

@@ -1,6 +1,6 @@
 //! What is wished for: one table of goals, each a ratio within one cell, judged round by round.
 
-use super::cells::{CELLS, Cell, Ground, LUNAR, Lane, NULL, RING, TGT};
+use super::cells::{CELLS, Cell, Contestant, Ground, LUNAR, Lane, NULL, RING, TGT};
 use super::results::{CellResult, Outcome, Round, Run, Sample, Verdict};
 use load::Spread;
 
@@ -68,7 +68,12 @@ const DIRECT_READS: &str = "rand-read-4Ki-32-disk-direct";
 const DIGESTS: &str = "rand-read-4Ki-32-tmpfs-digests";
 const STREAM_DIGESTS: &str = "read-256Ki-8-tmpfs-digests";
 const CONNECTIONS: &str = "rand-read-4Ki-32-tmpfs-connections";
+const WRITE_CONNECTIONS: &str = "rand-write-4Ki-32-tmpfs-connections";
 const TWO_CORES: &str = "rand-read-4Ki-32-tmpfs-two-cores";
+
+/// Goals that a run has more to say about ([`super::reasons`]).
+pub const CPU_BY_NULL: &str = "CPU for a 4 KiB read, of the null target's";
+pub const FOUR_BY_ONE: &str = "IOPS of four connections by one's, two cores";
 
 /// All goals, in the order in which they are told.
 #[rustfmt::skip] // a table
@@ -99,7 +104,7 @@ pub const GOALS: &[Goal] = &[
         READ_ALONE, RawTcp(LUNAR, Ground::Ping), Least(0.85)),
     ceiling("IOPS, four sessions of depth 32, of the null target",
         SESSIONS, Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
-    ceiling("CPU for a 4 KiB read, of the null target's",
+    ceiling(CPU_BY_NULL,
         READS, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
     ceiling("1 MiB reads, of raw TCP's stream",
         LARGE_READS, RawTcp(LUNAR, Ground::Stream), Least(0.70)),
@@ -109,9 +114,11 @@ pub const GOALS: &[Goal] = &[
         DIGESTS, Lanes(Iops, LUNAR.digests(), LUNAR), Least(0.90)),
     ceiling("digests: throughput at 256 KiB, of that without",
         STREAM_DIGESTS, Lanes(Bytes, LUNAR.digests(), LUNAR), Least(0.90)),
-    ceiling("p99 by p50, four connections, depth 32",
+    ceiling("p99 by p50, four connections, depth 32, reads",
         CONNECTIONS, Tail(LUNAR.connections(4)), Most(3.0)),
-    ceiling("IOPS of four connections by one's, two cores",
+    ceiling("p99 by p50, four connections, depth 32, writes",
+        WRITE_CONNECTIONS, Tail(LUNAR.connections(4)), Most(3.0)),
+    ceiling(FOUR_BY_ONE,
         TWO_CORES, Lanes(Iops, LUNAR.connections(4), LUNAR), Least(1.5)),
 ];
 
@@ -145,15 +152,19 @@ pub fn judge(run: &Run) -> Vec<Verdict> {
     GOALS.iter().map(|goal| goal.verdict(cell(goal))).collect()
 }
 
-/// The lanes that were too slow where a goal was missed: the first one of its ratio. Each once.
+/// The lanes that were too slow where a goal was missed: the first one of its ratio, and beside it
+/// the null target's where that is the measure. Each once.
 pub fn missed(run: &Run) -> Vec<(&'static Cell, Lane)> {
     let mut lanes: Vec<(&'static Cell, Lane)> = Vec::new();
     for (goal, verdict) in GOALS.iter().zip(judge(run)) {
-        let lane = goal.ratio.lane();
-        let is_known = lanes.iter().any(|(cell, one)| cell.key() == goal.cell && *one == lane);
-        if verdict.outcome == Outcome::Miss && !is_known {
-            let cell = CELLS.iter().find(|cell| cell.key() == goal.cell);
-            lanes.extend(cell.map(|cell| (cell, lane)));
+        if verdict.outcome != Outcome::Miss {
+            continue;
+        }
+        let Some(cell) = CELLS.iter().find(|cell| cell.key() == goal.cell) else { continue };
+        for lane in [Some(goal.ratio.lane()), goal.ratio.null()].into_iter().flatten() {
+            if !lanes.iter().any(|(known, one)| known.key() == goal.cell && *one == lane) {
+                lanes.push((cell, lane));
+            }
         }
     }
     lanes
@@ -221,6 +232,14 @@ impl Ratio {
     const fn lane(self) -> Lane {
         match self {
             Lanes(_, lane, _) | RawTcp(lane, _) | Tail(lane) => lane,
+        }
+    }
+
+    /// The null target, where it is the measure.
+    fn null(self) -> Option<Lane> {
+        match self {
+            Lanes(_, _, other) if other.contestant == Contestant::Null => Some(other),
+            Lanes(..) | RawTcp(..) | Tail(_) => None,
         }
     }
 
@@ -355,7 +374,9 @@ mod tests {
         let ours = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
         let tgt = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
         // Missed in IOPS and in CPU, and one connection more would do no good.
-        let reads = cell(READS, &[&[("lunar", ours.clone()), ("tgt", tgt.clone())]]);
+        let null = Sample { target_cpu_us: Some(1.0), ..iops(100.0) };
+        let reads = [("lunar", ours.clone()), ("tgt", tgt.clone()), ("null target", null)];
+        let reads = cell(READS, &[&reads]);
         let two = [("lunar, 4 connections", iops(100.0)), ("lunar", iops(100.0))];
         let two = cell(TWO_CORES, &[&two]);
         let void = cell(WRITES, &[&[("lunar", ours.clone()), ("tgt", tgt.clone())]]);
@@ -364,7 +385,7 @@ mod tests {
         let run = Run { cells: vec![reads, two, void, met], ..Run::default() };
         let told: Vec<(String, Lane)> =
             missed(&run).into_iter().map(|(cell, lane)| (cell.key(), lane)).collect();
-        let wanted = [(READS, LUNAR), (TWO_CORES, LUNAR.connections(4))];
+        let wanted = [(READS, LUNAR), (READS, NULL), (TWO_CORES, LUNAR.connections(4))];
         assert_eq!(told, wanted.map(|(key, lane)| (key.to_owned(), lane)));
     }
 

@@ -1,5 +1,7 @@
 //! A run as docs/performance.md, written whole.
 
+use super::cells::NULL;
+use super::reasons;
 use super::results::{CellResult, Outcome, Profile, Run, Verdict};
 use super::rivals::{self, CLOSE, Place};
 use super::text;
@@ -99,7 +101,7 @@ fn profiles(run: &Run, at: &Path) -> String {
         }
         .to_owned();
     }
-    let of = |profile: &Profile| profile_text(profile, &missed, at);
+    let of = |profile: &Profile| profile_text(profile, &missed, run, at);
     let each: String = run.profiles.iter().map(of).collect();
     let mut text = format!("{PROFILES}\n{each}");
     let is_left = |goal: &&&Verdict| !run.profiles.iter().any(|one| one.cell == goal.from);
@@ -109,12 +111,14 @@ fn profiles(run: &Run, at: &Path) -> String {
     text
 }
 
-fn profile_text(profile: &Profile, missed: &[&Verdict], at: &Path) -> String {
+fn profile_text(profile: &Profile, missed: &[&Verdict], run: &Run, at: &Path) -> String {
     let Profile { cell, lane, seconds, sample, .. } = profile;
-    let goals = missed.iter().filter(|goal| goal.from == *cell);
+    // The null target is there to be compared with, and has missed nothing.
+    let goals = missed.iter().filter(|goal| goal.from == *cell && *lane != NULL.name());
     let goals = goals.map(|goal| {
         let (what, got, wanted) = (&goal.what, goal.got_text(), goal.wanted_text());
-        format!("Missed: {what}; {got}, wanted {wanted}. ")
+        let why = reasons::of(goal, run).map_or(String::new(), |why| format!("{why}\n\n"));
+        format!("Missed: {what}; {got}, wanted {wanted}. {why}")
     });
     let link = relative(Path::new(&profile.file), at.parent().unwrap_or(Path::new("")));
     format!(

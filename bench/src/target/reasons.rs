@@ -1,0 +1,173 @@
+//! Why a goal is missed, as far as the figures of the run say: what they leave possible at all.
+
+use super::cells::{LUNAR, NULL};
+use super::goals::{CPU_BY_NULL, FOUR_BY_ONE};
+use super::results::{CellResult, Profile, Run, Sample, Verdict};
+
+/// The part of a profile that a null target does not have.
+const READING: &str = "kernel: files, reading";
+/// The same requests, from memory.
+const FROM_MEMORY: &str = "rand-read-4Ki-32-mem-null";
+
+/// What the run says about a missed goal; `None`: nothing beyond its figures.
+pub fn of(goal: &Verdict, run: &Run) -> Option<String> {
+    let cell = run.cells.iter().find(|cell| cell.key == goal.from)?;
+    match &goal.what {
+        what if what == CPU_BY_NULL => cpu_by_null(goal, cell, run),
+        what if what == FOUR_BY_ONE => four_by_one(cell),
+        _ => None,
+    }
+}
+
+/// The null target reads no file. What that costs Lunar, added to all the null target needs, is
+/// the least for anybody who reads by a system call.
+fn cpu_by_null(goal: &Verdict, cell: &CellResult, run: &Run) -> Option<String> {
+    let (ours, null) = (cpu(cell, &LUNAR.name())?, cpu(cell, &NULL.name())?);
+    let profile = run.profiles.iter().find(|one| one.cell == cell.key && is_ours(one))?;
+    let share = profile.shares.iter().find(|share| share.part == READING)?.share;
+    let reading = share * ours;
+    let least = (null + reading) / null;
+    let so = if least > goal.wanted {
+        format!(
+            ", so {} is out of reach for whoever reads the file by a system call for each request",
+            goal.wanted
+        )
+    } else {
+        String::new()
+    };
+    let mut text = format!(
+        "A read takes {ours:.2} us of the target's core; {:.0} % of it, {reading:.2} us, are the \
+         system call that reads the file, which the null target ({null:.2} us) has not. These two \
+         alone make {least:.2} times the null target's{so}; what else Lunar does (SCSI, the ranges \
+         that keep blocks whole, statistics) takes {:.2} us.",
+        share * 100.0,
+        ours - null - reading,
+    );
+    let memory = run.cells.iter().find(|cell| cell.key == FROM_MEMORY);
+    let ratio = memory.and_then(|cell| {
+        cell.figures(|round| {
+            let cpu = |name: &str| round.lanes.get(name)?.target_cpu_us;
+            Some(cpu(&LUNAR.name())? / cpu(&NULL.name())?)
+        })
+    });
+    if let Some(ratio) = ratio {
+        text += &format!(
+            " From memory, without a file, Lunar takes {:.2} ({:.2} to {:.2}) times the null \
+             target's ({FROM_MEMORY}).",
+            ratio.median, ratio.least, ratio.most
+        );
+    }
+    Some(text)
+}
+
+/// Where one connection already fills the cores, more cannot be had from them.
+fn four_by_one(cell: &CellResult) -> Option<String> {
+    let (one, four) = (LUNAR.name(), LUNAR.connections(4).name());
+    let busy = |name: &str, of: fn(&Sample) -> Option<f64>| Some(cell.lane(name, of)?.median);
+    let target = busy(&one, |sample| sample.target_busy)?;
+    let client = busy(&one, |sample| sample.client_busy)?;
+    let (one_cpu, four_cpu) = (cpu(cell, &one)?, cpu(cell, &four)?);
+    let depth = u32::from(cell.depth);
+    Some(format!(
+        "With one connection the target is busy for {:.0} % of a core and the client for {:.0} %, \
+         and there are two cores: at the same cost of a request they have room for {:.2} times as \
+         many, however many connections carry them. Four connections share the depth, {} requests \
+         each, so fewer of them come with one wake-up and one system call: {four_cpu:.2} us of the \
+         target for each instead of {one_cpu:.2} us, and two threads of the target wait for the \
+         same cores as the client's.",
+        target * 100.0,
+        client * 100.0,
+        2.0 / (target + client),
+        depth / 4,
+    ))
+}
+
+fn cpu(cell: &CellResult, lane: &str) -> Option<f64> {
+    Some(cell.lane(lane, |sample| sample.target_cpu_us)?.median)
+}
+
+fn is_ours(profile: &Profile) -> bool {
+    profile.lane == LUNAR.name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::goals;
+    use super::super::results::{Round, Share};
+    use super::*;
+
+    fn cell(key: &str, lanes: &[(&str, f64)]) -> CellResult {
+        let sample = |cpu| Sample {
+            iops: 1000.0,
+            target_cpu_us: Some(cpu),
+            target_busy: Some(0.9),
+            client_busy: Some(0.7),
+            ..Sample::default()
+        };
+        let lanes = lanes.iter().map(|(name, cpu)| ((*name).to_owned(), sample(*cpu))).collect();
+        let rounds = vec![Round { lanes, ..Round::default() }];
+        CellResult {
+            key: key.to_owned(),
+            depth: 32,
+            rounds,
+            kept: vec![0],
+            ..CellResult::default()
+        }
+    }
+
+    fn run() -> Run {
+        let share = Share { part: READING.to_owned(), samples: 400, share: 0.4 };
+        Run {
+            cells: vec![
+                cell("rand-read-4Ki-32-tmpfs", &[("lunar", 2.0), ("null target", 1.0)]),
+                cell("rand-read-4Ki-32-tmpfs-two-cores", &[("lunar", 2.0), (FOUR, 3.0)]),
+                cell(FROM_MEMORY, &[("lunar", 1.2), ("null target", 1.0)]),
+            ],
+            profiles: vec![Profile {
+                cell: "rand-read-4Ki-32-tmpfs".to_owned(),
+                lane: "lunar".to_owned(),
+                shares: vec![share],
+                ..Profile::default()
+            }],
+            ..Run::default()
+        }
+    }
+
+    const FOUR: &str = "lunar, 4 connections";
+
+    fn reason(what: &str, run: &Run) -> Option<String> {
+        let goals = goals::judge(run);
+        of(goals.iter().find(|goal| goal.what == what).unwrap(), run)
+    }
+
+    /// Goal: what the null target has not is told with what it leaves possible, from the figures
+    /// of the run; without a profile nothing is claimed.
+    #[test]
+    fn a_file_is_more_than_a_null_target() {
+        let told = reason(CPU_BY_NULL, &run()).unwrap();
+        for part in ["2.00 us", "40 % of it, 0.80 us", "(1.00 us)", "1.80 times", "0.20 us."] {
+            assert!(told.contains(part), "no {part} in {told}");
+        }
+        assert!(told.contains("so 1.4 is out of reach"), "{told}");
+        assert!(told.contains("takes 1.20 (1.20 to 1.20) times"), "{told}");
+        let mut cheap = run();
+        cheap.profiles[0].shares[0].share = 0.1;
+        let cheap = reason(CPU_BY_NULL, &cheap).unwrap();
+        assert!(cheap.contains("1.20 times the null target's; what else"), "{cheap}");
+        let without = Run { profiles: Vec::new(), ..run() };
+        assert_eq!(reason(CPU_BY_NULL, &without), None);
+        let mut short = run();
+        short.cells.pop();
+        assert!(!reason(CPU_BY_NULL, &short).unwrap().contains("From memory"));
+    }
+
+    /// Goal: where one connection fills the cores, how much they have room for is told.
+    #[test]
+    fn cores_have_an_end() {
+        let told = reason(FOUR_BY_ONE, &run()).unwrap();
+        for part in ["90 % of a core", "70 %", "1.25 times", "8 requests each", "3.00 us"] {
+            assert!(told.contains(part), "no {part} in {told}");
+        }
+        assert_eq!(reason("1 MiB reads, of raw TCP's stream", &run()), None);
+    }
+}
