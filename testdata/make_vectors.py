@@ -542,16 +542,17 @@ LISTS = {"HeaderDigest": ["None", "CRC32C"], "DataDigest": ["None", "CRC32C"],
 def number_rows(key):
     (low, high), default, result = NUMBERS[key]
     middle = (low + high) // 2
-    # FirstBurstLength never holds above MaxBurstLength, here its default. RFC 7143 section 13.14.
+    # FirstBurstLength is never above MaxBurstLength, here its default. RFC 7143 section 13.14.
     ceiling = NUMBERS["MaxBurstLength"][1] if key == "FirstBurstLength" else high
     for offered in (low, middle, high):
         for ours in (low, middle, high):
             chosen = result(offered, ours)
-            yield f"target {key} {offered} {ours} {chosen} {min(chosen, ceiling)}"
+            chosen = min(chosen, ceiling)
+            yield f"target {key} {offered} {ours} {chosen} {chosen}"
     for bad in (low - 1, high + 1, "", "x", "1,2", "0" + str(high), "+1", 2**32 + middle):
         yield f"target {key} {bad if bad != '' else '-'} {middle} Reject {default}"
-    chosen = result(middle, high)
-    yield f"target {key} 0x{middle:x} {high} {chosen} {min(chosen, ceiling)}"
+    chosen = min(result(middle, high), ceiling)
+    yield f"target {key} 0x{middle:x} {high} {chosen} {chosen}"
     # An answer has to be what the result function can give.
     for answered in (low, middle, high):
         fits = result(answered, middle) == answered
@@ -636,7 +637,7 @@ def binary_values():
     yield "binary 2 0x123 0123"
     yield "binary 3 0x00000 000000"
     for bad in ("0x", "0b", "0b=", "0b====", "0xzz", "0b*", "12", "AQID", "0bAQ=D", "0bA", "0x1.",
-                "0bA===", "0bAR==", "0bAQJ="):
+                "0bA===", "0bAR==", "0bAQJ=", "0bAQ="):
         yield f"binary 16 {bad} error"
 
 

@@ -267,9 +267,12 @@ impl Negotiation {
         }
     }
 
+    /// What FirstBurstLength must not exceed: what was agreed, else what an initiator proposes
+    /// beside it; for a target that was not asked the default holds.
     fn burst_bytes_max(&self) -> u32 {
-        self.agreed[Key::MaxBurstLength as usize]
-            .unwrap_or_else(|| self.wanted_number(Key::MaxBurstLength))
+        let key = Key::MaxBurstLength;
+        let default = key.info().default.filter(|_| self.role == Role::Target).unwrap_or(u32::MAX);
+        self.agreed[key as usize].unwrap_or_else(|| self.wanted_number(key).min(default))
     }
 
     const fn wanted_flag(&self, key: Key) -> bool {

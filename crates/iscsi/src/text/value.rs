@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use core::fmt::Write;
 
-/// Peers differ in whether they pad; both are read.
+/// Peers differ in whether they pad; both are read, but nothing in between.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -52,7 +52,9 @@ pub fn binary(text: &str, bytes_max: usize) -> Option<Vec<u8>> {
         return if fits { hex(digits) } else { None };
     }
     let digits = after_prefix(text, b'b')?;
-    if digits.is_empty() || digits.len() > bytes_max.div_ceil(3).saturating_mul(4) {
+    let is_partly_padded = digits.ends_with(b"=") && digits.len() % 4 != 0;
+    let is_too_long = digits.len() > bytes_max.div_ceil(3).saturating_mul(4);
+    if digits.is_empty() || is_partly_padded || is_too_long {
         return None;
     }
     let bytes = BASE64.decode(digits).ok()?;
@@ -129,7 +131,8 @@ mod tests {
         assert_eq!(binary("0bAQID", 3), Some(vec![1, 2, 3]));
         assert_eq!(binary("0BAQI=", 2), Some(vec![1, 2]));
         assert_eq!(binary("0bAQI", 2), Some(vec![1, 2]));
-        for bad in ["", "0x", "0b", "0b=", "0b====", "0xzz", "0b*", "12", "0x010203", "0bAQIDBA=="]
+        for bad in
+            ["", "0x", "0b=", "0b====", "0bAQ=", "0xzz", "0b*", "12", "0x010203", "0bAQIDBA=="]
         {
             assert_eq!(binary(bad, 2), None, "{bad}");
         }

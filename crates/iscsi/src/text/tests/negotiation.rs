@@ -182,6 +182,25 @@ fn first_burst_in_any_order() {
     }
 }
 
+/// Goal: a MaxBurstLength that nobody names is its default, and no answer exceeds it; an initiator
+/// proposes both. §13.14.
+#[test]
+fn first_burst_below_a_burst_unsaid() {
+    let large = |offer| Offer { max_burst_bytes: 1 << 20, first_burst_bytes: 1 << 20, ..offer };
+    let mut target = target(large(Offer::target()));
+    let answers = answer(&mut target, "FirstBurstLength=524288;").unwrap();
+    assert_eq!(answers, "FirstBurstLength=262144;");
+    let answers = answer(&mut target, "MaxBurstLength=1048576;").unwrap();
+    assert_eq!(answers, "MaxBurstLength=1048576;");
+    assert_eq!(target.finish().unwrap().0.first_burst_bytes, 262_144);
+    let mut initiator =
+        Negotiation::new(Role::Initiator, large(Offer::initiator()), SessionType::Normal, true);
+    let mut text = TextBuilder::new();
+    initiator.propose(&mut text);
+    let text = String::from_utf8(text.into_bytes()).unwrap();
+    assert!(text.contains("FirstBurstLength=1048576"), "{text}");
+}
+
 /// Goal: a session key on a later connection is refused and has no effect. §13 "LO".
 #[test]
 fn session_keys_lead() {

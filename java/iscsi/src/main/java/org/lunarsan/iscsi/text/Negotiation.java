@@ -246,11 +246,18 @@ public final class Negotiation {
     /** What we want of a numeric key; FirstBurstLength never above MaxBurstLength, §13.14. */
     private int number(Key key) {
         int number = wanted.number(key);
-        if (key != Key.FIRST_BURST_LENGTH) {
-            return number;
+        return key == Key.FIRST_BURST_LENGTH ? Math.min(number, burstBytesMax()) : number;
+    }
+
+    /** Agreed, else what an initiator proposes; a target that was not asked has the default. */
+    private int burstBytesMax() {
+        Key key = Key.MAX_BURST_LENGTH;
+        int burst = agreed[key.ordinal()];
+        if (burst != Key.NONE) {
+            return burst;
         }
-        int burst = agreed[Key.MAX_BURST_LENGTH.ordinal()];
-        return Math.min(number, burst == Key.NONE ? wanted.number(Key.MAX_BURST_LENGTH) : burst);
+        int number = wanted.number(key);
+        return role == Role.TARGET ? Math.min(number, key.defaultOrZero()) : number;
     }
 
     private int ownSegmentBytesMax() {
