@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// More rounds of a cell, at most, while raw TCP moves too far: as many as were asked for.
 const EXTRA: usize = 1;
+/// So many times the rounds where they differ much.
+const SPREAD: usize = 2;
 /// A probe takes a tenth of the time that it is told: of so many turns.
 const PROBED: u32 = 2;
 
@@ -117,14 +119,17 @@ impl Target {
 
     fn measure(&self, cells: &[&Cell]) -> Result<Run> {
         let programs = self.programs()?;
-        let count = Count { wanted: self.rounds.into(), extra: usize::from(self.rounds) * EXTRA };
+        let count = |cell: &Cell| {
+            let wanted = usize::from(self.rounds) * if is_spread(cell) { SPREAD } else { 1 };
+            Count { wanted, extra: wanted * EXTRA }
+        };
         let times = Times {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
         };
         let mut run = Run {
             facts: text::facts(&programs)?,
-            rounds: count.wanted,
+            rounds: self.rounds.into(),
             seconds: self.seconds,
             is_full: self.full,
             ..Run::default()
@@ -180,12 +185,18 @@ impl Target {
     }
 }
 
+/// Streams that goals need: their rounds differ by a tenth and more where TCP is paced, as those of
+/// small requests do not.
+fn is_spread(cell: &Cell) -> bool {
+    cell.is_short && cell.ground() == cells::Ground::Stream
+}
+
 /// All cells, one after the other, each told when it is measured, with what was seen of durability
 /// so far.
 fn measure_cells(
     cells: &[&Cell],
     programs: &Programs,
-    count: Count,
+    count: impl Fn(&Cell) -> Count,
     times: Times,
     mut tell: impl FnMut(CellResult, &[Durability]) -> Result<()>,
 ) -> Result<()> {
@@ -205,7 +216,7 @@ fn measure_cells(
         let seed = |round: u64| round + 1;
         let result = rounds::measure(
             cell,
-            count,
+            count(cell),
             || ground.ask(cell, times.measured * PROBED),
             |lane, round| asking.turn(&mut current, cell, lane, seed(round)),
         )?;

@@ -85,13 +85,19 @@ impl Compare {
             measured: Duration::from_secs_f64(self.seconds),
         };
         let mut results = Vec::new();
-        measure_cells(&cells, &programs, count, times, |cell, _| {
-            if !self.json {
-                print!("{}", text::cell_text(&cell));
-            }
-            results.push(cell);
-            Ok(())
-        })?;
+        measure_cells(
+            &cells,
+            &programs,
+            |_| count,
+            times,
+            |cell, _| {
+                if !self.json {
+                    print!("{}", text::cell_text(&cell));
+                }
+                results.push(cell);
+                Ok(())
+            },
+        )?;
         let rows: Vec<Row> = results.iter().filter_map(Row::of).collect();
         match self.json {
             true => println!("{:#}", document(&results, &rows)),

@@ -22,6 +22,17 @@ pub struct Programs {
     pub base: Option<PathBuf>,
 }
 
+impl Programs {
+    /// Where files of a store lie.
+    fn folder(&self, place: Place) -> Option<&Path> {
+        match place {
+            Place::Tmpfs => Some(Path::new("/dev/shm")),
+            Place::Disk => Some(self.directory.as_path()),
+            Place::Memory => None,
+        }
+    }
+}
+
 /// A store, and those who serve it. Each begins when it is first wanted; all end with it.
 pub struct Serving {
     pub store: Store,
@@ -35,6 +46,8 @@ pub struct Serving {
     tgt_aio: Option<Tgt>,
     null: Option<NullServer>,
     file: Option<Scratch>,
+    /// Of the other build: a file is served by one at a time.
+    base_file: Option<Scratch>,
 }
 
 /// Where a lane asks, and whose processor time is the target's.
@@ -52,12 +65,8 @@ impl Serving {
     /// # Errors
     /// It cannot be written.
     pub fn new(store: Store, is_shared: bool, programs: &Programs) -> Result<Self> {
-        let directory = match store.place {
-            Place::Tmpfs => Some(Path::new("/dev/shm")),
-            Place::Disk => Some(programs.directory.as_path()),
-            Place::Memory => None,
-        };
-        let file = directory.map(|directory| Scratch::new(directory, store.name, DISK_BYTES));
+        let file = programs.folder(store.place);
+        let file = file.map(|directory| Scratch::new(directory, store.name, DISK_BYTES));
         Ok(Self {
             store,
             is_shared,
@@ -68,6 +77,7 @@ impl Serving {
             tgt_aio: None,
             null: None,
             file: file.transpose()?,
+            base_file: None,
         })
     }
 
@@ -88,14 +98,18 @@ impl Serving {
         match contestant {
             Contestant::Lunar => {
                 if self.lunar.is_none() {
-                    self.lunar = Some(self.lunar(core, &self.programs.lunar)?);
+                    self.lunar =
+                        Some(self.lunar(core, &self.programs.lunar, self.file.as_ref())?);
                 }
                 lunar_portal(self.lunar.as_ref(), &self.programs.lunar)
             }
             Contestant::Base => {
                 let program = self.programs.base.clone().context("no other build is named")?;
                 if self.base.is_none() {
-                    self.base = Some(self.lunar(core, &program)?);
+                    let folder = self.programs.folder(self.store.place);
+                    let file = folder.map(|folder| Scratch::new(folder, "base", DISK_BYTES));
+                    self.base_file = file.transpose()?;
+                    self.base = Some(self.lunar(core, &program, self.base_file.as_ref())?);
                 }
                 lunar_portal(self.base.as_ref(), &program)
             }
@@ -111,15 +125,15 @@ impl Serving {
         }
     }
 
-    fn lunar(&self, core: Option<u16>, program: &Path) -> Result<Server> {
-        let device = match &self.file {
+    fn lunar(&self, core: Option<u16>, program: &Path, file: Option<&Scratch>) -> Result<Server> {
+        let device = match file {
             Some(file) => file.path().display().to_string(),
             None => format!("mem:{DISK_BYTES}"),
         };
         let cache = if self.store.is_write_through { "write-through" } else { "write-back" };
         let io = if self.store.is_direct { "direct" } else { "buffered" };
         let mut arguments = vec![device.as_str(), "--name", TARGET, "--cache", cache];
-        if self.file.is_some() {
+        if file.is_some() {
             arguments.extend(["--io", io]);
         }
         Server::start_program(core, program, &arguments)
