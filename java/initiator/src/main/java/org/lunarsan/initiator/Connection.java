@@ -45,6 +45,7 @@ final class Connection {
     private final InitiatorConnection machine;
     private final Sender sender;
     private final Tasks tasks;
+    private final Waker waker;
     private final Reader reader;
     private final Thread readerThread;
     private final Thread writerThread;
@@ -86,6 +87,7 @@ final class Connection {
         Deframer deframer = new Deframer();
         deframer.expect(established.connection().digests(),
                 established.connection().receiveDataSegmentBytesMax());
+        waker = new Waker(new Holding());
         reader = new Reader(this, channel, machine, deframer);
         tasks = new Tasks(this, options.queueDepth);
         aborts = new Aborts(this, options.abortTime.toNanos());
@@ -106,6 +108,10 @@ final class Connection {
 
     Tasks tasks() {
         return tasks;
+    }
+
+    Waker waker() {
+        return waker;
     }
 
     int cid() {
@@ -151,7 +157,9 @@ final class Connection {
         if (ReaderThread.isCurrent()) {
             return machine.submit(request);
         }
-        boolean sends = sender.acquire();
+        // Virtual threads that were woken together send together; nobody else waits for them.
+        boolean sends = sender.acquire()
+                || !Thread.currentThread().isVirtual() && waker.takeOver();
         boolean taken = machine.submit(request);
         if (sends) {
             sendAcquired();
@@ -201,9 +209,26 @@ final class Connection {
         settle();
     }
 
+    /** The sender, for {@link Waker}. */
+    private final class Holding implements Waker.Sending {
+        @Override
+        public boolean hold() {
+            return sender.acquire();
+        }
+
+        @Override
+        public void release() {
+            sendAcquired();
+        }
+    }
+
     /** Sends what callbacks in a reader asked of this connection, and tells what came of it. */
     void sendNoted() {
-        send();
+        if (waker.takeOver()) {
+            sendAcquired();
+        } else {
+            send();
+        }
         long now = System.nanoTime();
         long due = machine.nanosToWait(now);
         if (due != InitiatorConnection.FOREVER && now + due - writerWakes < 0) {

@@ -104,7 +104,11 @@ final class Task extends Command {
             return false;
         }
         done = true;
-        LockSupport.unpark(waits);
+        if (waits.isVirtual() && Thread.currentThread() instanceof ReaderThread reader) {
+            reader.answered(waits);
+        } else {
+            LockSupport.unpark(waits);
+        }
         return true;
     }
 
