@@ -209,7 +209,9 @@ final class Session {
     /** A connection is gone. */
     void connectionOver(Connection connection, CloseReason reason) {
         // Before it is no longer found: what it had in hand may not have come back yet.
-        lostAnswers |= !underWay(List.of(connection)).isEmpty();
+        if (!underWay(List.of(connection)).isEmpty()) {
+            lostAnswers = true;
+        }
         connections.remove(connection);
         if (connections.isEmpty() || machine.ending().isPresent()) {
             end(connection.cause());
