@@ -9,13 +9,13 @@ import java.util.concurrent.locks.LockSupport;
  * Wakes virtual threads whose answers came in together, and has what they ask for next leave
  * together.
  *
- * <p>Each unparked by the reader, a platform thread, costs a system call that wakes a carrier, which
- * then runs that one, sends its next command alone, and sleeps again. So they are handed to a
- * virtual thread: it holds the sender, unparks them in its carrier's own queue, steps behind them,
- * and sends what they left.
+ * <p>Each unparked by the reader, a platform thread, costs a system call that wakes a carrier,
+ * which then runs that one, sends its next command alone, and sleeps again. So they are handed to
+ * a virtual thread: it holds the sender, unparks them in its carrier's own queue, steps behind
+ * them, and sends what they left.
  *
- * <p>Carriers may all be busy or pinned, perhaps by one of those that are to be woken. What has been
- * handed over for a millisecond and not been done, the reader does itself.
+ * <p>Carriers may all be busy or pinned, perhaps by one of those that are to be woken. What has
+ * been handed over for a millisecond and not been done, the reader does itself.
  *
  * <p>Threads: those of the reader are marked; the rest any.
  */

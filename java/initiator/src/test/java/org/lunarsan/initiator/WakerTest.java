@@ -52,7 +52,7 @@ final class WakerTest {
         return waiters;
     }
 
-    /** Goal: those who wait are woken where no virtual thread gets to run, and what is held goes. */
+    /** Goal: those who wait are woken where no virtual thread gets to run. */
     @Test
     void theReaderWakesWhereCarriersAreBusy() throws Exception {
         Counting sending = new Counting();
@@ -106,7 +106,7 @@ final class WakerTest {
         }
     }
 
-    /** Goal: many virtual threads read and write what they mean to, whatever becomes of sessions. */
+    /** Goal: many virtual threads read and write what they mean to, whatever sessions do. */
     @Test
     void manyVirtualThreads() throws Exception {
         AtomicInteger commands = new AtomicInteger();
