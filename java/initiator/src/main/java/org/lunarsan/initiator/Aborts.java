@@ -28,7 +28,7 @@ final class Aborts {
 
     /** Looks whether anything is overdue. */
     void watch(long now) {
-        for (Tasks.Overdue late = home.tasks().overdue(now); late != null;
+        for (Tasks.Use late = home.tasks().overdue(now); late != null;
                 late = home.tasks().overdue(now)) {
             Management management =
                     new Management(ManagementFunction.ABORT_TASK, (Command) late.task());

@@ -2,12 +2,7 @@ package org.lunarsan.initiator;
 
 import java.io.EOFException;
 import java.io.IOException;
-import java.nio.channels.ClosedSelectorException;
-import java.nio.channels.SelectionKey;
-import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
-import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.connection.CloseReason;
@@ -29,12 +24,6 @@ import org.lunarsan.iscsi.pdu.AsyncEvent;
  * <p>Threads: any.
  */
 final class Connection {
-
-    /** Enough for a thread that calls nothing of a caller. */
-    private static final long WRITER_STACK_BYTES = 256 * 1024;
-    /** Between two looks at the clock, at most. */
-    private static final long TICK_NANOS = 1_000_000_000L;
-    private static final long TICK_NANOS_MIN = 1_000_000L;
     private static final long FAR_NANOS = Long.MAX_VALUE / 2;
     /** Text that is gathered in one exchange: the targets of a portal. */
     private static final int TEXT_BYTES_MAX = 1 << 20;
@@ -45,20 +34,13 @@ final class Connection {
     private final InitiatorConnection machine;
     private final Sender sender;
     private final Tasks tasks;
+    private final Waker waker;
     private final Reader reader;
     private final Thread readerThread;
-    private final Thread writerThread;
+    private final Writer writer;
     private final long commandNanos;
-    private final long silenceNanos;
-    /** A silent target is pinged, so that only a dead one stays silent. */
-    private final boolean pings;
     private final Aborts aborts;
     private final ReentrantLock eventLock = new ReentrantLock();
-    /** The socket takes no more. Who sets it back sends from then on: the writer. */
-    private final AtomicBoolean stalled = new AtomicBoolean();
-    private volatile long stalledSince;
-    /** Until when the writer sleeps, unless it is woken. */
-    private volatile long writerWakes;
     /** The target wants to be left, or we leave it. */
     private volatile boolean leaving;
     private volatile boolean over;
@@ -74,8 +56,6 @@ final class Connection {
         this.channel = channel;
         commandNanos = options.commandTime.isZero() ? FAR_NANOS
                 : options.commandTime.toNanos();
-        silenceNanos = options.pingInterval.plus(options.pingTime).toNanos();
-        pings = !options.pingInterval.isZero();
         channel.configureBlocking(false);
         ConnectionLimits limits = new ConnectionLimits(options.pingInterval.toNanos(),
                 options.pingTime.toNanos(), options.logoutTime.toNanos(),
@@ -86,18 +66,18 @@ final class Connection {
         Deframer deframer = new Deframer();
         deframer.expect(established.connection().digests(),
                 established.connection().receiveDataSegmentBytesMax());
+        waker = new Waker(new Holding());
         reader = new Reader(this, channel, machine, deframer);
         tasks = new Tasks(this, options.queueDepth);
         aborts = new Aborts(this, options.abortTime.toNanos());
         String name = "iscsi " + session.portal() + " #" + session.number() + "." + cid;
         readerThread = new ReaderThread(reader, name + " reader");
-        writerThread = new Thread(null, this::write, name + " writer", WRITER_STACK_BYTES);
-        writerThread.setDaemon(true);
+        writer = new Writer(this, channel, machine, sender, aborts, name + " writer");
     }
 
     void start() {
         readerThread.start();
-        writerThread.start();
+        writer.thread().start();
     }
 
     Session session() {
@@ -106,6 +86,10 @@ final class Connection {
 
     Tasks tasks() {
         return tasks;
+    }
+
+    Waker waker() {
+        return waker;
     }
 
     int cid() {
@@ -138,6 +122,11 @@ final class Connection {
                 "the connection to " + session.portal() + " is over");
     }
 
+    /** How long a command may take. */
+    long commandNanos() {
+        return commandNanos;
+    }
+
     /** When a command that begins now is overdue. */
     long deadline() {
         return System.nanoTime() + commandNanos;
@@ -151,7 +140,9 @@ final class Connection {
         if (ReaderThread.isCurrent()) {
             return machine.submit(request);
         }
-        boolean sends = sender.acquire();
+        // Virtual threads that were woken together send together; nobody else waits for them.
+        boolean sends = sender.acquire()
+                || !Thread.currentThread().isVirtual() && waker.takeOver();
         boolean taken = machine.submit(request);
         if (sends) {
             sendAcquired();
@@ -166,7 +157,7 @@ final class Connection {
         if (Thread.currentThread() instanceof ReaderThread thread) {
             thread.note(this);
         } else if (!sender.again()) {
-            LockSupport.unpark(writerThread);
+            writer.wake();
         }
     }
 
@@ -183,12 +174,7 @@ final class Connection {
     private void sendAcquired() {
         try {
             if (sender.send() == Sender.Sent.STALLED) {
-                stalledSince = System.nanoTime();
-                stalled.set(true);
-                LockSupport.unpark(writerThread);
-                if (over) {
-                    letGo();
-                }
+                writer.stalled();
             }
         } catch (IOException broken) {
             sender.abandon();
@@ -201,13 +187,30 @@ final class Connection {
         settle();
     }
 
+    /** The sender, for {@link Waker}. */
+    private final class Holding implements Waker.Sending {
+        @Override
+        public boolean hold() {
+            return sender.acquire();
+        }
+
+        @Override
+        public void release() {
+            sendAcquired();
+        }
+    }
+
     /** Sends what callbacks in a reader asked of this connection, and tells what came of it. */
     void sendNoted() {
-        send();
+        if (waker.takeOver()) {
+            sendAcquired();
+        } else {
+            send();
+        }
         long now = System.nanoTime();
         long due = machine.nanosToWait(now);
-        if (due != InitiatorConnection.FOREVER && now + due - writerWakes < 0) {
-            LockSupport.unpark(writerThread);
+        if (due != InitiatorConnection.FOREVER) {
+            writer.wakeBefore(now + due);
         }
     }
 
@@ -285,12 +288,12 @@ final class Connection {
         session.connectionOver(this, reason);
     }
 
-    private synchronized void note(Failure why) {
+    synchronized void note(Failure why) {
         cause = cause == null ? why : cause;
     }
 
     /** The socket failed. */
-    private void broke(Exception broken) {
+    void broke(Exception broken) {
         note(Failure.of(Kind.SESSION_LOST, "the connection to " + session.portal()
                 + " failed: " + broken.getMessage(), broken));
         machine.onLost();
@@ -321,7 +324,7 @@ final class Connection {
             // It is gone either way.
         }
         reader.wakeUp();
-        LockSupport.unpark(writerThread);
+        writer.wake();
         tasks.close();
     }
 
@@ -340,115 +343,10 @@ final class Connection {
 
     /** Waits until both threads have ended. */
     void join(long nanos) {
-        if (Thread.currentThread() != readerThread && Thread.currentThread() != writerThread) {
+        Thread writes = writer.thread();
+        if (Thread.currentThread() != readerThread && Thread.currentThread() != writes) {
             Waits.join(readerThread, nanos);
-            Waits.join(writerThread, nanos);
-        }
-    }
-
-    /** The writer: it goes on where the socket took no more, and sees to what is due by time. */
-    private void write() {
-        try {
-            while (!over) {
-                if (stalled.get()) {
-                    goOn();
-                } else {
-                    send();
-                }
-                long now = System.nanoTime();
-                aborts.watch(now);
-                if (!stalled.get() && !over) {
-                    // Until it is known, whatever becomes due wakes it.
-                    writerWakes = now + FAR_NANOS;
-                    long wait = nanosToWait(now);
-                    writerWakes = now + wait;
-                    LockSupport.parkNanos(this, wait);
-                }
-            }
-        } catch (RuntimeException | Error bug) {
-            failed(bug);
-            settle();
-        } finally {
-            letGo();
-        }
-    }
-
-    /** What a sending that stalled still holds comes back; nothing is sent any more. */
-    private void letGo() {
-        if (stalled.compareAndSet(true, false)) {
-            sender.abandon();
-            settle();
-        }
-    }
-
-    private long nanosToWait(long now) {
-        long due = machine.nanosToWait(now);
-        boolean idle = machine.isIdle();
-        if (idle) {
-            tasks.trim();
-        }
-        long tick = Math.min(TICK_NANOS, commandNanos / 4);
-        long wait = idle ? due : Math.min(due, tick);
-        // A command that begins meanwhile does not wake this thread.
-        wait = Math.min(wait, Math.max(commandNanos / 4, TICK_NANOS));
-        return Math.max(wait, TICK_NANOS_MIN);
-    }
-
-    /** Until all is out, or the connection is over; nobody else sends meanwhile. */
-    private void goOn() {
-        // Without it, what is held is the caller's who has just stalled, or lets it go.
-        boolean mine = false;
-        try (Selector selector = channel.provider().openSelector()) {
-            channel.register(selector, SelectionKey.OP_WRITE);
-            while (!over) {
-                selector.select(stalledTickMillis());
-                boolean takes = !selector.selectedKeys().isEmpty();
-                selector.selectedKeys().clear();
-                stalledSince = takes ? System.nanoTime() : stalledSince;
-                watchStalled(System.nanoTime());
-                if (takes && stalled.compareAndSet(true, false)) {
-                    mine = true;
-                    boolean all = sender.send() == Sender.Sent.ALL;
-                    mine = false;
-                    if (all) {
-                        break;
-                    }
-                    stalled.set(true);
-                }
-            }
-        } catch (IOException | ClosedSelectorException broken) {
-            abandon(mine);
-            broke(broken);
-        } catch (RuntimeException | Error bug) {
-            abandon(mine);
-            failed(bug);
-        }
-        settle();
-    }
-
-    private void abandon(boolean mine) {
-        if (mine || stalled.compareAndSet(true, false)) {
-            sender.abandon();
-        }
-    }
-
-    private long stalledTickMillis() {
-        long tick = Math.min(TICK_NANOS, Math.min(commandNanos, silenceNanos) / 4);
-        return Math.max(tick, TICK_NANOS_MIN) / TICK_NANOS_MIN;
-    }
-
-    /** The machine's timers run where something is sent, and nothing is. */
-    private void watchStalled(long now) throws IOException {
-        aborts.watch(now);
-        if (session.isOver()) {
-            note(session.why());
-            throw new IOException("the session is over");
-        }
-        if (now - stalledSince > silenceNanos) {
-            throw new IOException("the target takes no data");
-        }
-        if (pings && machine.nanosSilent(now) > silenceNanos) {
-            throw new IOException("the target says nothing");
+            Waits.join(writes, nanos);
         }
     }
 }

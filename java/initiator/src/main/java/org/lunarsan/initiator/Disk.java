@@ -173,13 +173,19 @@ final class Disk {
         if (flush == null) {
             throw cacheLost();
         }
+        Patient patient = new Patient(this);
         try {
-            new Patient(this).send(Order.plain(shape.synchronizeCache()), null, 0);
+            patient.send(Order.plain(shape.synchronizeCache()), null, 0);
         } catch (Failure failure) {
             // A unit without a cache may not know the command; then there is nothing to flush.
             if (!Unit.isIllegal(failure) || mode.hasWriteCache()) {
                 throw failure;
             }
+        }
+        // A command that the target had met before may still bring the news that the cache was lost
+        // before this flush: on another connection, or to a thread that has not looked at it yet.
+        if (unflushed.isNeeded(flush) && !patient.answeredIn().hearOut()) {
+            unflushed.lost();
         }
         if (!unflushed.end(flush, attentions.resets())) {
             throw cacheLost();

@@ -2,10 +2,7 @@ package org.lunarsan.initiator;
 
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.DeviceClosedException;
@@ -18,7 +15,8 @@ import org.lunarsan.device.ReadOnlyDeviceException;
 /**
  * A LUN of an iSCSI target as a device.
  *
- * <p>Transfers are cut at what the target takes in one command, and the pieces run side by side.
+ * <p>Long transfers are cut into pieces of 256 KiB, or of what the target takes in one command if
+ * that is less, and the pieces run side by side.
  * When the session is lost, what was not answered is sent again in the next one, up to
  * {@link IscsiOptions.Builder#recoveryTime}: the caller sees latency. Before anything is sent, the
  * unit is asked whether it is the one that was opened, by its designators, block length and
@@ -218,9 +216,8 @@ public final class IscsiDevice implements AsyncDevice {
         }
         refuseToWaitInReader();
         boolean write = operation == Operation.WRITE;
-        if (blocks > open.shape().transferBlocks()) {
-            waitFor(pieces(open, write, address, buffer, blocks));
-            buffer.position(buffer.limit());
+        if (blocks > open.shape().pieceBlocks()) {
+            Pieces.execute(open, write, address, buffer, blocks);
             return;
         }
         int at = buffer.position();
@@ -266,42 +263,6 @@ public final class IscsiDevice implements AsyncDevice {
         }
     }
 
-    /** Begins all pieces of a transfer that is too long for one command. */
-    private static CompletableFuture<Void> pieces(Disk open, boolean write, long address,
-            ByteBuffer buffer, int blocks) {
-        int most = open.shape().transferBlocks();
-        int size = open.shape().geometry().blockSize();
-        List<CompletableFuture<Void>> pieces = new ArrayList<>();
-        for (int done = 0; done < blocks; done += most) {
-            int count = Math.min(most, blocks - done);
-            int at = buffer.position() + done * size;
-            ByteBuffer piece = buffer.duplicate().limit(at + count * size).position(at);
-            pieces.add(new Transfer(open, write, address + done, count, piece).begin());
-        }
-        return CompletableFuture.allOf(pieces.toArray(CompletableFuture[]::new));
-    }
-
-    private static void waitFor(CompletableFuture<Void> future) throws DeviceException {
-        boolean interrupted = Thread.interrupted();
-        try {
-            future.join();
-        } catch (CompletionException failed) {
-            throw told(failed);
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
-        }
-    }
-
-    private static DeviceException told(CompletionException failed) {
-        return switch (failed.getCause()) {
-            case DeviceException known -> known;
-            case RuntimeException defect -> throw defect;
-            case null, default -> throw failed;
-        };
-    }
-
     @Override
     public CompletableFuture<Void> readAsync(long address, ByteBuffer buffer) {
         return transferAsync(Operation.READ, address, buffer);
@@ -325,21 +286,9 @@ public final class IscsiDevice implements AsyncDevice {
             return CompletableFuture.completedFuture(null);
         }
         boolean write = operation == Operation.WRITE;
-        if (blocks <= open.shape().transferBlocks()) {
-            return new Transfer(open, write, address, blocks, buffer).begin();
-        }
-        // By hand: a dependent future would fail with an exception around that of the device.
-        CompletableFuture<Void> whole = new CompletableFuture<>();
-        pieces(open, write, address, buffer, blocks).whenComplete((done, thrown) -> {
-            if (thrown == null) {
-                buffer.position(buffer.limit());
-                whole.complete(null);
-            } else {
-                whole.completeExceptionally(thrown instanceof CompletionException failed
-                        && failed.getCause() != null ? failed.getCause() : thrown);
-            }
-        });
-        return whole;
+        return blocks > open.shape().pieceBlocks()
+                ? Pieces.whole(open, write, address, buffer, blocks)
+                : new Transfer(open, write, address, blocks, buffer).begin();
     }
 
     @Override

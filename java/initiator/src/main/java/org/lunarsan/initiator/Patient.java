@@ -31,6 +31,8 @@ final class Patient {
     private int checks;
     /** After so many resets the command was sent last. */
     private long after;
+    /** The session in which it was sent last. */
+    private Session sentIn;
     /** Its number among writes that were lost, once it was. */
     private long own = Doubts.NEW;
 
@@ -62,6 +64,11 @@ final class Patient {
         }
     }
 
+    /** The session in which it was answered, if it was sent here. */
+    Session answeredIn() {
+        return sentIn;
+    }
+
     /** Waits for what has to be waited for, and for the answer; null: look again. */
     private Task sendOnce(Order order) throws Failure {
         Session session = ready();
@@ -78,6 +85,7 @@ final class Patient {
         order.fill(task, disk.lun());
         // Only now: looking at the unit may have found that there was one.
         after = disk.attentions().resets();
+        sentIn = session;
         task.execute();
         return task;
     }

@@ -31,6 +31,7 @@ final class Reader implements Runnable {
     private final SocketChannel channel;
     private final InitiatorConnection machine;
     private final Deframer deframer;
+    private final Waker waker;
     private final Selector selector;
     private final Receive receive = new Receive();
     private final ByteBuffer small = ByteBuffer.allocateDirect(INPUT_BYTES);
@@ -47,6 +48,7 @@ final class Reader implements Runnable {
         this.channel = channel;
         this.machine = machine;
         this.deframer = deframer;
+        waker = connection.waker();
         selector = channel.provider().openSelector();
         channel.register(selector, SelectionKey.OP_READ);
     }
@@ -62,7 +64,7 @@ final class Reader implements Runnable {
         Throwable why = null;
         try {
             while (!connection.isOver() && !lost) {
-                selector.select(NOTHING);
+                await();
                 read(thread);
             }
         } catch (IOException | ClosedSelectorException ended) {
@@ -73,9 +75,24 @@ final class Reader implements Runnable {
         } finally {
             release();
             machine.readerStopped();
-            connection.readerStopped(why);
-            thread.sendNoted();
+            try {
+                connection.readerStopped(why);
+                thread.sendNoted();
+            } finally {
+                waker.close();
+                thread.wakeAnswered(waker, System.nanoTime());
+            }
             closeSelector();
+        }
+    }
+
+    /** Until there is something to read, or to do for those who were to be woken. */
+    private void await() throws IOException {
+        if (waker.isBusy()) {
+            selector.select(NOTHING, Waker.PATIENCE_MILLIS);
+            waker.lookAfter(System.nanoTime());
+        } else {
+            selector.select(NOTHING);
         }
     }
 
@@ -93,6 +110,7 @@ final class Reader implements Runnable {
             input.clear();
             connection.settle();
             thread.sendNoted();
+            thread.wakeAnswered(waker, now);
         }
         fitInput(full);
     }

@@ -3,6 +3,7 @@ package org.lunarsan.initiator;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.channels.SocketChannel;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
@@ -40,6 +41,9 @@ final class Session {
     private static final int LEADING = 0;
     /** CmdSN of the leading login. */
     private static final int CMD_SN_FIRST = 1;
+    /** Between two looks whether commands have come back: doubled each time, up to a limit. */
+    private static final long HEARING_NANOS_MIN = 20_000;
+    private static final long HEARING_NANOS_MAX = 1_000_000;
     private static final byte SYNCHRONIZE_CACHE_16 = (byte) 0x91;
 
     private final Route route;
@@ -54,6 +58,8 @@ final class Session {
     private volatile Established established;
     private volatile boolean over;
     private volatile boolean loggingOut;
+    /** A connection went with commands under way: what the target said to them is not known. */
+    private volatile boolean lostAnswers;
     private volatile Failure cause;
 
     private Session(Route route, long number, String portal, InetSocketAddress address,
@@ -202,6 +208,10 @@ final class Session {
 
     /** A connection is gone. */
     void connectionOver(Connection connection, CloseReason reason) {
+        // Before it is no longer found: what it had in hand may not have come back yet.
+        if (!underWay(List.of(connection)).isEmpty()) {
+            lostAnswers = true;
+        }
         connections.remove(connection);
         if (connections.isEmpty() || machine.ending().isPresent()) {
             end(connection.cause());
@@ -210,6 +220,30 @@ final class Session {
                     + connection.cause().getMessage());
             Thread.ofVirtual().name("iscsi " + portal + " joins").start(this::joinAgain);
         }
+    }
+
+    /**
+     * Waits until all that is under way now has come back, and so has said what it had to say of
+     * the unit: another connection may have brought something newer earlier. Commands end by their
+     * answer, the command time or the end of the session.
+     *
+     * @return false: some answers are lost
+     */
+    boolean hearOut() {
+        long pause = HEARING_NANOS_MIN;
+        for (Tasks.Use each : underWay(connections)) {
+            while (each.task().isUnderWay(each.use())) {
+                Waits.pause(pause);
+                pause = Math.min(2 * pause, HEARING_NANOS_MAX);
+            }
+        }
+        return !lostAnswers;
+    }
+
+    private static List<Tasks.Use> underWay(List<Connection> connections) {
+        List<Tasks.Use> uses = new ArrayList<>();
+        connections.forEach(connection -> connection.tasks().addUnderWay(uses));
+        return uses;
     }
 
     private void joinAgain() {

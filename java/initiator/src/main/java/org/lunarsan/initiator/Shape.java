@@ -75,6 +75,11 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
         return named > 0 ? Math.min(named, most) : most;
     }
 
+    /** Blocks of one piece of a long transfer, at most. */
+    int pieceBlocks() {
+        return Pieces.blocksMax(transferBlocks, geometry.blockSize());
+    }
+
     /** SYNCHRONIZE CACHE (16) of all blocks. */
     byte[] synchronizeCache() {
         byte[] cdb = new byte[CDB_BYTES];

@@ -14,7 +14,7 @@ import org.lunarsan.iscsi.pdu.ServiceResponse;
  * connection's; of the one who waits again when it came back.
  */
 final class Task extends Command {
-    /** From {@link #expire}: nothing is overdue. */
+    /** There is none that is asked for. */
     static final long NO_USE = 0;
 
     private static final int STATUS_GOOD = 0;
@@ -91,6 +91,12 @@ final class Task extends Command {
         return expiredUse == use;
     }
 
+    /** The use that has not come back; else {@link #NO_USE}. */
+    long useUnderWay() {
+        long looked = use;
+        return done ? NO_USE : looked;
+    }
+
     /** This use of it has not come back. */
     boolean isUnderWay(long which) {
         return use == which && !done;
@@ -104,7 +110,11 @@ final class Task extends Command {
             return false;
         }
         done = true;
-        LockSupport.unpark(waits);
+        if (waits.isVirtual() && Thread.currentThread() instanceof ReaderThread reader) {
+            reader.answered(waits);
+        } else {
+            LockSupport.unpark(waits);
+        }
         return true;
     }
 

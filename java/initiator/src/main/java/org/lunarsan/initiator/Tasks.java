@@ -1,6 +1,7 @@
 package org.lunarsan.initiator;
 
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -83,20 +84,30 @@ final class Tasks {
         places.release(ALL);
     }
 
-    /** A use of a task that was not answered in time. */
-    record Overdue(Task task, long use) {
+    /** A use of a task that was not answered in time, or not yet. */
+    record Use(Task task, long use) {
     }
 
     /** One that was not answered in time, noted as such; null when there is none. */
-    synchronized Overdue overdue(long now) {
+    synchronized Use overdue(long now) {
         for (int at = 0; at < made; at++) {
             Task task = all[at];
             long use = task.expire(now);
             if (use != Task.NO_USE) {
-                return new Overdue(task, use);
+                return new Use(task, use);
             }
         }
         return null;
+    }
+
+    /** All that are under way now are added. */
+    synchronized void addUnderWay(List<Use> uses) {
+        for (int at = 0; at < made; at++) {
+            long use = all[at].useUnderWay();
+            if (use != Task.NO_USE) {
+                uses.add(new Use(all[at], use));
+            }
+        }
     }
 
     /** Where nothing is under way, nothing is kept: an idle connection is small. */

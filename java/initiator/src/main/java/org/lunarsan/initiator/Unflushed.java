@@ -52,6 +52,11 @@ final class Unflushed {
         return new Flush(acknowledged, losses);
     }
 
+    /** There is anything that it has to make durable. */
+    synchronized boolean isNeeded(Flush flush) {
+        return flush.covers > settled;
+    }
+
     /** The target said that it is done. False when something was lost since it began. */
     synchronized boolean end(Flush flush, long resetsNow) {
         look(resetsNow);

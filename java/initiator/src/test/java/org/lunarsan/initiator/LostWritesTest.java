@@ -5,12 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
@@ -107,6 +109,58 @@ final class LostWritesTest {
                 }
                 reads.forEach(CompletableFuture::join);
                 assertEquals(2, target.sessions.get());
+                disk.flush();
+            }
+        }
+    }
+
+    /** Goal: a flush does not overtake the news of a reset, which another connection brings. */
+    @Test
+    void aFlushDoesNotOvertakeAReset() throws Exception {
+        flushBesideAnAnswerThatIsLate((wire, held) -> new MiniUnit(wire).fail(held,
+                MiniTarget.senseOf(Sense.UNIT_ATTENTION, 0x2900, -1)));
+    }
+
+    /** Goal: nor is all said to be well where that news may have been lost with its connection. */
+    @Test
+    void aFlushDoesNotTrustLostAnswers() throws Exception {
+        flushBesideAnAnswerThatIsLate((wire, held) -> wire.cut());
+    }
+
+    /** What becomes of a read that was met before a flush which was answered. */
+    private interface Late {
+        void answer(Wire wire, ScsiCommand held) throws IOException;
+    }
+
+    private static void flushBesideAnAnswerThatIsLate(Late late) throws Exception {
+        IscsiOptions two = IscsiOptions.builder().connections(2).build();
+        try (MiniTarget target = new MiniTarget(64)) {
+            target.writeCache = true;
+            try (IscsiDevice disk = IscsiDevice.open(target.url(), two)) {
+                disk.write(1, new byte[512]);
+                CompletableFuture<Void> flushed = new CompletableFuture<>();
+                CompletableFuture<Void> isHeld = new CompletableFuture<>();
+                AtomicBoolean isFirst = new AtomicBoolean(true);
+                target.script = (wire, pdu, data) -> {
+                    boolean read = pdu instanceof ScsiCommand command
+                            && command.cdb()[0] == (byte) 0x88 && isFirst.getAndSet(false);
+                    if (read) {
+                        wire.expCmdSn = ((ScsiCommand) pdu).cmdSn() + 1;
+                        isHeld.complete(null);
+                        // The flush, on the other connection, has its answer meanwhile.
+                        flushed.completeOnTimeout(null, 300, TimeUnit.MILLISECONDS).join();
+                        late.answer(wire, (ScsiCommand) pdu);
+                    }
+                    return read;
+                };
+                CompletableFuture<Void> read = disk.readAsync(1, ByteBuffer.allocate(512));
+                isHeld.join();
+                Throwable told = disk.flushAsync().handle((done, thrown) -> {
+                    flushed.complete(null);
+                    return thrown;
+                }).join();
+                assertTrue(told instanceof PoisonedException, () -> "not " + told);
+                read.join();
                 disk.flush();
             }
         }

@@ -47,7 +47,7 @@ final class SendingTest {
             Tasks tasks = task.home.tasks();
             task.then(done -> { });
             assertNull(tasks.overdue(System.nanoTime()), "it has not been sent yet");
-            Tasks.Overdue late = tasks.overdue(System.nanoTime() + 60 * MINUTE);
+            Tasks.Use late = tasks.overdue(System.nanoTime() + 60 * MINUTE);
             assertEquals(task, late.task());
             assertTrue(task.isExpired() && task.isUnderWay(late.use()));
             assertNull(tasks.overdue(System.nanoTime() + 60 * MINUTE), "found once");
