@@ -90,7 +90,7 @@ class NewMirrorTest {
             Mirror mirror = new Mirror("pool", found.label(), all, log);
             all.get(1).miss(regions(2));
             all.get(2).miss(regions(4));
-            mirror.leaveOut(List.of(all.getFirst()));
+            mirror.membership().leaveOut(List.of(all.getFirst()));
             BitSet left = regions(2);
             left.andNot(regions(4));
             assertEquals(left, all.get(1).missing(), "the other one has these");
