@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.lunarsan.pool.Members.BLOCK;
 
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -23,13 +24,14 @@ import org.lunarsan.device.testkit.Seed;
 class MirrorRacesTest {
     private static final int WRITERS = 6;
     private static final int READERS = 3;
-    private static final int WRITES = 150;
-    private static final int READS = 600;
+    private static final int ROUNDS = 24;
+    /** Of each writer in each round; likewise reads. */
+    private static final int WRITES = 20;
+    private static final int READS = 60;
     /** Blocks from here on are fought for: around the border of two regions. */
     private static final int FIRST = 120;
     private static final int AREA = 16;
     private static final int LENGTH_MAX = 6;
-    private static final int FAILURES = 12;
 
     /** Before which tick a write had begun, and by which it had returned. */
     private record Write(long begun, long ended) {}
@@ -67,25 +69,32 @@ class MirrorRacesTest {
             List<FaultyDevice> members = Members.faulty(disks, random.nextLong());
             try (MirroredDevice pool = MirroredDevice.of(members)) {
                 pool.open();
+                members.forEach(MirrorRacesTest::dawdle);
                 writes.put(0L, new Write(-1, -1));
-                race(random.nextLong(), pool, members);
-                assertEquals(List.of(), List.copyOf(failures));
-                members.forEach(FaultyDevice::heal);
-                pool.resync().join();
-                assertEquals(PoolStatus.Health.HEALTHY, pool.status().health());
+                for (int round = 0; round < ROUNDS; round++) {
+                    race(random.nextLong(), round, pool, members);
+                    assertEquals(List.of(), List.copyOf(failures));
+                    // A write that had failed before may have left one out after that.
+                    pool.resync().join();
+                    assertEquals(PoolStatus.Health.HEALTHY, pool.status().health());
+                    // Before later writes go over what differs.
+                    Members.assertSame(disks);
+                }
                 read(pool, FIRST, AREA + LENGTH_MAX);
             }
-            Members.assertSame(disks);
             reads.forEach(this::check);
         });
     }
 
-    private void race(long seed, MirroredDevice pool, List<FaultyDevice> members)
+    /** In every other round a member fails and comes back. */
+    private void race(
+            long seed, int round, MirroredDevice pool, List<FaultyDevice> members)
             throws InterruptedException {
+        over = false;
         List<Thread> writers = new ArrayList<>();
         for (int writer = 0; writer < WRITERS; writer++) {
             Random own = new Random(seed + writer);
-            long base = (writer + 1L) << 32;
+            long base = (writer + 1L) << 32 | (long) round << 16;
             writers.add(start(() -> {
                 for (int step = 0; step < WRITES; step++) {
                     write(pool, FIRST + own.nextInt(AREA), 1 + own.nextInt(LENGTH_MAX),
@@ -102,7 +111,10 @@ class MirrorRacesTest {
                 }
             }));
         }
-        others.add(start(() -> failAndReturn(new Random(seed), pool, members)));
+        if (round % 2 == 1) {
+            Random own = new Random(seed);
+            others.add(start(() -> failAndReturn(own, pool, members)));
+        }
         for (Thread writer : writers) {
             writer.join();
         }
@@ -112,21 +124,28 @@ class MirrorRacesTest {
         }
     }
 
-    /** One at a time fails, now in this way and now in that; then it is copied to. */
+    /** One fails, now in this way and now in that; then it is copied to. */
     private void failAndReturn(Random random, MirroredDevice pool, List<FaultyDevice> members)
             throws Exception {
-        for (int round = 0; round < FAILURES && !over; round++) {
-            FaultyDevice member = members.get(random.nextInt(members.size()));
-            member.inject(Fault.of(new Fault.Tear(random.nextInt(3))).on(Operation.WRITE)
-                    .perMillion(100_000));
-            member.inject(Fault.fail().on(Operation.READ).perMillion(50_000));
-            long until = written.get() + WRITES / 3;
-            while (written.get() < until && !over && failures.isEmpty()) {
-                Thread.yield();
-            }
-            member.heal();
-            pool.resync().join();
+        FaultyDevice member = members.get(random.nextInt(members.size()));
+        member.heal();
+        member.inject(Fault.of(new Fault.Tear(random.nextInt(3))).on(Operation.WRITE)
+                .perMillion(100_000));
+        member.inject(Fault.fail().on(Operation.READ).perMillion(50_000));
+        dawdle(member);
+        long until = written.get() + WRITERS * WRITES / 2;
+        while (written.get() < until && !over && failures.isEmpty()) {
+            Thread.yield();
         }
+        member.heal();
+        dawdle(member);
+        pool.resync().join();
+    }
+
+    /** Some writes begin later: what is under way at once meets in any order. */
+    private static void dawdle(FaultyDevice member) {
+        member.inject(Fault.of(new Fault.Delay(Duration.ofNanos(100_000)))
+                .on(Operation.WRITE).perMillion(300_000));
     }
 
     private void write(MirroredDevice pool, int first, int blocks, long value) throws Exception {
