@@ -1,6 +1,7 @@
 package org.lunarsan.pool;
 
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -17,6 +18,9 @@ import org.lunarsan.device.Operation;
  * since. For any thread.
  */
 final class MemberDevice extends ForwardingDevice {
+    /** How long a pool that is closed waits for its members, at each step. */
+    static final Duration CLOSE_WAIT = Duration.ofSeconds(10);
+
     /** The device inside; null: it can only be waited for. */
     private final AsyncDevice async;
     private final ReentrantLock lock = new ReentrantLock();

@@ -37,17 +37,14 @@ import org.lunarsan.device.Operation;
  * For any thread. It opens and closes its members.
  */
 public final class MirroredDevice implements Device {
-    /**
-     * How long closing waits for changes under way before it closes the members under them; and
-     * again for the last flush, for its marks, and for the members to be closed.
-     */
-    private static final Duration CLOSE_WAIT = Duration.ofSeconds(10);
-
     private final List<Device> given;
     private final boolean openDegraded;
     private final String name;
-    /** Less in tests. */
-    Duration closeWait = CLOSE_WAIT;
+    /**
+     * How long closing waits for changes under way before it closes the members under them; and
+     * again for the last flush, for its marks, and for the members to be closed. Less in tests.
+     */
+    Duration closeWait = MemberDevice.CLOSE_WAIT;
     private final ReentrantLock opening = new ReentrantLock();
     private volatile Mirror mirror;
     /** As of the last opening; null before. */
@@ -94,7 +91,21 @@ public final class MirroredDevice implements Device {
      * @throws DeviceException when a device fails
      */
     public static UUID create(List<? extends Device> members) throws DeviceException {
-        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0);
+        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0, false);
+    }
+
+    /**
+     * As {@link #create(List)}, and unmaps all blocks of data: so all members hold zeroes, and the
+     * pool copies nothing when it is opened. As fast as unmapping is.
+     *
+     * @param members 2 to 64 devices of one block size, closed, each of which
+     *     {@linkplain Device#unmapReadsZeroes() reads zeroes} where it was unmapped
+     * @return the id of the pool
+     * @throws DeviceOpenException when a device does not fit or is a member of a pool already
+     * @throws DeviceException when a device fails
+     */
+    public static UUID createErased(List<? extends Device> members) throws DeviceException {
+        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0, true);
     }
 
     @Override
@@ -346,30 +357,7 @@ public final class MirroredDevice implements Device {
      */
     public PoolStatus status() {
         Mirror now = mirror;
-        if (now == null) {
-            return new PoolStatus(new UUID(0, 0), PoolKind.MIRRORED, PoolStatus.Health.CLOSED, 0,
-                    List.of(), 0, 0);
-        }
-        List<MemberStatus> members =
-                now.membership().members().stream().map(MirrorMember::status).toList();
-        PoolLabel label = now.membership().label();
-        return new PoolStatus(label.pool(), PoolKind.MIRRORED, health(now, members),
-                label.generation(), members, now.intents().dirtyCount(),
-                now.intents().regions());
-    }
-
-    private static PoolStatus.Health health(Mirror now, List<MemberStatus> members) {
-        if (now.membership().current().isEmpty()) {
-            return PoolStatus.Health.FAILED;
-        }
-        boolean all = members.stream().allMatch(member -> member.state() == MemberState.CURRENT);
-        if (all) {
-            return PoolStatus.Health.HEALTHY;
-        }
-        return !now.membership().isOpenedToRead()
-                        && members.stream().anyMatch(one -> one.state() == MemberState.SYNCING)
-                ? PoolStatus.Health.SYNCING
-                : PoolStatus.Health.DEGRADED;
+        return now == null ? MirrorStatus.closed() : MirrorStatus.of(now);
     }
 
     private Mirror open(Operation operation, long address) throws DeviceClosedException {

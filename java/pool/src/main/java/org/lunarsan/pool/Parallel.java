@@ -63,13 +63,10 @@ final class Parallel {
      */
     static <T> List<Failed<T>> runWithin(
             Duration limit, Operation operation, List<T> members, Work<T> work) {
-        Set<T> ended = ConcurrentHashMap.newKeySet();
+        Set<T> done = ConcurrentHashMap.newKeySet();
         Round<T> round = new Round<>(operation, member -> {
-            try {
-                work.run(member);
-            } finally {
-                ended.add(member);
-            }
+            work.run(member);
+            done.add(member);
         }, members.size());
         members.forEach(round::start);
         await(round.open, limit.toNanos());
@@ -77,7 +74,8 @@ final class Parallel {
         synchronized (round.failed) {
             List<Failed<T>> failed = new ArrayList<>(round.failed);
             for (T member : members) {
-                if (!ended.contains(member)) {
+                boolean told = round.failed.stream().anyMatch(bad -> bad.member() == member);
+                if (!told && !done.contains(member)) {
                     failed.add(new Failed<>(member, new DeviceException(
                             member.toString(), operation, what, null)));
                 }

@@ -86,7 +86,8 @@ final class Resync {
                 if (target.isCurrent() && target.holds(region, region)) {
                     return List.of();
                 }
-                ByteBuffer data = ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
+                ByteBuffer data =
+                        ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
                 List<MirrorMember> bad = readFromOthers(address, blocks, data);
                 if (bad.isEmpty()) {
                     target.write(address, data.flip());

@@ -26,7 +26,7 @@ import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
 /** Closing a mirror beside members that do not answer. */
-@Timeout(120)
+@Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class MirrorClosingTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
 
