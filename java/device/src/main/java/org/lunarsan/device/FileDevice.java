@@ -5,17 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.FileChannel;
-import java.nio.channels.OverlappingFileLockException;
-import java.nio.file.FileAlreadyExistsException;
-import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
-import java.nio.file.OpenOption;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
-import java.nio.file.attribute.BasicFileAttributes;
-import java.util.Objects;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
@@ -48,13 +38,7 @@ public final class FileDevice implements Device {
     private static final ByteBuffer ZEROES =
             ByteBuffer.allocateDirect(256 << 10).asReadOnlyBuffer();
 
-    /**
-     * The files that are open, by what the system calls them. To close any channel of a file drops
-     * all locks that this process has on it: so a second one is never opened.
-     */
-    private static final Set<Object> OPEN = ConcurrentHashMap.newKeySet();
-
-    private final Path path;
+    private final FileOpener opener;
     private final String name;
     private final int blockSize;
     private final boolean readOnly;
@@ -64,8 +48,6 @@ public final class FileDevice implements Device {
     private final ReentrantLock flushing = new ReentrantLock();
     /** Null while the device is closed. */
     private volatile FileChannel channel;
-    /** Its entry among the open files; guarded by {@code opening}. */
-    private Object claimed;
     /** How often it was opened: what began before goes on in no later opening. */
     private volatile int openings;
     private volatile Geometry geometry;
@@ -74,7 +56,7 @@ public final class FileDevice implements Device {
     Work force = file -> file.force(false);
 
     private FileDevice(Path path, int blockSize, boolean readOnly) {
-        this.path = Objects.requireNonNull(path, "path");
+        this.opener = new FileOpener(path, blockSize, readOnly);
         this.name = path.toString();
         this.blockSize = blockSize;
         this.readOnly = readOnly;
@@ -114,18 +96,7 @@ public final class FileDevice implements Device {
     public static FileDevice create(Path path, int blockSize, long blockCount)
             throws DeviceException {
         FileDevice device = new FileDevice(path, blockSize, false);
-        Geometry shape = Geometry.of(device.name, blockSize, blockCount);
-        OpenOption[] options = {
-            StandardOpenOption.WRITE, StandardOpenOption.CREATE_NEW, StandardOpenOption.SPARSE
-        };
-        try (FileChannel made = FileChannel.open(path, options)) {
-            made.write(ByteBuffer.allocate(1), shape.bytes() - 1);
-            made.force(true);
-        } catch (FileAlreadyExistsException exists) {
-            throw device.cannotOpen("the file exists already", exists);
-        } catch (IOException failure) {
-            throw device.cannotOpen("the file cannot be made: " + failure, failure);
-        }
+        device.opener.create(blockCount);
         return device;
     }
 
@@ -136,87 +107,24 @@ public final class FileDevice implements Device {
             if (channel != null) {
                 throw Lifecycle.alreadyOpen(name);
             }
-            claim();
+            opener.claim();
             FileChannel opened = null;
             try {
-                opened = openAndLock();
-                geometry = shapeOf(opened);
+                opened = opener.openAndLock();
+                geometry = opener.shapeOf(opened);
                 poisoned = false;
                 openings++;
                 channel = opened;
             } finally {
                 if (channel == null) {
                     if (opened != null) {
-                        closeQuietly(opened);
+                        FileOpener.closeQuietly(opened);
                     }
-                    OPEN.remove(claimed);
+                    opener.unclaim();
                 }
             }
         } finally {
             opening.unlock();
-        }
-    }
-
-    private void claim() throws DeviceOpenException {
-        Object file;
-        try {
-            file = Files.readAttributes(path, BasicFileAttributes.class).fileKey();
-            if (file == null) {
-                file = path.toRealPath();
-            }
-        } catch (NoSuchFileException missing) {
-            throw cannotOpen("there is no such file", missing);
-        } catch (IOException failure) {
-            throw cannotOpen(failure.toString(), failure);
-        }
-        if (!OPEN.add(file)) {
-            throw cannotOpen("another device of this process has it open", null);
-        }
-        claimed = file;
-    }
-
-    private Geometry shapeOf(FileChannel opened) throws DeviceException {
-        long bytes;
-        try {
-            bytes = opened.size();
-        } catch (IOException failure) {
-            throw cannotOpen("its size cannot be found out: " + failure, failure);
-        }
-        if (blockSize > 0 && bytes % blockSize != 0) {
-            throw cannotOpen("its size of " + bytes + " bytes is no whole number of blocks of "
-                    + blockSize + " bytes", null);
-        }
-        return Geometry.of(name, blockSize, bytes / Math.max(blockSize, 1));
-    }
-
-    private FileChannel openAndLock() throws DeviceException {
-        OpenOption[] options = readOnly
-                ? new OpenOption[] {StandardOpenOption.READ}
-                : new OpenOption[] {StandardOpenOption.READ, StandardOpenOption.WRITE};
-        if (Files.isDirectory(path)) {
-            throw cannotOpen("it is a directory", null);
-        }
-        FileChannel opened = null;
-        boolean locked = false;
-        try {
-            opened = FileChannel.open(path, options);
-            locked = opened.tryLock(0, Long.MAX_VALUE, readOnly) != null;
-            if (!locked) {
-                throw cannotOpen("another process has it open", null);
-            }
-            return opened;
-        } catch (OverlappingFileLockException twice) {
-            throw cannotOpen("another device of this process has it open", twice);
-        } catch (NoSuchFileException missing) {
-            throw cannotOpen("there is no such file", missing);
-        } catch (DeviceException refused) {
-            throw refused;
-        } catch (IOException failure) {
-            throw cannotOpen(failure.toString(), failure);
-        } finally {
-            if (!locked && opened != null) {
-                closeQuietly(opened);
-            }
         }
     }
 
@@ -230,7 +138,7 @@ public final class FileDevice implements Device {
                 try {
                     open.close();
                 } finally {
-                    OPEN.remove(claimed);
+                    opener.unclaim();
                 }
             }
         } catch (IOException failure) {
@@ -373,8 +281,8 @@ public final class FileDevice implements Device {
         try {
             if (channel == lost) {
                 // Waits for whoever closes it: until then it holds its lock.
-                closeQuietly(lost);
-                channel = openAndLock();
+                FileOpener.closeQuietly(lost);
+                channel = opener.openAndLock();
             }
         } finally {
             opening.unlock();
@@ -434,18 +342,6 @@ public final class FileDevice implements Device {
 
     private static ByteBuffer piece(ByteBuffer all) {
         return all.slice(all.position(), Math.min(all.remaining(), TRANSFER_BYTES_MAX));
-    }
-
-    private DeviceOpenException cannotOpen(String what, Throwable cause) {
-        return new DeviceOpenException(name, Operation.OPEN, what, cause);
-    }
-
-    private static void closeQuietly(FileChannel opened) {
-        try {
-            opened.close();
-        } catch (IOException ignored) {
-            // The failure that led here is the one to tell.
-        }
     }
 
     @Override

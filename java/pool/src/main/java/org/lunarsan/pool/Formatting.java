@@ -17,9 +17,10 @@ final class Formatting {
      * Labels devices, which are closed before and after.
      *
      * @param stripeBlocks blocks of a stripe; ignored for a mirror
+     * @param erase all data first, so that the members are the same
      * @throws DeviceOpenException when a device does not fit, or carries a label already
      */
-    static UUID create(PoolKind kind, List<Device> devices, long stripeBlocks)
+    static UUID create(PoolKind kind, List<Device> devices, long stripeBlocks, boolean erase)
             throws DeviceException {
         List<Device> opened = new ArrayList<>();
         try {
@@ -28,11 +29,13 @@ final class Formatting {
                 opened.add(device);
             }
             PoolLabel label = judge(kind, devices, stripeBlocks);
+            if (erase) {
+                eraseAll(devices, label);
+            }
             for (int index = 0; index < devices.size(); index++) {
                 Device device = devices.get(index);
                 if (kind == PoolKind.MIRRORED) {
-                    long regions = PoolLayout.regions(label.dataBlocks(), label.unitBlocks());
-                    markAll(device, label.pool(), (int) regions);
+                    writeIntents(device, label, !erase);
                 }
                 MemberArea.writeLabel(device, label.at(index));
             }
@@ -44,12 +47,32 @@ final class Formatting {
         }
     }
 
-    /** Nobody knows what the members hold: the first opening copies all of it, as after a cut. */
-    private static void markAll(Device device, UUID pool, int regions) throws DeviceException {
-        BitSet all = new BitSet();
-        all.set(0, regions);
+    /** All data reads as zeroes then, durably, on each of them. */
+    private static void eraseAll(List<Device> devices, PoolLabel label) throws DeviceException {
+        for (Device device : devices) {
+            if (!device.unmapReadsZeroes()) {
+                throw refuse(device.name(),
+                        "it cannot be erased: its blocks need not read as zeroes after an unmap");
+            }
+        }
+        for (Device device : devices) {
+            device.unmap(PoolLayout.of(device).dataStart(), label.dataBlocks());
+            device.flush();
+        }
+    }
+
+    /**
+     * When nobody knows what the members hold, all is marked: the first opening copies it, as after
+     * a cut.
+     */
+    private static void writeIntents(Device device, PoolLabel label, boolean marked)
+            throws DeviceException {
+        int regions = (int) PoolLayout.regions(label.dataBlocks(), label.unitBlocks());
+        BitSet dirty = new BitSet();
+        dirty.set(0, marked ? regions : 0);
         for (long sequence = 0; sequence < 2; sequence++) {
-            MemberArea.writeIntent(device, new IntentPage(pool, sequence, regions, all));
+            MemberArea.writeIntent(
+                    device, new IntentPage(label.pool(), sequence, regions, dirty));
         }
     }
 

@@ -1,5 +1,6 @@
 package org.lunarsan.pool;
 
+import java.time.Duration;
 import java.util.BitSet;
 import java.util.List;
 import java.util.UUID;
@@ -147,44 +148,65 @@ final class IntentLog {
      * @param same whether all members have the same in a region
      */
     List<Parallel.Failed<MirrorMember>> flushed(
-            int flushed, boolean last, IntPredicate same, List<MirrorMember> current) {
+            int flushed, IntPredicate same, List<MirrorMember> current) {
         writing.lock();
         try {
-            BitSet next;
-            lock.lock();
-            try {
-                boolean any = false;
-                // In a last flush, what was written before it is cold enough.
-                int coldBefore = last ? flushed + 1 : flushed;
-                for (int region = durable.nextSetBit(0); region >= 0;
-                        region = durable.nextSetBit(region + 1)) {
-                    if (underWay[region] == 0 && lastWrite[region] < coldBefore
-                            && same.test(region)) {
-                        // From now on a write there waits for a page of its own.
-                        durable.clear(region);
-                        any = true;
-                    }
-                }
-                if (!any) {
-                    return List.of();
-                }
-                next = (BitSet) durable.clone();
-            } finally {
-                lock.unlock();
-            }
-            return write(next, current);
+            BitSet next = unmark(flushed, same);
+            return next == null ? List.of() : write(next, current);
         } finally {
             writing.unlock();
         }
     }
 
-    /** Durable on each before the next page is begun: else a cut could leave an older one. */
+    /**
+     * As {@link #flushed} after the last flush: what was written before it is cold enough.
+     *
+     * @param limit how long to wait for members
+     */
+    List<Parallel.Failed<MirrorMember>> settle(
+            int flushed, IntPredicate same, List<MirrorMember> current, Duration limit) {
+        writing.lock();
+        try {
+            BitSet next = unmark(flushed + 1, same);
+            return next == null
+                    ? List.of()
+                    : Parallel.runWithin(limit, Operation.WRITE, current, page(next));
+        } finally {
+            writing.unlock();
+        }
+    }
+
+    /** Takes marks away that no member needs; gives those that stay, null when all do. */
+    private BitSet unmark(int coldBefore, IntPredicate same) {
+        lock.lock();
+        try {
+            boolean any = false;
+            for (int region = durable.nextSetBit(0); region >= 0;
+                    region = durable.nextSetBit(region + 1)) {
+                if (underWay[region] == 0 && lastWrite[region] < coldBefore
+                        && same.test(region)) {
+                    // From now on a write there waits for a page of its own.
+                    durable.clear(region);
+                    any = true;
+                }
+            }
+            return any ? (BitSet) durable.clone() : null;
+        } finally {
+            lock.unlock();
+        }
+    }
+
     private List<Parallel.Failed<MirrorMember>> write(BitSet dirty, List<MirrorMember> current) {
+        return Parallel.run(Operation.WRITE, current, page(dirty));
+    }
+
+    /** Durable on each before the next page is begun: else a cut could leave an older one. */
+    private Parallel.Work<MirrorMember> page(BitSet dirty) {
         IntentPage page = new IntentPage(pool, ++sequence, regions, dirty);
-        return Parallel.run(Operation.WRITE, current, member -> {
+        return member -> {
             MemberArea.writeIntent(member.device, page);
             member.device.flush();
-        });
+        };
     }
 
     /** Gives a member the marks of the others, whatever it had. No write is under way. */

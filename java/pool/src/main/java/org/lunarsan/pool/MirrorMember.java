@@ -2,9 +2,11 @@ package org.lunarsan.pool;
 
 import java.nio.ByteBuffer;
 import java.util.BitSet;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
 
 /**
  * A member of a mirror: its device, what it is good for, and how it does. For any thread; its state
@@ -19,7 +21,7 @@ final class MirrorMember {
 
     final int index;
     /** Null: missing. */
-    final Device device;
+    final MemberDevice device;
     private final long dataStart;
     private final AtomicInteger outstanding = new AtomicInteger();
     private volatile long latencyNanos;
@@ -31,9 +33,10 @@ final class MirrorMember {
     private int misses;
     private volatile boolean partial;
 
+    /** Of a device that is open, or null. */
     MirrorMember(int index, Device device, MemberState state) {
         this.index = index;
-        this.device = device;
+        this.device = device == null ? null : new MemberDevice(device);
         this.state = state;
         dataStart = device == null ? 0 : PoolLayout.of(device).dataStart();
     }
@@ -78,6 +81,20 @@ final class MirrorMember {
 
     void write(long address, ByteBuffer from) throws DeviceException {
         device.write(dataStart + address, from);
+    }
+
+    /** A write of the same to each member; the data is not copied. */
+    record Write(long address, ByteBuffer data) implements Parallel.Work<MirrorMember> {
+        @Override
+        public void run(MirrorMember member) throws DeviceException {
+            member.write(address, data.duplicate());
+        }
+
+        @Override
+        public CompletableFuture<Void> begin(MirrorMember member) throws DeviceException {
+            return member.device.begin(
+                    Operation.WRITE, member.dataStart + address, data.duplicate());
+        }
     }
 
     void unmap(long address, long blocks) throws DeviceException {

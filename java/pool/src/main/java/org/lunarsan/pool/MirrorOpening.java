@@ -13,6 +13,8 @@ final class MirrorOpening {
     private final boolean openDegraded;
     private final List<MirrorMember> members = new ArrayList<>();
     private final List<MirrorMember> current = new ArrayList<>();
+    /** A member takes no writes: none is written, what is marked waits for another opening. */
+    private boolean readOnly;
 
     MirrorOpening(String name, Assembly found, boolean openDegraded) {
         this.name = name;
@@ -30,10 +32,12 @@ final class MirrorOpening {
         if (current.isEmpty()) {
             throw found.refuse("no member is there that has all data");
         }
+        readOnly = members.stream()
+                .anyMatch(member -> member.device != null && member.device.isReadOnly());
         Mirror mirror = new Mirror(name, found.label(), members, readIntents());
-        if (!placesOfCurrent().equals(found.label().current())) {
+        if (!readOnly && !placesOfCurrent().equals(found.label().current())) {
             // Before anything is written that the missing ones miss.
-            mirror.setCurrent(current);
+            mirror.membership().setCurrent(current);
         }
         return mirror;
     }
@@ -80,7 +84,9 @@ final class MirrorOpening {
         if (!dirty.isEmpty()) {
             // One of them counts as right; of the others these regions are copied from it.
             for (MirrorMember member : current) {
-                log.copyTo(member);
+                if (!readOnly) {
+                    log.copyTo(member);
+                }
                 if (member != current.getFirst()) {
                     member.miss(dirty);
                 }

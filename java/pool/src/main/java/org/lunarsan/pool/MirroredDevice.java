@@ -1,14 +1,13 @@
 package org.lunarsan.pool;
 
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
@@ -38,12 +37,14 @@ import org.lunarsan.device.Operation;
  * For any thread. It opens and closes its members.
  */
 public final class MirroredDevice implements Device {
-    /** How long closing waits for changes under way before it closes the members under them. */
-    private static final long CLOSE_WAIT_SECONDS = 10;
-
     private final List<Device> given;
     private final boolean openDegraded;
     private final String name;
+    /**
+     * How long closing waits for changes under way before it closes the members under them; and
+     * again for the last flush, for its marks, and for the members to be closed. Less in tests.
+     */
+    Duration closeWait = MemberDevice.CLOSE_WAIT;
     private final ReentrantLock opening = new ReentrantLock();
     private volatile Mirror mirror;
     /** As of the last opening; null before. */
@@ -90,7 +91,21 @@ public final class MirroredDevice implements Device {
      * @throws DeviceException when a device fails
      */
     public static UUID create(List<? extends Device> members) throws DeviceException {
-        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0);
+        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0, false);
+    }
+
+    /**
+     * As {@link #create(List)}, and unmaps all blocks of data: so all members hold zeroes, and the
+     * pool copies nothing when it is opened. As fast as unmapping is.
+     *
+     * @param members 2 to 64 devices of one block size, closed, each of which
+     *     {@linkplain Device#unmapReadsZeroes() reads zeroes} where it was unmapped
+     * @return the id of the pool
+     * @throws DeviceOpenException when a device does not fit or is a member of a pool already
+     * @throws DeviceException when a device fails
+     */
+    public static UUID createErased(List<? extends Device> members) throws DeviceException {
+        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0, true);
     }
 
     @Override
@@ -104,10 +119,9 @@ public final class MirroredDevice implements Device {
             boolean done = false;
             try {
                 Mirror made = new MirrorOpening(name, found, openDegraded).open();
-                PoolLabel label = made.label();
+                PoolLabel label = made.membership().label();
                 geometry = Geometry.of(name, label.blockSize(), label.dataBlocks());
-                copying = copyAll(made, made.members().stream()
-                        .filter(member -> member.isCurrent() && !member.holdsAll()).toList());
+                copying = copyAll(made, toCopy(made.membership()));
                 mirror = made;
                 done = true;
             } finally {
@@ -120,6 +134,19 @@ public final class MirroredDevice implements Device {
         }
     }
 
+    private static List<MirrorMember> toCopy(Membership found) {
+        return found.isOpenedToRead()
+                ? List.of()
+                : found.current().stream().filter(member -> !member.holdsAll()).toList();
+    }
+
+    /**
+     * Closes it within four times 10 seconds, whatever its members do.
+     *
+     * @throws DeviceException when calls under way or the last flush did not end or failed, or a
+     *     member missed a change unrecorded; it says which, and that the next opening copies what
+     *     is marked. Also when a member cannot be closed. The pool is closed all the same
+     */
     @Override
     public void close() throws DeviceException {
         opening.lock();
@@ -128,45 +155,13 @@ public final class MirroredDevice implements Device {
             if (was == null) {
                 return;
             }
-            was.beginClosing();
-            Lock alone = was.membership().writeLock();
-            boolean drained = tryLock(alone);
             try {
-                if (drained) {
-                    was.settle();
-                }
-                List<MirrorMember> there =
-                        was.members().stream().filter(member -> member.device != null).toList();
-                var failed = Parallel.run(Operation.CLOSE, there, member -> member.device.close());
-                mirror = null;
-                if (!failed.isEmpty()) {
-                    throw PoolFailures.of(
-                            name, Operation.CLOSE, DeviceException.NO_ADDRESS, 0, failed);
-                }
+                new MirrorClosing(was, closeWait).run();
             } finally {
-                if (drained) {
-                    alone.unlock();
-                }
+                mirror = null;
             }
         } finally {
             opening.unlock();
-        }
-    }
-
-    private static boolean tryLock(Lock lock) {
-        boolean interrupted = Thread.interrupted();
-        try {
-            while (true) {
-                try {
-                    return lock.tryLock(CLOSE_WAIT_SECONDS, TimeUnit.SECONDS);
-                } catch (InterruptedException later) {
-                    interrupted = true;
-                }
-            }
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
         }
     }
 
@@ -195,20 +190,24 @@ public final class MirroredDevice implements Device {
     }
 
     private static boolean unmaps(Mirror now) {
-        return now.members().stream()
+        return now.membership().members().stream()
                 .allMatch(member -> member.device == null || member.device.unmapReadsZeroes());
     }
 
+    /** True when a member is read-only: then nothing is written to any of them. */
     @Override
     public boolean isReadOnly() {
-        return given.stream().anyMatch(Device::isReadOnly);
+        Mirror now = mirror;
+        return now == null
+                ? given.stream().anyMatch(Device::isReadOnly)
+                : now.membership().isReadOnly();
     }
 
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
         Mirror now = open(Operation.READ, address);
         if (geometry.checkBuffer(name, Operation.READ, address, buffer) > 0) {
-            now.read(address, buffer);
+            now.reader().read(address, buffer);
         }
     }
 
@@ -218,9 +217,7 @@ public final class MirroredDevice implements Device {
         int blocks = geometry.checkBuffer(name, Operation.WRITE, address, buffer);
         PoolFailures.refuseReadOnly(this, Operation.WRITE, address, blocks);
         if (blocks > 0) {
-            ByteBuffer data = buffer.duplicate();
-            now.change(Operation.WRITE, address, blocks,
-                    member -> member.write(address, data.duplicate()));
+            now.write(address, blocks, buffer);
             buffer.position(buffer.limit());
         }
     }
@@ -245,17 +242,21 @@ public final class MirroredDevice implements Device {
      * being copied to already goes on.
      *
      * @return completes when they are current, or exceptionally with the first failure;
-     *     {@link #status()} tells how far it is
+     *     {@link #status()} tells how far it is. A pool that is read-only copies nothing
      * @throws DeviceClosedException when the pool is not open
      */
     public CompletableFuture<Void> resync() throws DeviceClosedException {
         Mirror now = open(Operation.WRITE, DeviceException.NO_ADDRESS);
+        if (isReadOnly()) {
+            return CompletableFuture.failedFuture(PoolFailures.readOnly(
+                    name, Operation.WRITE, DeviceException.NO_ADDRESS, 0));
+        }
         List<MirrorMember> stale = new ArrayList<>();
         now.membership().writeLock().lock();
         try {
             BitSet all = new BitSet();
             all.set(0, now.intents().regions());
-            for (MirrorMember member : now.members()) {
+            for (MirrorMember member : now.membership().members()) {
                 if (member.state() == MemberState.STALE) {
                     member.miss(all);
                     member.become(MemberState.SYNCING);
@@ -297,32 +298,34 @@ public final class MirroredDevice implements Device {
      */
     public void replace(int index, Device device) throws DeviceException {
         Mirror now = open(Operation.WRITE, DeviceException.NO_ADDRESS);
-        if (index < 0 || index >= now.members().size()) {
+        if (index < 0 || index >= now.membership().members().size()) {
             throw Formatting.refuse(name, "it has no member " + index);
         }
+        now.membership().refuseReadOnly(Operation.WRITE, DeviceException.NO_ADDRESS, 0);
         device.open();
         boolean done = false;
         now.membership().writeLock().lock();
         try {
             refuseClosing(now);
-            MirrorMember before = now.members().get(index);
+            MirrorMember before = now.membership().members().get(index);
             if (before.isWritten()) {
                 throw Formatting.refuse(name, "member " + index + " is in use");
             }
+            if (device.isReadOnly()) {
+                throw Formatting.refuse(device.name(), "it takes no writes");
+            }
             Formatting.refuseLabelled(device);
-            PoolLabel label = now.label().at(index);
+            PoolLabel label = now.membership().label().at(index);
             Optional<String> why = label.contradicts(PoolLayout.of(device));
             if (why.isPresent()) {
                 throw Formatting.refuse(device.name(), "it does not fit: " + why.get());
             }
             MemberArea.writeLabel(device, label);
-            now.replace(new MirrorMember(index, device, MemberState.STALE));
+            now.membership().replace(new MirrorMember(index, device, MemberState.STALE));
             // A closing that did not wait for this may have missed it.
             refuseClosing(now);
             done = true;
-            if (before.device != null) {
-                before.device.close();
-            }
+            closeReplaced(before);
         } finally {
             now.membership().writeLock().unlock();
             if (!done) {
@@ -331,8 +334,18 @@ public final class MirroredDevice implements Device {
         }
     }
 
+    private void closeReplaced(MirrorMember before) throws DeviceException {
+        if (before.device != null) {
+            var failed = Parallel.runWithin(closeWait, Operation.CLOSE, List.of(before),
+                    member -> member.device.close());
+            if (!failed.isEmpty()) {
+                throw failed.getFirst().failure();
+            }
+        }
+    }
+
     private void refuseClosing(Mirror now) throws DeviceClosedException {
-        if (now.isClosing()) {
+        if (now.membership().isClosing()) {
             throw PoolFailures.closed(name, Operation.WRITE, DeviceException.NO_ADDRESS);
         }
     }
@@ -344,33 +357,12 @@ public final class MirroredDevice implements Device {
      */
     public PoolStatus status() {
         Mirror now = mirror;
-        if (now == null) {
-            return new PoolStatus(new UUID(0, 0), PoolKind.MIRRORED, PoolStatus.Health.CLOSED, 0,
-                    List.of(), 0, 0);
-        }
-        List<MemberStatus> members = now.members().stream().map(MirrorMember::status).toList();
-        PoolLabel label = now.label();
-        return new PoolStatus(label.pool(), PoolKind.MIRRORED, health(now, members),
-                label.generation(), members, now.intents().dirtyCount(),
-                now.intents().regions());
-    }
-
-    private static PoolStatus.Health health(Mirror now, List<MemberStatus> members) {
-        if (now.current().isEmpty()) {
-            return PoolStatus.Health.FAILED;
-        }
-        boolean all = members.stream().allMatch(member -> member.state() == MemberState.CURRENT);
-        if (all) {
-            return PoolStatus.Health.HEALTHY;
-        }
-        return members.stream().anyMatch(member -> member.state() == MemberState.SYNCING)
-                ? PoolStatus.Health.SYNCING
-                : PoolStatus.Health.DEGRADED;
+        return now == null ? MirrorStatus.closed() : MirrorStatus.of(now);
     }
 
     private Mirror open(Operation operation, long address) throws DeviceClosedException {
         Mirror now = mirror;
-        if (now == null || now.isClosing()) {
+        if (now == null || now.membership().isClosing()) {
             throw PoolFailures.closed(name, operation, address);
         }
         return now;

@@ -52,9 +52,14 @@ final class PoolFailures {
     static void refuseReadOnly(Device pool, Operation operation, long address, long blocks)
             throws ReadOnlyDeviceException {
         if (pool.isReadOnly()) {
-            throw new ReadOnlyDeviceException(pool.name(), operation, address, blocks,
-                    "a member takes no writes", null);
+            throw readOnly(pool.name(), operation, address, blocks);
         }
+    }
+
+    static ReadOnlyDeviceException readOnly(
+            String pool, Operation operation, long address, long blocks) {
+        return new ReadOnlyDeviceException(
+                pool, operation, address, blocks, "a member takes no writes", null);
     }
 
     static DeviceClosedException closed(String pool, Operation operation, long address) {

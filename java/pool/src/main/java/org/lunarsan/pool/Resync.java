@@ -59,7 +59,7 @@ final class Resync {
     }
 
     private void copy(int region) throws DeviceException {
-        PoolLabel label = mirror.label();
+        PoolLabel label = mirror.membership().label();
         long piece = PIECE_BYTES / label.blockSize();
         long first = region * label.unitBlocks();
         long end = Math.min(first + label.unitBlocks(), label.dataBlocks());
@@ -68,7 +68,7 @@ final class Resync {
             List<MirrorMember> bad = copy(region, at, blocks);
             while (!bad.isEmpty()) {
                 // Then it is decided who has the region, for all who miss it.
-                mirror.leaveOut(bad);
+                mirror.membership().leaveOut(bad);
                 bad = copy(region, at, blocks);
             }
         }
@@ -80,13 +80,14 @@ final class Resync {
         try {
             mirror.membership().readLock().lock();
             try {
-                if (mirror.isClosing() || !target.isWritten()) {
+                if (mirror.membership().isClosing() || !target.isWritten()) {
                     throw stopped(address);
                 }
                 if (target.isCurrent() && target.holds(region, region)) {
                     return List.of();
                 }
-                ByteBuffer data = ByteBuffer.allocate(blocks * mirror.label().blockSize());
+                ByteBuffer data =
+                        ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
                 List<MirrorMember> bad = readFromOthers(address, blocks, data);
                 if (bad.isEmpty()) {
                     target.write(address, data.flip());
@@ -101,7 +102,7 @@ final class Resync {
     }
 
     private DeviceClosedException stopped(long address) {
-        String what = mirror.isClosing()
+        String what = mirror.membership().isClosing()
                 ? "the pool was closed before the copy was done"
                 : "the member failed before the copy was done";
         return new DeviceClosedException(
@@ -115,7 +116,7 @@ final class Resync {
         not.set(target.index);
         List<Parallel.Failed<MirrorMember>> failed = new ArrayList<>();
         while (true) {
-            MirrorMember source = mirror.choose(address, blocks, not);
+            MirrorMember source = mirror.reader().choose(address, blocks, not);
             if (source == null && !failed.isEmpty() && target.isCurrent()) {
                 return failed.stream().map(Parallel.Failed::member).toList();
             }
@@ -141,7 +142,7 @@ final class Resync {
     private boolean finish() throws DeviceException {
         mirror.membership().writeLock().lock();
         try {
-            if (mirror.isClosing() || !target.isWritten()) {
+            if (mirror.membership().isClosing() || !target.isWritten()) {
                 throw stopped(DeviceException.NO_ADDRESS);
             }
             if (target.nextMissing(0) >= 0) {
@@ -153,9 +154,9 @@ final class Resync {
             // What was written to it since the flush above.
             target.device.flush();
             mirror.intents().copyTo(target);
-            List<MirrorMember> current = new ArrayList<>(mirror.current());
+            List<MirrorMember> current = new ArrayList<>(mirror.membership().current());
             current.add(target);
-            mirror.setCurrent(current);
+            mirror.membership().setCurrent(current);
             if (!target.isCurrent()) {
                 throw stopped(DeviceException.NO_ADDRESS);
             }
@@ -168,8 +169,8 @@ final class Resync {
     private Throwable giveUp(Throwable failure) {
         target.fail(Parallel.failure(target, Operation.WRITE, failure));
         try {
-            if (!mirror.isClosing()) {
-                mirror.leaveOut(List.of(target));
+            if (!mirror.membership().isClosing()) {
+                mirror.membership().leaveOut(List.of(target));
             }
         } catch (DeviceException | RuntimeException | OutOfMemoryError worse) {
             failure.addSuppressed(worse);

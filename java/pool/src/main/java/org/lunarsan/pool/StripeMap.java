@@ -17,6 +17,11 @@ record StripeMap(int members, long stripeBlocks) {
         return address / stripeBlocks / members * stripeBlocks + address % stripeBlocks;
     }
 
+    /** The block of the pool that lies at a block of a member. */
+    long address(int member, long block) {
+        return (block / stripeBlocks * members + member) * stripeBlocks + block % stripeBlocks;
+    }
+
     /** How many blocks from there on lie together, on that member, in that stripe. */
     long together(long address) {
         return stripeBlocks - address % stripeBlocks;

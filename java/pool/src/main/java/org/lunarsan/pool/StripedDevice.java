@@ -1,10 +1,12 @@
 package org.lunarsan.pool;
 
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.UUID;
 import java.util.concurrent.locks.ReentrantLock;
+import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
@@ -17,21 +19,33 @@ import org.lunarsan.device.Operation;
  * long runs or many at once. The loss of one member is the loss of the pool.
  *
  * <p>{@link #create(List, long)} labels the members once; then {@link #of(List)} takes them in any
- * order. Of a run of blocks each member does its part as one transfer, all at the same time. A
- * failure names the blocks of the pool; its cause is the failure of the member.
+ * order. Of a run of blocks each member does its part at the same time as the others: stripe by
+ * stripe from the caller's memory, by futures where the member is an {@link AsyncDevice}, else in
+ * virtual threads. Stripes of less than 32 KiB are gathered in buffers of 1 MiB, at most 16 for
+ * each pool. A failure names the blocks of the pool; its cause is the failure of the member.
  *
  * <p>For any thread. It opens and closes its members.
  */
 public final class StripedDevice implements Device {
+    /** What is sent to the members at once for one caller: a longer run is sent in parts. */
+    private static final int TRANSFER_BYTES_MAX = 64 << 20;
+
     private final List<Device> given;
     private final String name;
+    /** How long closing waits for members; less in tests. */
+    Duration closeWait = MemberDevice.CLOSE_WAIT;
     private final ReentrantLock opening = new ReentrantLock();
     private volatile Opened opened;
     /** As of the last opening; null before. */
     private volatile Geometry geometry;
 
     /** What is known while it is open. */
-    private record Opened(PoolLabel label, List<Device> members, StripeMap map, long dataStart) {}
+    record Opened(
+            PoolLabel label,
+            List<MemberDevice> members,
+            StripeMap map,
+            long dataStart,
+            PieceBuffers buffers) {}
 
     /** The part of a run of blocks that lies on one member: one run there too. */
     private record Part(int member, long first, long end) {
@@ -71,7 +85,7 @@ public final class StripedDevice implements Device {
         if (stripeBlocks < 1 || stripeBlocks > Integer.MAX_VALUE / Geometry.BLOCK_BYTES_MAX) {
             throw Formatting.refuse("a pool", "a stripe cannot have " + stripeBlocks + " blocks");
         }
-        return Formatting.create(PoolKind.STRIPED, List.copyOf(members), stripeBlocks);
+        return Formatting.create(PoolKind.STRIPED, List.copyOf(members), stripeBlocks, false);
     }
 
     @Override
@@ -95,18 +109,19 @@ public final class StripedDevice implements Device {
     }
 
     private Opened judge(Assembly found) throws DeviceException {
-        List<Device> members = new ArrayList<>();
+        List<MemberDevice> members = new ArrayList<>();
         for (int index = 0; index < found.count(); index++) {
             if (found.member(index) == null) {
                 throw found.refuse("member " + index + " of " + found.count()
                         + " is missing: no stripe is kept twice");
             }
-            members.add(found.member(index).device());
+            members.add(new MemberDevice(found.member(index).device()));
         }
         PoolLabel label = found.label();
         geometry = Geometry.of(name, label.blockSize(), label.dataBlocks() * label.count());
         StripeMap map = new StripeMap(label.count(), label.unitBlocks());
-        return new Opened(label, members, map, PoolLayout.of(members.getFirst()).dataStart());
+        long dataStart = PoolLayout.of(members.getFirst()).dataStart();
+        return new Opened(label, members, map, dataStart, new PieceBuffers());
     }
 
     @Override
@@ -116,8 +131,9 @@ public final class StripedDevice implements Device {
             Opened was = opened;
             opened = null;
             if (was != null) {
-                throwFirst(Parallel.run(Operation.CLOSE, was.members, Device::close),
-                        Operation.CLOSE, DeviceException.NO_ADDRESS, 0);
+                was.members.forEach(MemberDevice::shut);
+                throwFirst(Parallel.runWithin(closeWait, Operation.CLOSE, was.members,
+                        Device::close), Operation.CLOSE, DeviceException.NO_ADDRESS, 0);
             }
         } finally {
             opening.unlock();
@@ -188,15 +204,14 @@ public final class StripedDevice implements Device {
         if (operation == Operation.WRITE) {
             PoolFailures.refuseReadOnly(this, operation, address, blocks);
         }
-        List<Part> parts = parts(now, address, blocks);
-        ByteBuffer data = buffer.duplicate();
-        throwFirst(Parallel.run(operation, parts, part -> {
-            if (operation == Operation.READ) {
-                read(now, part, address, data.duplicate());
-            } else {
-                write(now, part, address, data.duplicate());
-            }
-        }), operation, address, blocks);
+        int most = TRANSFER_BYTES_MAX / geometry.blockSize();
+        for (int done = 0; done < blocks; done += most) {
+            int bytes = Math.min(blocks - done, most) * geometry.blockSize();
+            ByteBuffer part =
+                    buffer.slice(buffer.position() + done * geometry.blockSize(), bytes);
+            throwFirst(new StripeTransfer(operation, now, address + done, part).run(),
+                    operation, address, blocks);
+        }
         buffer.position(buffer.limit());
     }
 
@@ -210,58 +225,6 @@ public final class StripedDevice implements Device {
             }
         }
         return parts;
-    }
-
-    /** What is done with a piece of the caller's buffer that lies together on a member. */
-    private interface Piece {
-        void take(ByteBuffer piece) throws DeviceException;
-    }
-
-    /** The pieces of a part, in the order in which they lie on the member. */
-    private void pieces(Opened now, Part part, long address, ByteBuffer data, Piece piece)
-            throws DeviceException {
-        int base = data.position();
-        int size = geometry.blockSize();
-        long end = address + data.remaining() / size;
-        for (long at = address; at < end; ) {
-            long blocks = Math.min(now.map.together(at), end - at);
-            if (now.map.member(at) == part.member) {
-                int offset = base + (int) (at - address) * size;
-                piece.take(data.slice(offset, (int) blocks * size));
-            }
-            at += blocks;
-        }
-    }
-
-    private void read(Opened now, Part part, long address, ByteBuffer data)
-            throws DeviceException {
-        Device member = now.members.get(part.member);
-        long first = now.dataStart + part.first;
-        if (part.blocks() <= now.map.together(part.first)) {
-            pieces(now, part, address, data, piece -> member.read(first, piece));
-            return;
-        }
-        ByteBuffer all = ByteBuffer.allocate((int) part.blocks() * geometry.blockSize());
-        member.read(first, all);
-        all.flip();
-        pieces(now, part, address, data, piece -> {
-            int bytes = piece.remaining();
-            piece.put(all.slice(all.position(), bytes));
-            all.position(all.position() + bytes);
-        });
-    }
-
-    private void write(Opened now, Part part, long address, ByteBuffer data)
-            throws DeviceException {
-        Device member = now.members.get(part.member);
-        long first = now.dataStart + part.first;
-        if (part.blocks() <= now.map.together(part.first)) {
-            pieces(now, part, address, data, piece -> member.write(first, piece));
-            return;
-        }
-        ByteBuffer all = ByteBuffer.allocate((int) part.blocks() * geometry.blockSize());
-        pieces(now, part, address, data, all::put);
-        member.write(first, all.flip());
     }
 
     @Override

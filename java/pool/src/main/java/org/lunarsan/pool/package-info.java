@@ -24,8 +24,11 @@
  * <p><b>Reading and writing.</b> As of any device. A mirror acknowledges a write when all members
  * have it, or when those that do not are marked as stale on all others, durably.
  *
- * <p><b>Threads.</b> Any number, as with any device. Members are asked at the same time, on virtual
- * threads.
+ * <p><b>Threads.</b> Any number, as with any device. Members are asked at the same time: by futures
+ * where they are {@link org.lunarsan.device.AsyncDevice}, else on virtual threads.
+ *
+ * <p><b>Closing</b> waits for members for 10 seconds at each step, then closes them under what is
+ * left, and throws: a mirror tells how much is marked for the next opening to copy.
  *
  * <p><b>Errors.</b> A failure is of the kind of the member's, which is its cause, with the address
  * in the pool. {@link org.lunarsan.pool.PoolStatus} tells which members a mirror goes on without.

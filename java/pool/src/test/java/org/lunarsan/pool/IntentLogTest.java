@@ -56,10 +56,10 @@ class IntentLogTest {
         IntentLog log = new IntentLog(POOL, REGIONS, 128, marked, 1);
         int flushed = log.beginFlush();
         log.copied(0);
-        log.flushed(flushed, false, region -> true, List.of());
+        log.flushed(flushed, region -> true, List.of());
         assertEquals(1, log.dirtyCount());
-        log.flushed(log.beginFlush(), false, region -> true, List.of());
-        log.flushed(log.beginFlush(), false, region -> true, List.of());
+        log.flushed(log.beginFlush(), region -> true, List.of());
+        log.flushed(log.beginFlush(), region -> true, List.of());
         assertEquals(0, log.dirtyCount());
     }
 }

@@ -62,7 +62,7 @@ class MirrorPropertiesTest {
             if (pool.status().health() == PoolStatus.Health.FAILED) {
                 // Not even the last one could be told: as after any failure, it is opened again.
                 members.forEach(FaultyDevice::heal);
-                pool.close();
+                Members.drop(pool);
                 pool.open();
                 inject(random, members);
             }
@@ -73,7 +73,7 @@ class MirrorPropertiesTest {
             }
         }
         members.forEach(FaultyDevice::heal);
-        pool.close();
+        Members.drop(pool);
         // Whoever is current has all of it, whoever is not is not read.
         pool = MirroredDevice.of(disks);
         pool.open();
@@ -196,7 +196,7 @@ class MirrorPropertiesTest {
             }
         }
         Members.assertSame(left);
-        pool.close();
+        Members.drop(pool);
     }
 
     /** Goal: writes of many threads to the same blocks leave all members the same. */

@@ -1,6 +1,7 @@
 package org.lunarsan.pool;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -8,8 +9,11 @@ import java.util.List;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Fault;
 import org.lunarsan.device.FaultyDevice;
+import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 
@@ -47,6 +51,32 @@ class NewMirrorTest {
         pool.copies().join();
         assertEquals(PoolStatus.Health.HEALTHY, pool.status().health());
         assertEquals(1, Members.read(pool, 7, 1)[0]);
+        pool.close();
+        Members.assertSame(disks);
+    }
+
+    /** Goal: erased members are the same from the start, so nothing is copied; else refused. */
+    @Test
+    void copiesNothingWhenErased() throws Exception {
+        for (MemoryDevice disk : disks) {
+            PoolLabels.clear(disk);
+        }
+        List<Device> coarse = new ArrayList<>(disks);
+        coarse.set(2, new ForwardingDevice(disks.get(2)) {
+            @Override
+            public boolean unmapReadsZeroes() {
+                return false;
+            }
+        });
+        assertThrows(DeviceOpenException.class, () -> MirroredDevice.createErased(coarse));
+        MirroredDevice.createErased(disks);
+        pool.open();
+        assertEquals(0, pool.status().dirtyRegions());
+        assertEquals(PoolStatus.Health.HEALTHY, pool.status().health());
+        assertEquals(0, Members.read(pool, Members.BLOCKS - 1, 1)[0]);
+        for (FaultyDevice member : members) {
+            assertEquals(0, member.seen(Operation.WRITE));
+        }
         pool.close();
         Members.assertSame(disks);
     }
@@ -90,7 +120,7 @@ class NewMirrorTest {
             Mirror mirror = new Mirror("pool", found.label(), all, log);
             all.get(1).miss(regions(2));
             all.get(2).miss(regions(4));
-            mirror.leaveOut(List.of(all.getFirst()));
+            mirror.membership().leaveOut(List.of(all.getFirst()));
             BitSet left = regions(2);
             left.andNot(regions(4));
             assertEquals(left, all.get(1).missing(), "the other one has these");

@@ -1,0 +1,101 @@
+package org.lunarsan.pool;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
+
+/**
+ * Closes a mirror: waits for the changes under way, flushes, takes the marks away, and closes the
+ * members; for each of these no longer than a limit. What did not end in time leaves its marks, and
+ * is told of. Confined to the thread that closes.
+ */
+final class MirrorClosing {
+    private final Mirror mirror;
+    private final Membership membership;
+    private final Duration limit;
+    private final List<String> troubles = new ArrayList<>();
+    private final List<DeviceException> failures = new ArrayList<>();
+
+    MirrorClosing(Mirror mirror, Duration limit) {
+        this.mirror = mirror;
+        this.membership = mirror.membership();
+        this.limit = limit;
+    }
+
+    /**
+     * Closes all, whatever fails.
+     *
+     * @throws DeviceException that says what did not end, and what is marked for the next opening
+     */
+    void run() throws DeviceException {
+        membership.beginClosing();
+        boolean drained = tryLock(membership.writeLock(), limit);
+        try {
+            int marked = mirror.intents().dirtyCount();
+            if (drained) {
+                note("the last flush failed", mirror.settle(limit));
+                if (marked > 0 && mirror.isUntold()) {
+                    troubles.add("a member missed a change and could not be left out");
+                }
+            } else {
+                troubles.add("calls under way did not end within " + limit.toMillis() + " ms");
+            }
+            if (!troubles.isEmpty()) {
+                troubles.add(marked + (marked == 1 ? " marked region is" : " marked regions are")
+                        + " copied by the next opening");
+            }
+            note("a member failed", closeMembers());
+        } finally {
+            if (drained) {
+                membership.writeLock().unlock();
+            }
+        }
+        if (!troubles.isEmpty()) {
+            throw told();
+        }
+    }
+
+    private List<Parallel.Failed<MirrorMember>> closeMembers() {
+        List<MirrorMember> there =
+                membership.members().stream().filter(member -> member.device != null).toList();
+        // First of all: what one of them gives up must not go on to another.
+        there.forEach(member -> member.device.shut());
+        return Parallel.runWithin(
+                limit, Operation.CLOSE, there, member -> member.device.close());
+    }
+
+    private void note(String what, List<Parallel.Failed<MirrorMember>> failed) {
+        for (Parallel.Failed<MirrorMember> bad : failed) {
+            troubles.add(what + ": " + bad.failure().getMessage());
+            failures.add(bad.failure());
+        }
+    }
+
+    private DeviceException told() {
+        DeviceException told = new DeviceException(membership.name(), Operation.CLOSE,
+                String.join("; ", troubles), failures.isEmpty() ? null : failures.getFirst());
+        failures.stream().skip(1).forEach(told::addSuppressed);
+        return told;
+    }
+
+    private static boolean tryLock(Lock lock, Duration limit) {
+        boolean interrupted = Thread.interrupted();
+        try {
+            while (true) {
+                try {
+                    return lock.tryLock(limit.toNanos(), TimeUnit.NANOSECONDS);
+                } catch (InterruptedException later) {
+                    interrupted = true;
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.MediumException;
+import org.lunarsan.device.Operation;
+
+/**
+ * Reads from an open mirror: from the member that seems to answer first, from others when it fails;
+ * a bad block is written anew. For any thread.
+ */
+final class MirrorReader {
+    private final Mirror mirror;
+
+    MirrorReader(Mirror mirror) {
+        this.mirror = mirror;
+    }
+
+    /** Reads from any member that has the blocks. */
+    void read(long address, ByteBuffer buffer) throws DeviceException {
+        int blocks = buffer.remaining() / mirror.membership().label().blockSize();
+        List<Parallel.Failed<MirrorMember>> failed = new ArrayList<>(0);
+        BitSet tried = new BitSet();
+        while (true) {
+            MirrorMember member = choose(address, blocks, tried);
+            if (member == null) {
+                throw unreadable(address, blocks, failed);
+            }
+            try {
+                member.read(address, buffer.duplicate());
+            } catch (DeviceException failure) {
+                mirror.membership().refuseClosing(Operation.READ, address);
+                member.fail(failure);
+                failed.add(new Parallel.Failed<>(member, failure));
+                tried.set(member.index);
+                continue;
+            }
+            buffer.position(buffer.limit());
+            for (Parallel.Failed<MirrorMember> bad : failed) {
+                repairOrLeaveOut(bad, address, blocks);
+            }
+            return;
+        }
+    }
+
+    private DeviceException unreadable(
+            long address, long blocks, List<Parallel.Failed<MirrorMember>> failed) {
+        String name = mirror.membership().name();
+        if (failed.isEmpty()) {
+            return new MediumException(name, Operation.READ, address, blocks,
+                    "no member that has these blocks is left", null);
+        }
+        return PoolFailures.of(name, Operation.READ, address, blocks, failed);
+    }
+
+    /** Null: none that was not tried has these blocks. */
+    MirrorMember choose(long address, long blocks, BitSet not) {
+        int first = mirror.intents().region(address);
+        int last = mirror.intents().region(address + Math.max(blocks, 1) - 1);
+        MirrorMember best = null;
+        double least = Double.POSITIVE_INFINITY;
+        for (MirrorMember member : mirror.membership().members()) {
+            if (!member.isCurrent() || not.get(member.index) || !member.holds(first, last)) {
+                continue;
+            }
+            double cost = member.cost();
+            if (best == null || cost < least) {
+                if (best != null) {
+                    best.notAsked();
+                }
+                best = member;
+                least = cost;
+            } else {
+                member.notAsked();
+            }
+        }
+        return best;
+    }
+
+    /**
+     * A bad block is often good again when it is written; else the member is no good. The caller
+     * has its data, and is told of no failure here: it is in the member's status.
+     */
+    private void repairOrLeaveOut(
+            Parallel.Failed<MirrorMember> bad, long address, int blocks) {
+        MirrorMember member = bad.member();
+        if (mirror.membership().isReadOnly()) {
+            return;
+        }
+        try {
+            if (bad.failure() instanceof MediumException) {
+                mirror.rewrite(member, address, blocks, one -> repair(one, address, blocks));
+            } else {
+                mirror.membership().leaveOut(List.of(member));
+            }
+        } catch (DeviceException failure) {
+            member.fail(failure);
+        }
+    }
+
+    /** Behind the lock of the blocks. */
+    private void repair(MirrorMember member, long address, int blocks) throws DeviceException {
+        BitSet not = new BitSet();
+        not.set(member.index);
+        MirrorMember source = choose(address, blocks, not);
+        if (source == null) {
+            return;
+        }
+        ByteBuffer data =
+                ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
+        try {
+            source.read(address, data);
+        } catch (DeviceException asBad) {
+            // Nobody is better than the other: whoever reads these blocks is told.
+            source.fail(asBad);
+            return;
+        }
+        member.write(address, data.flip());
+        member.read(address, data.clear());
+    }
+}

@@ -1,0 +1,38 @@
+package org.lunarsan.pool;
+
+import java.util.List;
+import java.util.UUID;
+
+/** What is told of a mirror. No state; for any thread. */
+final class MirrorStatus {
+    private MirrorStatus() {}
+
+    static PoolStatus closed() {
+        return new PoolStatus(new UUID(0, 0), PoolKind.MIRRORED, PoolStatus.Health.CLOSED, 0,
+                List.of(), 0, 0);
+    }
+
+    static PoolStatus of(Mirror mirror) {
+        Membership membership = mirror.membership();
+        List<MemberStatus> members =
+                membership.members().stream().map(MirrorMember::status).toList();
+        PoolLabel label = membership.label();
+        return new PoolStatus(label.pool(), PoolKind.MIRRORED, health(membership, members),
+                label.generation(), members, mirror.intents().dirtyCount(),
+                mirror.intents().regions());
+    }
+
+    private static PoolStatus.Health health(Membership membership, List<MemberStatus> members) {
+        if (membership.current().isEmpty()) {
+            return PoolStatus.Health.FAILED;
+        }
+        if (members.stream().allMatch(member -> member.state() == MemberState.CURRENT)) {
+            return PoolStatus.Health.HEALTHY;
+        }
+        // In a pool that is read-only nothing is copied, whatever waits for it.
+        return !membership.isOpenedToRead()
+                        && members.stream().anyMatch(one -> one.state() == MemberState.SYNCING)
+                ? PoolStatus.Health.SYNCING
+                : PoolStatus.Health.DEGRADED;
+    }
+}

@@ -1,0 +1,220 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
+
+/**
+ * A run of blocks of a striped pool, read or written: its parcels go to the members all at the same
+ * time. A parcel is a stripe, straight from the caller's memory; of stripes so narrow that commands
+ * cost more than a copy, it is what lies together on a member, through a buffer.
+ *
+ * <p>Confined to the caller's thread but for its parcels, each of which belongs to who works on it.
+ */
+final class StripeTransfer {
+    /** Narrower stripes are gathered. */
+    static final int DIRECT_BYTES_MIN = 32 << 10;
+
+    /** Parcels of a member that can only be waited for that are under way at the same time. */
+    private static final int LANES = 16;
+
+    private final Operation operation;
+    private final StripedDevice.Opened pool;
+    private final long address;
+    private final ByteBuffer data;
+    private final int blockSize;
+
+    StripeTransfer(
+            Operation operation, StripedDevice.Opened pool, long address, ByteBuffer data) {
+        this.operation = operation;
+        this.pool = pool;
+        this.address = address;
+        this.data = data;
+        blockSize = pool.label().blockSize();
+    }
+
+    /** Blocks of a member, from one to before another; and what its thread does after it. */
+    final class Parcel {
+        final int member;
+        final long first;
+        final long end;
+        Parcel next;
+
+        Parcel(int member, long first, long end) {
+            this.member = member;
+            this.first = first;
+            this.end = end;
+        }
+
+        MemberDevice device() {
+            return pool.members().get(member);
+        }
+
+        @Override
+        public String toString() {
+            return device().name();
+        }
+    }
+
+    /** Moves all of it; those that failed. */
+    List<Parallel.Failed<Parcel>> run() {
+        return Parallel.run(operation, parcels(), new Parallel.Work<>() {
+            @Override
+            public void run(Parcel first) throws DeviceException {
+                for (Parcel parcel = first; parcel != null; parcel = parcel.next) {
+                    transfer(parcel);
+                }
+            }
+
+            @Override
+            public CompletableFuture<Void> begin(Parcel parcel) throws DeviceException {
+                return parcel.device().isAsync() ? StripeTransfer.this.begin(parcel) : null;
+            }
+        });
+    }
+
+    /** One after the other of each member in turn, so that all of them begin soon. */
+    private List<Parcel> parcels() {
+        int members = pool.members().size();
+        long blocks = data.remaining() / blockSize;
+        long[] at = new long[members];
+        Parcel[][] lanes = new Parcel[members][];
+        List<Parcel> heads = new ArrayList<>();
+        for (int member = 0; member < members; member++) {
+            at[member] = pool.map().firstFrom(member, address);
+        }
+        boolean more = true;
+        for (int turn = 0; more; turn++) {
+            more = false;
+            for (int member = 0; member < members; member++) {
+                long end = pool.map().firstFrom(member, address + blocks);
+                if (at[member] < end) {
+                    Parcel parcel = new Parcel(member, at[member], end(at[member], end));
+                    at[member] = parcel.end;
+                    more = true;
+                    if (parcel.device().isAsync()) {
+                        heads.add(parcel);
+                    } else {
+                        if (lanes[member] == null) {
+                            lanes[member] = new Parcel[LANES];
+                        }
+                        append(parcel, lanes[member], turn % LANES, heads);
+                    }
+                }
+            }
+        }
+        return heads;
+    }
+
+    private static void append(Parcel parcel, Parcel[] lanes, int lane, List<Parcel> heads) {
+        if (lanes[lane] == null) {
+            heads.add(parcel);
+        } else {
+            lanes[lane].next = parcel;
+        }
+        lanes[lane] = parcel;
+    }
+
+    /** Where the parcel ends that begins at a block of a member, of a run there up to another. */
+    private long end(long first, long end) {
+        long stripe = pool.map().stripeBlocks();
+        if (stripe * blockSize >= DIRECT_BYTES_MIN) {
+            return Math.min(end, first + pool.map().together(first));
+        }
+        return Math.min(end, first + PieceBuffers.PIECE_BYTES / blockSize);
+    }
+
+    /** Null: it does not lie together in the caller's memory. */
+    private ByteBuffer direct(Parcel parcel) {
+        return parcel.end - parcel.first <= pool.map().together(parcel.first)
+                ? piece(parcel, parcel.first)
+                : null;
+    }
+
+    /** Of the caller's memory, for a block of a parcel and what lies together with it. */
+    private ByteBuffer piece(Parcel parcel, long block) {
+        long blocks = Math.min(pool.map().together(block), parcel.end - block);
+        long at = pool.map().address(parcel.member, block) - address;
+        return data.slice(
+                data.position() + (int) at * blockSize, (int) blocks * blockSize);
+    }
+
+    private ByteBuffer gather(Parcel parcel) {
+        ByteBuffer buffer = pool.buffers().take((int) (parcel.end - parcel.first) * blockSize);
+        if (operation == Operation.WRITE) {
+            for (long block = parcel.first; buffer.hasRemaining(); ) {
+                ByteBuffer piece = piece(parcel, block);
+                block += piece.remaining() / blockSize;
+                buffer.put(piece);
+            }
+            buffer.flip();
+        }
+        return buffer;
+    }
+
+    private void scatter(Parcel parcel, ByteBuffer buffer) {
+        buffer.flip();
+        for (long block = parcel.first; buffer.hasRemaining(); ) {
+            ByteBuffer piece = piece(parcel, block);
+            block += piece.remaining() / blockSize;
+            int end = buffer.position() + piece.remaining();
+            piece.put(buffer.slice(buffer.position(), piece.remaining()));
+            buffer.position(end);
+        }
+    }
+
+    private void transfer(Parcel parcel) throws DeviceException {
+        ByteBuffer direct = direct(parcel);
+        if (direct != null) {
+            transfer(parcel, direct);
+            return;
+        }
+        ByteBuffer buffer = gather(parcel);
+        try {
+            transfer(parcel, buffer);
+            if (operation == Operation.READ) {
+                scatter(parcel, buffer);
+            }
+        } finally {
+            pool.buffers().give(buffer);
+        }
+    }
+
+    private void transfer(Parcel parcel, ByteBuffer buffer) throws DeviceException {
+        long first = pool.dataStart() + parcel.first;
+        if (operation == Operation.READ) {
+            parcel.device().read(first, buffer);
+        } else {
+            parcel.device().write(first, buffer);
+        }
+    }
+
+    private CompletableFuture<Void> begin(Parcel parcel) throws DeviceException {
+        long first = pool.dataStart() + parcel.first;
+        ByteBuffer direct = direct(parcel);
+        if (direct != null) {
+            return parcel.device().begin(operation, first, direct);
+        }
+        ByteBuffer buffer = gather(parcel);
+        CompletableFuture<Void> begun = null;
+        try {
+            begun = parcel.device().begin(operation, first, buffer);
+        } finally {
+            if (begun == null) {
+                pool.buffers().give(buffer);
+            }
+        }
+        return begun.whenComplete((done, thrown) -> {
+            try {
+                if (thrown == null && operation == Operation.READ) {
+                    scatter(parcel, buffer);
+                }
+            } finally {
+                pool.buffers().give(buffer);
+            }
+        });
+    }
+}
