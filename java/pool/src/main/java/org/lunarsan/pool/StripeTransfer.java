@@ -15,8 +15,11 @@ import org.lunarsan.device.Operation;
  * <p>Confined to the caller's thread but for its parcels, each of which belongs to who works on it.
  */
 final class StripeTransfer {
-    /** Narrower stripes are gathered. */
-    static final int DIRECT_BYTES_MIN = 32 << 10;
+    /** Narrower stripes are gathered: 8 MiB in them would be more than 128 commands. */
+    static final int DIRECT_BYTES_MIN = 64 << 10;
+
+    /** The same for members that can only be waited for: there, each transfer takes a thread. */
+    static final int DIRECT_BLOCKING_BYTES_MIN = 512 << 10;
 
     /** Parcels of a member that can only be waited for that are under way at the same time. */
     private static final int LANES = 16;
@@ -92,7 +95,7 @@ final class StripeTransfer {
             for (int member = 0; member < members; member++) {
                 long end = pool.map().firstFrom(member, address + blocks);
                 if (at[member] < end) {
-                    Parcel parcel = new Parcel(member, at[member], end(at[member], end));
+                    Parcel parcel = new Parcel(member, at[member], end(member, at[member], end));
                     at[member] = parcel.end;
                     more = true;
                     if (parcel.device().isAsync()) {
@@ -119,9 +122,12 @@ final class StripeTransfer {
     }
 
     /** Where the parcel ends that begins at a block of a member, of a run there up to another. */
-    private long end(long first, long end) {
+    private long end(int member, long first, long end) {
         long stripe = pool.map().stripeBlocks();
-        if (stripe * blockSize >= DIRECT_BYTES_MIN) {
+        int least = pool.members().get(member).isAsync()
+                ? DIRECT_BYTES_MIN
+                : DIRECT_BLOCKING_BYTES_MIN;
+        if (stripe * blockSize >= least) {
             return Math.min(end, first + pool.map().together(first));
         }
         return Math.min(end, first + PieceBuffers.PIECE_BYTES / blockSize);

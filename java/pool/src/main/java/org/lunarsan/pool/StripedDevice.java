@@ -21,8 +21,9 @@ import org.lunarsan.device.Operation;
  * <p>{@link #create(List, long)} labels the members once; then {@link #of(List)} takes them in any
  * order. Of a run of blocks each member does its part at the same time as the others: stripe by
  * stripe from the caller's memory, by futures where the member is an {@link AsyncDevice}, else in
- * virtual threads. Stripes of less than 32 KiB are gathered in buffers of 1 MiB, at most 16 for
- * each pool. A failure names the blocks of the pool; its cause is the failure of the member.
+ * virtual threads. Stripes of less than 64 KiB, or 512 KiB there, are gathered in buffers of
+ * 1 MiB, at most 16 for each pool. A failure names the blocks of the pool; its cause is the failure
+ * of the member.
  *
  * <p>For any thread. It opens and closes its members.
  */
