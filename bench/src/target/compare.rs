@@ -18,9 +18,9 @@ const SLOWER: f64 = 0.95;
 /// So many rounds agree by chance once in sixteen times; fewer tell nothing.
 const ROUNDS_MIN: usize = 5;
 
-/// Two builds of `lunar serve` on disks in memory and files in tmpfs, asked in turns: by the initiator that this
-/// program is built with, and (both-ends) each by `lunar bench` of its own build. Each round gives
-/// a ratio.
+/// Two builds of `lunar serve` on disks in memory and files in tmpfs, asked in turns: by the
+/// initiator that this program is built with, and (both-ends) each by `lunar bench` of its own
+/// build. Each round gives a ratio.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  make bench-compare REV=HEAD~1\n  \
     cargo run --release -p bench -- compare --base /tmp/old/lunar --only rand-read")]

@@ -46,6 +46,10 @@ public final class IscsiOptions {
 
     /** Most that can be asked for. */
     public static final int QUEUE_DEPTH_MAX = 1000;
+    /** Bytes of a first burst, unless told otherwise, and at most. */
+    public static final int FIRST_BURST_BYTES = 256 << 10;
+    /** Bytes of a first burst, at least: RFC 7143 §13.14. */
+    public static final int FIRST_BURST_BYTES_MIN = 512;
 
     /** Most connections of a session that can be asked for. */
     public static final int CONNECTIONS_MAX = 16;
@@ -64,6 +68,7 @@ public final class IscsiOptions {
     final List<Digest> dataDigest;
     final int connections;
     final int queueDepth;
+    final int firstBurstBytes;
     final List<Portal> portals;
     final Duration loginTime;
     final Duration recoveryTime;
@@ -88,6 +93,7 @@ public final class IscsiOptions {
         dataDigest = from.dataDigest;
         connections = from.connections;
         queueDepth = from.queueDepth;
+        firstBurstBytes = from.firstBurstBytes;
         portals = from.portals;
         loginTime = from.loginTime;
         recoveryTime = from.recoveryTime;
@@ -146,6 +152,7 @@ public final class IscsiOptions {
         private List<Digest> dataDigest = List.of(Digest.NONE);
         private int connections = 1;
         private int queueDepth = QUEUE_DEPTH;
+        private int firstBurstBytes = FIRST_BURST_BYTES;
         private List<Portal> portals = List.of();
         private Duration loginTime = LOGIN_TIME;
         private Duration recoveryTime = RECOVERY_TIME;
@@ -314,6 +321,22 @@ public final class IscsiOptions {
             require(commands >= 1 && commands <= QUEUE_DEPTH_MAX,
                     "a connection has 1 to " + QUEUE_DEPTH_MAX + " commands in flight");
             queueDepth = commands;
+            return this;
+        }
+
+        /**
+         * FirstBurstLength to propose: what a write sends unasked, at most (RFC 7143 §13.14); the
+         * target may take less. More has to be asked for by the target, which costs a round trip,
+         * and spares its memory.
+         *
+         * @param bytes {@link #FIRST_BURST_BYTES_MIN} to {@link #FIRST_BURST_BYTES}
+         * @return this
+         */
+        public Builder firstBurst(int bytes) {
+            require(bytes >= FIRST_BURST_BYTES_MIN && bytes <= FIRST_BURST_BYTES,
+                    "a first burst has " + FIRST_BURST_BYTES_MIN + " to " + FIRST_BURST_BYTES
+                            + " bytes");
+            firstBurstBytes = bytes;
             return this;
         }
 

@@ -172,6 +172,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         Offer offer = Offer.initiator().toBuilder()
                 .maxConnections(Math.max(options.connections, CONNECTIONS_OFFERED))
                 .timeToWaitSeconds(0)
+                .firstBurstBytes(options.firstBurstBytes)
                 .headerDigest(wanted(url.headerDigest(), options.headerDigest))
                 .dataDigest(wanted(url.dataDigest(), options.dataDigest))
                 .maxRecvDataSegmentBytes(Chunks.SEGMENT_BYTES_MAX)

@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -36,6 +37,10 @@ final class LunarTest {
             Opcode.LOGIN_RESPONSE);
     private static final int THREADS = 4;
     private static final int PART_BLOCKS = 2048;
+    /** Less than a piece of a long write, so that R2Ts are asked for. */
+    private static final int FIRST_BURST_BYTES = 64 << 10;
+    /** A kind of PDU that never comes is told, not waited for. */
+    private static final long CUT_SECONDS_MAX = 120;
 
     /** Goal: wherever the connection is cut, with digests and without, nothing is lost. */
     @Test
@@ -52,7 +57,7 @@ final class LunarTest {
                 Relay relay = new Relay(server.port(), digests, digests)) {
             Digest digest = digests ? Digest.CRC32C : Digest.NONE;
             IscsiOptions options = IscsiOptions.builder().headerDigest(digest).dataDigest(digest)
-                    .connections(1 + random.nextInt(3)).build();
+                    .connections(1 + random.nextInt(3)).firstBurst(FIRST_BURST_BYTES).build();
             try (IscsiDevice disk = IscsiDevice.open(relay.url(Lunar.TARGET), options)) {
                 AtomicBoolean over = new AtomicBoolean();
                 Thread cutter = Thread.ofVirtual().start(() -> {
@@ -60,8 +65,9 @@ final class LunarTest {
                         cutAll(relay, random);
                     } catch (InterruptedException given) {
                         // The work has failed meanwhile.
+                    } finally {
+                        over.set(true);
                     }
-                    over.set(true);
                 });
                 try {
                     Workload.run(disk, THREADS, PART_BLOCKS, random.nextLong(),
@@ -93,9 +99,9 @@ final class LunarTest {
     private static void cutOnce(Relay relay, Relay.Cut cut) throws InterruptedException {
         relay.cutAt(cut);
         try {
-            cut.done().get();
-        } catch (ExecutionException never) {
-            throw new IllegalStateException(never);
+            cut.done().get(CUT_SECONDS_MAX, TimeUnit.SECONDS);
+        } catch (ExecutionException | TimeoutException never) {
+            throw new IllegalStateException("no " + Opcode.name(cut.opcode()) + " to cut at", never);
         }
     }
 

@@ -19,7 +19,7 @@ import org.lunarsan.device.PoisonedException;
  */
 final class Workload {
     private static final int BLOCKS_MAX = 96;
-    /** More than a first burst, so that R2Ts are asked for. */
+    /** More than a piece of a long transfer, so that there are several. */
     private static final int MANY_BLOCKS_MAX = 1500;
 
     private final Device device;
