@@ -1,8 +1,10 @@
-//! What units said unasked: unit attentions, noted as they come in, whoever's command they ended.
+//! What units said unasked: unit attentions and deferred errors, noted as they come in, whoever's
+//! command they ended.
 
 use iscsi::connection::initiator::CommandResult;
 use scsi::sense::{Sense, SenseKey, Status};
 use std::collections::HashMap;
+use std::ops::Add;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Lun;
 
@@ -14,6 +16,23 @@ const RESETS: std::ops::RangeInclusive<u16> = 0x2900..=0x2904;
 const MEDIUM_MAY_HAVE_CHANGED: u16 = 0x2800;
 /// I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not.
 const NEXUS_LOSS: u16 = 0x2907;
+
+/// What a unit has told of its volatile cache, counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Told {
+    /// How often all of it may have been lost.
+    pub(crate) resets: u64,
+    /// How often something that was acknowledged from it could not be written later.
+    pub(crate) failures: u64,
+}
+
+impl Add for Told {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { resets: self.resets + other.resets, failures: self.failures + other.failures }
+    }
+}
 
 /// The unit attentions of a target's units, for those that somebody asked to have watched.
 #[derive(Debug, Default)]
@@ -30,7 +49,7 @@ pub(crate) struct UnitAttentions {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     count: u64,
-    resets: u64,
+    told: Told,
     /// The last session in which the unit told of a reset.
     reset_in: Option<u64>,
     /// The last session in which it told that no more than the nexus was lost.
@@ -48,14 +67,33 @@ impl Attentions {
         if Status(result.status) != Status::CHECK_CONDITION {
             return;
         }
-        let Some(sense) = Sense::decode(&result.sense) else { return };
-        if sense.key != SenseKey::UNIT_ATTENTION {
+        let sense = Sense::decode(&result.sense);
+        let is_key = |key: SenseKey| sense.as_ref().is_some_and(|sense| sense.key == key);
+        // SPC-4 §4.5.7: of an earlier command. What was recovered is no loss.
+        let failed = Sense::is_deferred(&result.sense) && !is_key(SenseKey::RECOVERED_ERROR);
+        let attention = is_key(SenseKey::UNIT_ATTENTION);
+        if !failed && !attention {
             return;
         }
-        let [code, qualifier] = sense.code.to_be_bytes();
-        tracing::info!(?lun, code = format!("{code:02x}h/{qualifier:02x}h"), "unit attention");
+        let code = sense.map_or(0, |sense| sense.code);
+        let [asc, ascq] = code.to_be_bytes();
+        let what = if failed { "deferred error" } else { "unit attention" };
+        tracing::info!(?lun, code = format!("{asc:02x}h/{ascq:02x}h"), "{what}");
+        let units = self.units();
+        let Some(unit) = units.get(&lun) else { return };
+        if failed {
+            unit.seen().told.failures += 1;
+        }
+        if attention {
+            unit.note(code, number);
+        }
+    }
+
+    /// What was said to a command of the unit `lun` is lost, and its session goes on: the unit does
+    /// not say it again.
+    pub(crate) fn unheard(&self, lun: Lun) {
         if let Some(unit) = self.units().get(&lun) {
-            unit.note(sense.code, number);
+            unit.seen().told.resets += 1;
         }
     }
 
@@ -64,12 +102,18 @@ impl Attentions {
     }
 }
 
+impl Seen {
+    fn has_begun(&self, session: u64) -> bool {
+        [self.reset_in, self.nexus_lost_in].contains(&Some(session))
+    }
+}
+
 impl UnitAttentions {
     fn note(&self, code: u16, session: u64) {
         let mut seen = self.seen();
         seen.count += 1;
         if RESETS.contains(&code) || code == MEDIUM_MAY_HAVE_CHANGED {
-            seen.resets += 1;
+            seen.told.resets += 1;
             seen.reset_in = Some(session);
         } else if code == NEXUS_LOSS {
             seen.nexus_lost_in = Some(session);
@@ -80,11 +124,15 @@ impl UnitAttentions {
     /// session began. A unit that said nothing is not known to have kept its cache.
     pub(crate) fn begun(&self, session: u64) {
         let mut seen = self.seen();
-        let told = [seen.reset_in, seen.nexus_lost_in].contains(&Some(session));
-        if !told {
-            seen.resets += 1;
+        if !seen.has_begun(session) {
+            seen.told.resets += 1;
             seen.reset_in = Some(session);
         }
+    }
+
+    /// Whether the unit has said how session `session` began.
+    pub(crate) fn has_begun(&self, session: u64) -> bool {
+        self.seen().has_begun(session)
     }
 
     /// How many there were.
@@ -94,7 +142,12 @@ impl UnitAttentions {
 
     /// How often a volatile cache may have been lost.
     pub(crate) fn resets(&self) -> u64 {
-        self.seen().resets
+        self.told().resets
+    }
+
+    /// What it told of its cache.
+    pub(crate) fn told(&self) -> Told {
+        self.seen().told
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -108,13 +161,14 @@ mod tests {
     use bytes::Bytes;
     use iscsi::connection::initiator::Residual;
     use iscsi::pdu::ServiceResponse;
+    use scsi::sense::SenseFormat;
 
     fn ended(sense: Sense) -> CommandResult {
         CommandResult {
             response: ServiceResponse::COMMAND_COMPLETED,
             status: Status::CHECK_CONDITION.0,
             status_qualifier: 0,
-            sense: Bytes::copy_from_slice(&sense.encode(scsi::sense::SenseFormat::Fixed)),
+            sense: Bytes::copy_from_slice(&sense.encode(SenseFormat::Fixed)),
             data_in_bytes: 0,
             residual: Residual::None,
             read_residual: Residual::None,
@@ -143,5 +197,34 @@ mod tests {
         assert_eq!(unit.resets(), 3, "another unit's");
         attentions.see(Lun::ZERO, 3, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
         assert_eq!(unit.resets(), 4, "the medium may hold none of what was written");
+        attentions.unheard(Lun::new(1));
+        assert_eq!(unit.resets(), 4, "another unit's");
+        attentions.unheard(Lun::ZERO);
+        assert_eq!(unit.resets(), 5, "nobody knows what it was");
+    }
+
+    /// Goal: an error of an earlier command counts in both formats, also where nobody can read
+    /// which it was; not one that was recovered, nor one of the command itself.
+    #[test]
+    fn deferred_errors_are_counted() {
+        let attentions = Attentions::default();
+        let unit = attentions.of(Lun::ZERO);
+        let see = |sense: &[u8]| {
+            let sense = Bytes::copy_from_slice(sense);
+            let result = CommandResult { sense, ..ended(Sense::WRITE_ERROR) };
+            attentions.see(Lun::ZERO, 1, &result);
+            unit.told().failures
+        };
+        let mut fixed = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);
+        assert_eq!(see(&fixed), 0, "of the command itself");
+        fixed[0] |= 1;
+        assert_eq!((fixed[0], see(&fixed)), (0xf1, 1));
+        let mut described = Sense::WRITE_ERROR.encode(SenseFormat::Descriptor);
+        described[0] = 0x73;
+        assert_eq!(see(&described), 2);
+        assert_eq!(see(&[0x71]), 3, "cut off");
+        fixed[2] = SenseKey::RECOVERED_ERROR.0;
+        assert_eq!(see(&fixed), 3, "recovered");
+        assert_eq!((unit.count(), unit.resets()), (0, 0), "no unit attention");
     }
 }

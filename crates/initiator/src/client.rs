@@ -1,8 +1,9 @@
 //! A connection at work: it drives the protocol machine and serves the handles.
 
-use crate::attentions::Attentions;
-use crate::doubts::{Doubt, Held};
+use crate::doubts::Doubt;
+use crate::hearing::Listener;
 use crate::link::{DRAIN_TIME, Life, LinkState, Load};
+use crate::news::News;
 use crate::numbering::{Mail, Numbering};
 use crate::{Error, ErrorKind};
 use block::Buffer;
@@ -99,6 +100,8 @@ enum Pending {
         unsent: bool,
         /// It is being aborted, and may have written something.
         doubt: Option<Doubt>,
+        /// Who waits until it is over.
+        listeners: Vec<Listener>,
     },
     Targets {
         answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>>,
@@ -180,27 +183,6 @@ pub(crate) struct Client {
     logout: Option<oneshot::Sender<Result<(), Error>>>,
     portal: String,
     news: News,
-}
-
-/// What a session tells those who hold it, besides answers.
-#[derive(Clone, Debug)]
-pub(crate) struct News {
-    /// The session's number among those of its [`Initiator`](crate::Initiator).
-    pub(crate) number: u64,
-    /// What units said unasked.
-    pub(crate) attentions: Arc<Attentions>,
-    /// Writes that may outlive a session.
-    pub(crate) held: Arc<Held>,
-}
-
-impl News {
-    /// A write of the session was not answered. If the session is over, it is in doubt until
-    /// another has taken its place; otherwise the target has ended it with its connection.
-    pub(crate) fn hold(&self, numbering: &Numbering, doubt: Doubt) {
-        if numbering.is_over() {
-            self.held.hold(self.number, doubt);
-        }
-    }
 }
 
 impl Client {
@@ -314,6 +296,7 @@ impl Client {
                     self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
                 }
                 Mail::Retire => {}
+                Mail::Listen(lun, listener) => self.listen(lun, &listener),
             }
         }
         self.mail = mail;
@@ -335,6 +318,17 @@ impl Client {
         let abort = Abort { id: management.id, task: id, by: now.after(ABORT_TIME) };
         self.aborts.push_back(abort);
         self.machine.handle(now, Input::Manage(management));
+    }
+
+    fn listen(&mut self, unit: Lun, listener: &Listener) {
+        for pending in self.pending.values_mut() {
+            match pending {
+                Pending::Command { lun, listeners, .. } if *lun == unit => {
+                    listeners.push(listener.clone());
+                }
+                _ => {}
+            }
+        }
     }
 
     fn obey(&mut self, output: Output, out: &mut Outbox) {
@@ -408,7 +402,9 @@ impl Client {
             Err(Failure::Refused(why)) => return self.refused.push((id, why)),
             _ => {}
         }
-        let Some(Pending::Command { lun, data_in, answer, .. }) = self.pending.remove(&id) else {
+        let command = self.pending.remove(&id);
+        // Listeners stay to the end, when what came is noted.
+        let Some(Pending::Command { lun, data_in, answer, listeners: _heard, .. }) = command else {
             return;
         };
         while self.due.front().is_some_and(|(id, _)| !self.pending.contains_key(id)) {
@@ -481,8 +477,16 @@ impl Client {
             Request::Execute { answer, .. } if answer.is_closed() => {}
             Request::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
-                let (unsent, doubt) = (false, None);
-                let pending = Pending::Command { lun, data_in, _load: load, answer, unsent, doubt };
+                let (unsent, doubt, listeners) = (false, None, Vec::new());
+                let pending = Pending::Command {
+                    lun,
+                    data_in,
+                    _load: load,
+                    answer,
+                    unsent,
+                    doubt,
+                    listeners,
+                };
                 self.pending.insert(id, pending);
                 if let Some(time) = self.command_time {
                     if self.due.len() >= DUE_MAX {
@@ -588,12 +592,30 @@ impl Client {
         self.said.clear();
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
+        let left_behind = self.tell_unheard(ending);
         self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
-        let left_behind =
-            |pending: &Pending| matches!(pending, Pending::Command { unsent: false, .. });
-        if ending == Ending::Lost && self.pending.values().any(left_behind) {
+        if ending == Ending::Lost && left_behind {
             self.numbering.end(&cause);
         }
+        self.link.mailbox.drop_listeners();
+    }
+
+    /// Notes that answers are lost, before the session forgets the connection that they were to
+    /// come on; whether any are.
+    fn tell_unheard(&self, ending: Ending) -> bool {
+        let left_behind = self.pending.values().filter_map(|pending| match pending {
+            Pending::Command { lun, unsent: false, .. } => Some(*lun),
+            _ => None,
+        });
+        let mut any = false;
+        for lun in left_behind {
+            any = true;
+            match ending {
+                Ending::ConnectionLogout => self.news.attentions.unheard(lun),
+                _ => self.numbering.leave_unheard(),
+            }
+        }
+        any
     }
 
     /// The connection is over: whoever still waits is told why. Returns what asks it for something.

@@ -391,12 +391,10 @@ impl Attempt {
         match Status(result.status) {
             Status::GOOD | Status::CONDITION_MET => Ok(Verdict::Good),
             Status::CHECK_CONDITION => {
-                let sense = Sense::decode(&result.sense);
-                let passes = sense.as_ref().is_some_and(is_passing);
-                if passes && self.tries < TRIES_MAX {
+                if is_passing(&result.sense) && self.tries < TRIES_MAX {
                     return Ok(Verdict::Again);
                 }
-                Err(sense_error(opcode, sense))
+                Err(sense_error(opcode, &result.sense))
             }
             Status::BUSY | Status::TASK_SET_FULL if self.tries < TRIES_MAX => {
                 Box::pin(initiator.pause(BUSY_PAUSE * (1 << self.tries))).await;
@@ -414,18 +412,29 @@ impl Attempt {
     }
 }
 
-/// A unit attention, or data that arrived damaged, which the target has not used
+/// A unit attention, the error of an earlier command, with which this one was not executed
+/// (SPC-4 §4.5.7), or data that arrived damaged, which the target has not used
 /// (RFC 7143 §11.4.7.2).
-fn is_passing(sense: &Sense) -> bool {
+fn is_passing(sense: &[u8]) -> bool {
     let damaged = Sense::PROTOCOL_SERVICE_CRC_ERROR;
-    sense.key == SenseKey::UNIT_ATTENTION || (sense.key, sense.code) == (damaged.key, damaged.code)
+    Sense::is_deferred(sense)
+        || Sense::decode(sense).is_some_and(|sense| {
+            sense.key == SenseKey::UNIT_ATTENTION
+                || (sense.key, sense.code) == (damaged.key, damaged.code)
+        })
 }
 
-fn sense_error(opcode: u8, sense: Option<Sense>) -> Error {
-    let what = match &sense {
+fn sense_error(opcode: u8, bytes: &[u8]) -> Error {
+    let mut sense = Sense::decode(bytes);
+    let of_earlier = Sense::is_deferred(bytes);
+    let what = match &mut sense {
         Some(sense) => {
+            if of_earlier {
+                sense.information = None; // no block of this command
+            }
             let [code, qualifier] = sense.code.to_be_bytes();
-            format!("command {opcode:02x}h: {:?} {code:02x}h/{qualifier:02x}h", sense.key)
+            let of = if of_earlier { ", of earlier commands" } else { "" };
+            format!("command {opcode:02x}h: {:?} {code:02x}h/{qualifier:02x}h{of}", sense.key)
         }
         None => format!("command {opcode:02x}h: check condition without sense"),
     };
@@ -481,6 +490,7 @@ fn parse_designators(mut body: &[u8]) -> Vec<Designator> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scsi::sense::SenseFormat;
 
     /// Goal: designators of a hostile page are read without panic, as far as they are whole.
     #[test]
@@ -499,13 +509,32 @@ mod tests {
         }
     }
 
-    /// Goal: what passes by itself is sent again: a unit attention, and a write whose data was
-    /// damaged on the way. Other aborted commands are not.
+    /// Goal: what passes by itself is sent again: a unit attention, a write whose data was damaged
+    /// on the way, and what met the error of an earlier command. Other aborted commands are not.
     #[test]
     fn some_sense_passes() {
-        assert!(is_passing(&Sense::POWER_ON_RESET));
-        assert!(is_passing(&Sense::PROTOCOL_SERVICE_CRC_ERROR));
-        assert!(!is_passing(&Sense { code: 0, ..Sense::PROTOCOL_SERVICE_CRC_ERROR }));
+        for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+            let passes = |sense: Sense| is_passing(&sense.encode(format));
+            assert!(passes(Sense::POWER_ON_RESET));
+            assert!(passes(Sense::PROTOCOL_SERVICE_CRC_ERROR));
+            assert!(!passes(Sense { code: 0, ..Sense::PROTOCOL_SERVICE_CRC_ERROR }));
+            let mut error = Sense::WRITE_ERROR.encode(format);
+            assert!(!is_passing(&error));
+            error[0] |= 1;
+            assert!(is_passing(&error));
+        }
+        assert!(!is_passing(&[]));
+    }
+
+    /// Goal: where errors of earlier commands do not end, no block of this one is at fault.
+    #[test]
+    fn a_deferred_error_names_no_block_of_ours() {
+        let mut bytes = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);
+        assert_eq!(sense_error(0x28, &bytes).sense().unwrap().information, Some(7));
+        bytes[0] |= 1;
+        let error = sense_error(0x28, &bytes);
+        assert_eq!(error.sense().unwrap().information, None);
+        assert_eq!(error.what, "command 28h: MEDIUM_ERROR 0ch/00h, of earlier commands");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum ErrorKind {
     /// written to it.
     Changed,
     /// Writes that were acknowledged before they were made durable may be lost, because the
-    /// target's cache was, for example by a restart.
+    /// target's cache was, for example by a restart, or because the target could not write it.
     CacheLost,
     /// The target did not take the request, or we did not.
     Refused,

@@ -1,8 +1,9 @@
 //! The handle of a session that any thread may use, and that outlives the loss of its connection.
 
 use crate::attentions::UnitAttentions;
-use crate::client::{Executed, News};
+use crate::client::Executed;
 use crate::keeper::{Keeper, Line};
+use crate::news::News;
 use crate::recovery::Patience;
 use crate::session::Session;
 use crate::way::Way;

@@ -1,8 +1,8 @@
 //! Who makes another session when one is lost, as long as somebody waits for it.
 
 use crate::attentions::Attentions;
-use crate::client::News;
 use crate::doubts::Held;
+use crate::news::News;
 use crate::recovery::Backoff;
 use crate::session::Session;
 use crate::way::{Group, Way};

@@ -6,6 +6,7 @@
 
 use crate::Error;
 use crate::doubts::Doubt;
+use crate::hearing::{Hearing, Listener};
 use futures_util::task::AtomicWaker;
 use iscsi::framing::TaskId;
 use iscsi::session::initiator::{
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Context;
-use wire::SerialNumber;
+use wire::{Lun, SerialNumber};
 
 /// Requests of a session that wait for its command window to open.
 const QUEUE_REQUESTS_MAX: u32 = 8192;
@@ -30,6 +31,8 @@ pub(crate) enum Mail {
     Abort(TaskId, Option<Doubt>),
     /// The session goes on without this connection.
     Retire,
+    /// Somebody waits for the end of what was sent to this unit.
+    Listen(Lun, Listener),
 }
 
 /// Mail for one connection. A session sends a connection a few values for each request that it
@@ -63,6 +66,11 @@ impl Mailbox {
         drop(queue);
         self.waker.wake();
         Ok(())
+    }
+
+    /// What was sent is over, so nobody has to wait for it.
+    pub(crate) fn drop_listeners(&self) {
+        self.queue().mail.retain(|mail| !matches!(mail, Mail::Listen(..)));
     }
 
     /// Takes no more; returns what nobody read.
@@ -103,6 +111,10 @@ pub(crate) struct Numbering {
     cause: OnceLock<Error>,
     /// A connection logs the session out.
     left: AtomicBool,
+    /// It has, or had, several connections at once.
+    several: AtomicBool,
+    /// A connection went with commands that were not answered, and the session with it.
+    unheard: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -124,6 +136,8 @@ impl Numbering {
             over: AtomicBool::new(false),
             cause: OnceLock::new(),
             left: AtomicBool::new(false),
+            several: AtomicBool::new(false),
+            unheard: AtomicBool::new(false),
         })
     }
 
@@ -132,7 +146,35 @@ impl Numbering {
         let mut state = self.state();
         let numbers = state.machine.open(cid)?;
         state.mailboxes.insert(cid, Arc::clone(mailbox));
+        if state.mailboxes.len() > 1 {
+            self.several.store(true, Ordering::Release);
+        }
         Some(numbers)
+    }
+
+    /// Listens to what is under way at the unit `lun`; `None`: there never were several
+    /// connections, so answers come in the order in which the target gave them.
+    pub(crate) fn listen(&self, lun: Lun) -> Option<Hearing> {
+        if !self.several.load(Ordering::Acquire) {
+            return None;
+        }
+        let (listener, hearing) = Hearing::new();
+        for mailbox in self.state().mailboxes.values() {
+            // One that nobody reads any more has nothing under way.
+            let _ = mailbox.put(Mail::Listen(lun, listener.clone()));
+        }
+        Some(hearing)
+    }
+
+    /// What was said to some commands will never be known, for the session ends with a connection
+    /// of it. To be told before the connection is gone.
+    pub(crate) fn leave_unheard(&self) {
+        self.unheard.store(true, Ordering::Release);
+    }
+
+    /// What was said to some commands will never be known.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.unheard.load(Ordering::Acquire)
     }
 
     /// What the leading login brought; `None` before.

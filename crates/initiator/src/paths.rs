@@ -4,7 +4,7 @@
 //! command takes: of those that are up and in the best access state the one with the fewest bytes
 //! under way, or the next. One whose session is lost is logged in again, in the background.
 
-use crate::attentions::UnitAttentions;
+use crate::attentions::{Told, UnitAttentions};
 use crate::commands::Unit;
 use crate::port_groups::{PortGroups, rank};
 use crate::recovery::Patience;
@@ -159,8 +159,9 @@ impl Path {
         self.state().rests_until.is_some_and(|until| Instant::now() < until)
     }
 
-    fn resets(&self) -> u64 {
-        self.attentions.resets().saturating_sub(self.resets_before)
+    fn told(&self) -> Told {
+        let told = self.attentions.told();
+        Told { resets: told.resets.saturating_sub(self.resets_before), ..told }
     }
 
     fn rank(&self) -> Option<u8> {
@@ -199,7 +200,7 @@ pub(crate) struct Paths {
 struct Set {
     all: Vec<Arc<Path>>,
     /// What paths told that were taken away.
-    resets_of_gone: u64,
+    told_by_gone: Told,
 }
 
 /// What there is to choose from.
@@ -214,7 +215,7 @@ enum Choice {
 impl Paths {
     /// With this one.
     pub(crate) fn new(first: Path, policy: PathPolicy) -> Self {
-        let set = Set { all: vec![Arc::new(first)], resets_of_gone: 0 };
+        let set = Set { all: vec![Arc::new(first)], told_by_gone: Told::default() };
         Self { set: ArcSwap::from_pointee(set), policy, turn: AtomicUsize::new(0) }
     }
 
@@ -251,19 +252,19 @@ impl Paths {
                 wanted(path) || first.is_some_and(|first| Arc::ptr_eq(first, path))
             };
             let (all, gone): (Vec<_>, Vec<_>) = set.all.iter().partition(stays);
-            let told = gone.iter().map(|path| path.resets()).sum::<u64>();
+            let told_by_gone = gone.iter().fold(set.told_by_gone, |sum, path| sum + path.told());
             let all = all.into_iter().map(Arc::clone).collect();
-            Set { all, resets_of_gone: set.resets_of_gone + told }
+            Set { all, told_by_gone }
         });
         let stay = self.all();
         let gone = |path: &&Arc<Path>| !stay.iter().any(|other| Arc::ptr_eq(path, other));
         before.all.iter().filter(gone).cloned().collect()
     }
 
-    /// How often a volatile cache may have been lost, as any path tells.
-    pub(crate) fn resets(&self) -> u64 {
+    /// What was told of a volatile cache, on any path.
+    pub(crate) fn told(&self) -> Told {
         let set = self.set.load();
-        set.resets_of_gone + set.all.iter().map(|path| path.resets()).sum::<u64>()
+        set.all.iter().fold(set.told_by_gone, |sum, path| sum + path.told())
     }
 
     /// What a unit says of the port groups holds for all paths.
@@ -362,7 +363,8 @@ impl Paths {
     pub(crate) async fn hear_one(&self) -> bool {
         for path in self.all() {
             let Some(session) = path.unit.initiator().session_now() else { continue };
-            if path.unit.in_session(&session).test_ready().await.is_ok() {
+            let unit = path.unit.in_session(&session);
+            if unit.test_ready().await.is_ok() && session.hear_out(unit.lun()).await {
                 return true;
             }
         }

@@ -46,8 +46,10 @@ const EXTENTS_MAX: usize = 1024;
 /// another one is never used.
 ///
 /// Where the target has a volatile write cache, a restart may lose what was acknowledged but not
-/// flushed. The next flush then fails once, as do all that ran meanwhile: who gets `CacheLost`
-/// (behind `Medium`) has to write again what it wrote since the last flush that succeeded.
+/// flushed, or the target may tell later that it could not write it. The next flush then fails
+/// once, as do all that ran meanwhile: who gets `CacheLost` (behind `Medium`) has to write again
+/// what it wrote since the last flush that succeeded. In a session of several connections a flush
+/// also waits for the commands that are under way when it is answered, which may bring such news.
 #[derive(Debug)]
 pub struct RemoteDisk {
     unit: Unit,
@@ -135,7 +137,7 @@ impl RemoteDisk {
             mode: Mutex::new(mode.unwrap_or_default()),
             fingerprint,
             // The first command asks again: the session may have changed under the questions.
-            unflushed: Unflushed::new(paths.resets()),
+            unflushed: Unflushed::new(paths.told()),
             paths: Arc::new(paths),
             doubts: Arc::default(),
             layout: None,
@@ -291,7 +293,7 @@ impl RemoteDisk {
 
     /// Before the first write of an operation that a flush ends.
     fn mark(&self) -> Mark {
-        self.unflushed.mark(self.paths.resets())
+        self.unflushed.mark(self.paths.told())
     }
 
     /// A flush, if one is needed, of an operation that began at `since`.

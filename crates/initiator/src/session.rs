@@ -1,8 +1,9 @@
 //! One session, from its login to its end, over one or more connections.
 
-use crate::client::{Ended, Executed, News, Request};
+use crate::client::{Ended, Executed, Request};
 use crate::doubts::Wary;
 use crate::link::{Life, Link, LinkState, gone};
+use crate::news::News;
 use crate::numbering::{Mail, Numbering};
 use crate::way::{Door, Group, Way};
 use crate::{Error, ErrorKind};
@@ -256,6 +257,20 @@ impl Session {
             _ => on_its_way.answered = true,
         }
         executed
+    }
+
+    /// Waits until all that is under way now at the unit `lun` is over, and so has brought what the
+    /// unit had to say: on another connection that may come later than what was said after it.
+    /// Commands end by their answer, by the command time and the time for an ABORT TASK after it,
+    /// or with the session. `false`: with the session answers were lost.
+    ///
+    /// A command that was aborted has brought nothing, and so took nothing of what there is to say:
+    /// a unit attention goes on until it is reported (SAM-5 §5.14).
+    pub(crate) async fn hear_out(&self, lun: Lun) -> bool {
+        let numbering = &self.shared.numbering;
+        let Some(hearing) = numbering.listen(lun) else { return true };
+        hearing.end().await;
+        !numbering.is_unheard()
     }
 
     /// Asks for the targets. RFC 7143 Appendix C.

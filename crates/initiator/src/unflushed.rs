@@ -1,10 +1,11 @@
 //! What was acknowledged but not flushed, and whether it may be lost.
 
+use crate::attentions::Told;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The acknowledged writes of one disk that a volatile cache may still hold.
 ///
-/// Resets of the unit are counted elsewhere; each call is told how many there were.
+/// What the unit tells of its cache is counted elsewhere; each call is given the counts.
 #[derive(Debug)]
 pub(crate) struct Unflushed {
     state: Mutex<State>,
@@ -12,8 +13,8 @@ pub(crate) struct Unflushed {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many resets were looked at.
-    resets: u64,
+    /// What was looked at.
+    told: Told,
     /// Writes acknowledged, and how many of the first of them are durable or told to be lost.
     acknowledged: u64,
     settled: u64,
@@ -41,16 +42,16 @@ pub(crate) struct Flush {
 pub(crate) struct Lost;
 
 impl Unflushed {
-    pub(crate) fn new(resets: u64) -> Self {
-        Self { state: Mutex::new(State { resets, ..State::default() }) }
+    pub(crate) fn new(told: Told) -> Self {
+        Self { state: Mutex::new(State { told, ..State::default() }) }
     }
 
-    /// A write was acknowledged that had been sent after `sent_after` resets. One that a reset
-    /// came between may be lost, whichever came first.
-    pub(crate) fn acknowledged(&self, sent_after: u64, resets: u64) {
+    /// A write was acknowledged that had been sent after `sent_after` was told. One that something
+    /// was told between may be lost, whichever came first.
+    pub(crate) fn acknowledged(&self, sent_after: Told, told: Told) {
         let mut state = self.state();
-        state.look(resets);
-        if sent_after == resets {
+        state.look(told);
+        if sent_after == told {
             state.acknowledged += 1;
         } else {
             state.losses += 1;
@@ -59,9 +60,9 @@ impl Unflushed {
     }
 
     /// An operation begins that writes and then flushes.
-    pub(crate) fn mark(&self, resets: u64) -> Mark {
+    pub(crate) fn mark(&self, told: Told) -> Mark {
         let mut state = self.state();
-        state.look(resets);
+        state.look(told);
         Mark { losses: state.losses }
     }
 
@@ -71,22 +72,32 @@ impl Unflushed {
     /// # Errors
     /// `Lost` when something was lost since, also if others were told, and once, when something
     /// was lost before.
-    pub(crate) fn begin(&self, since: Mark, resets: u64) -> Result<Flush, Lost> {
+    pub(crate) fn begin(&self, since: Mark, told: Told) -> Result<Flush, Lost> {
         let mut state = self.state();
-        state.look(resets);
+        state.look(told);
         if std::mem::take(&mut state.untold) || state.losses != since.losses {
             return Err(Lost);
         }
         Ok(Flush { covers: state.acknowledged, losses: state.losses })
     }
 
+    /// There is anything that it has to make durable.
+    pub(crate) fn needs(&self, flush: Flush) -> bool {
+        flush.covers > self.state().settled
+    }
+
+    /// What the target said is not known, and all that was acknowledged may be lost.
+    pub(crate) fn lose(&self) {
+        self.state().lose();
+    }
+
     /// The target said that it is done.
     ///
     /// # Errors
     /// `Lost` when something was lost since it began.
-    pub(crate) fn end(&self, flush: Flush, resets: u64) -> Result<(), Lost> {
+    pub(crate) fn end(&self, flush: Flush, told: Told) -> Result<(), Lost> {
         let mut state = self.state();
-        state.look(resets);
+        state.look(told);
         if state.losses != flush.losses {
             state.untold = false;
             return Err(Lost);
@@ -101,13 +112,19 @@ impl Unflushed {
 }
 
 impl State {
-    fn look(&mut self, resets: u64) {
-        if resets != self.resets && self.acknowledged > self.settled {
-            self.losses += 1;
-            self.untold = true;
-            self.settled = self.acknowledged;
+    fn look(&mut self, told: Told) {
+        let reset = told.resets != self.told.resets && self.acknowledged > self.settled;
+        // What failed may have been told to be durable already: that is taken back.
+        if reset || told.failures != self.told.failures {
+            self.lose();
         }
-        self.resets = resets;
+        self.told = told;
+    }
+
+    fn lose(&mut self) {
+        self.losses += 1;
+        self.untold = true;
+        self.settled = self.acknowledged;
     }
 }
 
@@ -115,23 +132,28 @@ impl State {
 mod tests {
     use super::*;
 
+    /// So many resets, and no failures.
+    fn told(resets: u64) -> Told {
+        Told { resets, failures: 0 }
+    }
+
     /// A flush that nothing belongs to.
     fn begin(disk: &Unflushed, resets: u64) -> Result<Flush, Lost> {
-        disk.begin(disk.mark(resets), resets)
+        disk.begin(disk.mark(told(resets)), told(resets))
     }
 
     /// Goal: a reset between an acknowledged write and the end of its flush is told; one without
     /// anything to lose is not.
     #[test]
     fn what_may_be_lost_is_told_once() {
-        let disk = Unflushed::new(1);
+        let disk = Unflushed::new(told(1));
         let flush = begin(&disk, 1).unwrap();
-        assert_eq!(disk.end(flush, 2), Ok(()), "nothing was written");
-        disk.acknowledged(2, 2);
+        assert_eq!(disk.end(flush, told(2)), Ok(()), "nothing was written");
+        disk.acknowledged(told(2), told(2));
         let flush = begin(&disk, 2).unwrap();
-        assert_eq!(disk.end(flush, 2), Ok(()));
+        assert_eq!(disk.end(flush, told(2)), Ok(()));
         assert!(begin(&disk, 3).is_ok(), "all was flushed before the reset");
-        disk.acknowledged(3, 3);
+        disk.acknowledged(told(3), told(3));
         assert_eq!(begin(&disk, 4).unwrap_err(), Lost);
         assert!(begin(&disk, 4).is_ok(), "told once");
     }
@@ -140,14 +162,14 @@ mod tests {
     /// cover waits for the next.
     #[test]
     fn all_who_flush_meanwhile_are_told() {
-        let disk = Unflushed::new(0);
-        disk.acknowledged(0, 0);
+        let disk = Unflushed::new(told(0));
+        disk.acknowledged(told(0), told(0));
         let (first, second) = (begin(&disk, 0).unwrap(), begin(&disk, 0).unwrap());
-        assert_eq!(disk.end(first, 1), Err(Lost));
-        assert_eq!(disk.end(second, 1), Err(Lost));
+        assert_eq!(disk.end(first, told(1)), Err(Lost));
+        assert_eq!(disk.end(second, told(1)), Err(Lost));
         let flush = begin(&disk, 1).unwrap();
-        disk.acknowledged(1, 1);
-        assert_eq!(disk.end(flush, 1), Ok(()));
+        disk.acknowledged(told(1), told(1));
+        assert_eq!(disk.end(flush, told(1)), Ok(()));
         assert_eq!(begin(&disk, 2).unwrap_err(), Lost, "the flush had begun before the write");
     }
 
@@ -155,10 +177,10 @@ mod tests {
     /// from before it.
     #[test]
     fn a_late_acknowledgement_may_be_lost() {
-        let disk = Unflushed::new(0);
+        let disk = Unflushed::new(told(0));
         let flush = begin(&disk, 1).unwrap();
-        disk.acknowledged(0, 1);
-        assert_eq!(disk.end(flush, 1), Err(Lost));
+        disk.acknowledged(told(0), told(1));
+        assert_eq!(disk.end(flush, told(1)), Err(Lost));
         assert!(begin(&disk, 1).is_ok());
     }
 
@@ -166,14 +188,41 @@ mod tests {
     /// the loss; one that began after the loss does not.
     #[test]
     fn a_loss_that_another_was_told_of_is_told_to_whom_it_hits() {
-        let disk = Unflushed::new(0);
-        let operation = disk.mark(0);
-        disk.acknowledged(0, 0);
+        let disk = Unflushed::new(told(0));
+        let operation = disk.mark(told(0));
+        disk.acknowledged(told(0), told(0));
         assert_eq!(begin(&disk, 1).unwrap_err(), Lost, "another's flush takes it");
-        let later = disk.mark(1);
-        disk.acknowledged(1, 1);
-        assert_eq!(disk.begin(operation, 1).unwrap_err(), Lost, "its first write is gone");
-        let flush = disk.begin(later, 1).unwrap();
-        assert_eq!(disk.end(flush, 1), Ok(()));
+        let later = disk.mark(told(1));
+        disk.acknowledged(told(1), told(1));
+        assert_eq!(disk.begin(operation, told(1)).unwrap_err(), Lost, "its first write is gone");
+        let flush = disk.begin(later, told(1)).unwrap();
+        assert_eq!(disk.end(flush, told(1)), Ok(()));
+    }
+
+    /// Goal: what failed later is told, whatever was flushed meanwhile, and once.
+    #[test]
+    fn a_failure_is_told_though_all_was_flushed() {
+        let disk = Unflushed::new(told(0));
+        disk.acknowledged(told(0), told(0));
+        let flush = begin(&disk, 0).unwrap();
+        assert!(disk.needs(flush));
+        assert_eq!(disk.end(flush, told(0)), Ok(()));
+        let failed = Told { resets: 0, failures: 1 };
+        assert_eq!(disk.begin(disk.mark(failed), failed).unwrap_err(), Lost);
+        let flush = disk.begin(disk.mark(failed), failed).expect("told once");
+        assert!(!disk.needs(flush));
+        assert_eq!(disk.end(flush, failed), Ok(()));
+    }
+
+    /// Goal: a flush whose target may have said that its cache was lost fails, and no later one.
+    #[test]
+    fn what_was_not_heard_may_be_lost() {
+        let disk = Unflushed::new(told(0));
+        disk.acknowledged(told(0), told(0));
+        let flush = begin(&disk, 0).unwrap();
+        disk.lose();
+        assert_eq!(disk.end(flush, told(0)), Err(Lost));
+        assert!(begin(&disk, 0).is_ok(), "told once");
+        assert!(begin(&disk, 1).is_ok(), "nothing is left to be lost");
     }
 }

@@ -1,6 +1,7 @@
 //! Where a session leads: the way to its target, and the logins there.
 
-use crate::client::{Ended, News};
+use crate::client::Ended;
+use crate::news::News;
 use crate::options::random_isid;
 use crate::session::Session;
 use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};

@@ -1,6 +1,7 @@
 //! How a disk's commands find their session, and are sent again in the next when it is lost.
 
 use super::RemoteDisk;
+use crate::attentions::Told;
 use crate::client::Executed;
 use crate::commands::{Attempt, Verdict, is_illegal};
 use crate::initiator::REFUSED_PAUSE;
@@ -49,8 +50,17 @@ struct Met {
     path: Arc<Path>,
     session: Session,
     executed: Result<Executed, Error>,
-    /// After so many resets it was sent.
-    sent_after: u64,
+    /// What had been told when it was sent.
+    sent_after: Told,
+}
+
+/// A command that ended well.
+struct Done {
+    executed: Executed,
+    /// What had been told when it was sent.
+    sent_after: Told,
+    /// In which it was answered.
+    session: Session,
 }
 
 /// How far a command has come when it turns out to be one of the rare ones.
@@ -75,7 +85,7 @@ impl RemoteDisk {
         data_out: Bytes,
         data_in: Option<Buffer>,
     ) -> impl Future<Output = Result<Executed, Error>> + Send + '_ {
-        self.send_counting(cdb, data_out, data_in, None).map_ok(|(executed, _)| executed)
+        self.send_counting(cdb, data_out, data_in, None).map_ok(|done| done.executed)
     }
 
     /// A write to `range`: until it is flushed it may be lost, unless `durable` by itself.
@@ -86,16 +96,16 @@ impl RemoteDisk {
         data: Bytes,
         durable: bool,
     ) -> Result<(), Error> {
-        let (_, sent_after) = self.send_counting(cdb, data, None, Some(range)).await?;
+        let Done { sent_after, .. } = self.send_counting(cdb, data, None, Some(range)).await?;
         if !durable && self.mode().write_cache {
-            self.unflushed.acknowledged(sent_after, self.paths.resets());
+            self.unflushed.acknowledged(sent_after, self.paths.told());
         }
         Ok(())
     }
 
     /// Makes all acknowledged writes durable, for an operation that began at `since`.
     pub(super) async fn send_flush(&self, since: Mark) -> Result<(), Error> {
-        let flush = self.unflushed.begin(since, self.paths.resets());
+        let flush = self.unflushed.begin(since, self.paths.told());
         if flush.is_err() {
             Box::pin(self.hear_out()).await;
         }
@@ -108,13 +118,19 @@ impl RemoteDisk {
             count: 0,
             control: 0,
         };
-        match self.send(cdb.encode().into(), Bytes::new(), None).await {
+        match self.send_counting(cdb.encode().into(), Bytes::new(), None, None).await {
+            // A reset is told once in a session: the news may be under way on another connection.
+            Ok(Done { session, .. }) if self.unflushed.needs(flush) => {
+                if !session.hear_out(self.unit.lun()).await {
+                    self.unflushed.lose();
+                }
+            }
             Ok(_) => {}
             // A unit without a cache may not know the command; then there is nothing to flush.
             Err(error) if is_illegal(&error) && !self.mode().write_cache => {}
             Err(error) => return Err(error),
         }
-        let ended = self.unflushed.end(flush, self.paths.resets());
+        let ended = self.unflushed.end(flush, self.paths.told());
         if ended.is_err() {
             Box::pin(self.hear_out()).await;
         }
@@ -138,20 +154,20 @@ impl RemoteDisk {
             _ = asked => {}
             () = self.unit.initiator().timer(until) => {}
         }
-        self.unflushed.mark(self.paths.resets());
+        self.unflushed.mark(self.paths.told());
     }
 
     fn cache_lost(&self) -> Error {
         let what = format!(
-            "{}: the target has restarted or was reset; what it acknowledged but had not yet made \
-             durable may be lost",
+            "{}: the target has restarted, was reset or could not write; what it acknowledged but \
+             had not yet made durable may be lost",
             self.name
         );
         Error::new(ErrorKind::CacheLost, what)
             .hint("write again what was written since the last flush that succeeded")
     }
 
-    /// Also returns after how many resets the command was sent that was answered. `writes`: what it
+    /// Also returns where and when the command was sent that was answered. `writes`: what it
     /// changes.
     fn send_counting(
         &self,
@@ -159,7 +175,7 @@ impl RemoteDisk {
         data_out: Bytes,
         data_in: Option<Buffer>,
         writes: Option<BlockRange>,
-    ) -> impl Future<Output = Result<(Executed, u64), Error>> + Send + '_ {
+    ) -> impl Future<Output = Result<Done, Error>> + Send + '_ {
         let sent = Sent { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
         async move {
             // All but this is rare and large, and has its room elsewhere.
@@ -172,7 +188,7 @@ impl RemoteDisk {
             };
             let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
             if executed.as_ref().is_ok_and(Executed::is_good) {
-                return executed.map(|executed| (executed, sent_after));
+                return executed.map(|executed| Done { executed, sent_after, session });
             }
             let met = Begun::Met(Met { path, session, executed, sent_after });
             Box::pin(self.send_patiently(sent, None, met)).await
@@ -193,15 +209,15 @@ impl RemoteDisk {
         }
     }
 
-    /// Sends it once; also returns after how many resets.
+    /// Sends it once; also returns what had been told before.
     fn try_once<'a>(
         &self,
         path: &'a Path,
         session: &'a Session,
         sent: &Sent,
         data_in: Option<Buffer>,
-    ) -> impl Future<Output = (Result<Executed, Error>, u64)> + Send + 'a + use<'a> {
-        let sent_after = self.paths.resets();
+    ) -> impl Future<Output = (Result<Executed, Error>, Told)> + Send + 'a + use<'a> {
+        let sent_after = self.paths.told();
         let wary = sent.writes.map(|range| self.doubts.wary(range));
         let under_way = path.under_way(sent.data_out.len() + sent.data_in_bytes as usize);
         let (cdb, data_out) = (sent.cdb.clone(), sent.data_out.clone());
@@ -218,7 +234,7 @@ impl RemoteDisk {
         sent: Sent,
         mut data_in: Option<Buffer>,
         begun: Begun,
-    ) -> Result<(Executed, u64), Error> {
+    ) -> Result<Done, Error> {
         let (mut picked, mut met) = match begun {
             Begun::Picked(path) => (path, None),
             Begun::Met(met) => (None, Some(met)),
@@ -257,7 +273,7 @@ impl RemoteDisk {
                 executed => executed?,
             };
             match attempt.judge(initiator, cdb, &executed.result).await {
-                Ok(Verdict::Good) => return Ok((executed, sent_after)),
+                Ok(Verdict::Good) => return Ok(Done { executed, sent_after, session }),
                 Ok(Verdict::Again) => data_in = executed.data_in,
                 Err(error) => {
                     Box::pin(self.other_path(&path, error, &mut patience)).await?;
@@ -434,6 +450,11 @@ impl RemoteDisk {
             return Ok(false);
         }
         unit.test_ready().await?;
+        // How the session began may have been said to somebody else's command, on a connection
+        // whose answer is not read yet.
+        if !path.attentions.has_begun(session.number()) && !session.hear_out(unit.lun()).await {
+            return Err(session.why());
+        }
         path.attentions.begun(session.number());
         let attentions = if several { before } else { path.attentions.count() };
         let identity = unit.identity().await?;

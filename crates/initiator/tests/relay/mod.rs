@@ -1,0 +1,229 @@
+//! A target of ours, and between it and the initiator a relay that knows PDUs: it holds answers
+//! back, makes other answers of them, and breaks connections.
+
+use iscsi::text::Offer;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use target::{
+    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
+    ServerOptions, TargetOptions,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:lost-writes";
+const HEADER_BYTES: usize = 48;
+const SCSI_COMMAND: u8 = 0x01;
+const SCSI_RESPONSE: u8 = 0x21;
+const CHECK_CONDITION: u8 = 0x02;
+
+/// A server of one LUN in write-back mode.
+pub fn serve() -> Server {
+    let memory = block::MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(memory));
+    let unit = LogicalUnitOptions { cache: CacheMode::WriteBack, ..unit };
+    let unit = LogicalUnit::open(unit).unwrap();
+    let target = TargetOptions {
+        name: NAME.to_owned(),
+        alias: None,
+        portal_group: 1,
+        access: Access::default(),
+        chap: Vec::new(),
+        offer: Offer { max_connections: 4, time_to_wait_seconds: 0, ..Offer::default() },
+        redirect: None,
+        initiator_limits: Vec::new(),
+        luns: vec![LunOptions { id: 0, unit, access: Access::default() }],
+    };
+    let options = ServerOptions {
+        portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
+        targets: vec![target],
+        discovery_chap: None,
+        cores: 1,
+        latency_mode: false,
+        limits: Limits::default(),
+    };
+    Server::start(options).unwrap()
+}
+
+/// What is done with the next answer to a command.
+pub struct Rule {
+    /// Operation code of the command.
+    pub opcode: u8,
+    /// Only if it was answered CHECK CONDITION.
+    pub failed: bool,
+    /// It is answered CHECK CONDITION with this sense.
+    pub sense: Option<Vec<u8>>,
+    /// The answer, and what comes after it on its connection, waits for [`Relay::let_go`].
+    pub held: bool,
+    /// Instead of the answer, the connection ends.
+    pub cut: bool,
+}
+
+impl Rule {
+    pub fn of(opcode: u8) -> Self {
+        Self { opcode, failed: false, sense: None, held: false, cut: false }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    rules: Mutex<VecDeque<Rule>>,
+    connections: Mutex<Vec<AbortHandle>>,
+    /// Rules that were not met yet.
+    unmet: watch::Sender<usize>,
+    /// Operation codes of commands that were answered.
+    answered: watch::Sender<Vec<u8>>,
+    /// What is held is let go.
+    goes: watch::Sender<bool>,
+}
+
+pub struct Relay {
+    pub address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl Relay {
+    pub async fn to(portal: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::<State>::default();
+        let shared = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let Ok(far) = TcpStream::connect(portal).await else { continue };
+                let task = tokio::spawn(carry(near, far, Arc::clone(&shared)));
+                shared.connections.lock().unwrap().push(task.abort_handle());
+            }
+        });
+        Self { address, state }
+    }
+
+    /// From now on.
+    pub fn rule(&self, rule: Rule) {
+        self.forget_answers();
+        self.state.unmet.send_modify(|unmet| *unmet += 1);
+        self.state.goes.send_replace(false);
+        self.state.rules.lock().unwrap().push_back(rule);
+    }
+
+    /// Waits until all rules were met.
+    pub async fn until_all_met(&self) {
+        let mut unmet = self.state.unmet.subscribe();
+        unmet.wait_for(|unmet| *unmet == 0).await.unwrap();
+    }
+
+    /// What was answered before is not meant.
+    pub fn forget_answers(&self) {
+        self.state.answered.send_replace(Vec::new());
+    }
+
+    /// Waits until the initiator has had time to take in the answer to a command.
+    pub async fn until_answered(&self, opcode: u8) {
+        let mut answered = self.state.answered.subscribe();
+        answered.wait_for(|answered| answered.contains(&opcode)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+
+    /// What is held goes on its way.
+    pub fn let_go(&self) {
+        self.state.goes.send_replace(true);
+    }
+
+    /// Ends all connections there are.
+    pub fn cut_all(&self) {
+        self.state.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Carries PDUs both ways until one end closes, or a rule ends it.
+async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
+    let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+    let commands = Mutex::<HashMap<[u8; 4], u8>>::default();
+    tokio::select! {
+        _ = there(near_in, far_out, &commands) => {}
+        _ = back(far_in, near_out, &commands, &state) => {}
+    }
+}
+
+async fn there(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    commands: &Mutex<HashMap<[u8; 4], u8>>,
+) -> std::io::Result<()> {
+    loop {
+        let pdu = read_pdu(&mut from).await?;
+        if pdu[0] & 0x3f == SCSI_COMMAND {
+            commands.lock().unwrap().insert(tag(&pdu), pdu[32]);
+        }
+        to.write_all(&pdu).await?;
+    }
+}
+
+async fn back(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    commands: &Mutex<HashMap<[u8; 4], u8>>,
+    state: &State,
+) -> std::io::Result<()> {
+    loop {
+        let mut pdu = read_pdu(&mut from).await?;
+        let response = pdu[0] & 0x3f == SCSI_RESPONSE;
+        let opcode = commands.lock().unwrap().get(&tag(&pdu)).copied().filter(|_| response);
+        let rule = opcode.and_then(|opcode| take_rule(state, opcode, pdu[3] == CHECK_CONDITION));
+        if let Some(rule) = rule {
+            state.unmet.send_modify(|unmet| *unmet -= 1);
+            if rule.held {
+                let _ = state.goes.subscribe().wait_for(|goes| *goes).await;
+            }
+            if rule.cut {
+                return Ok(());
+            }
+            if let Some(sense) = &rule.sense {
+                fail(&mut pdu, sense);
+            }
+        }
+        to.write_all(&pdu).await?;
+        if let Some(opcode) = opcode {
+            state.answered.send_modify(|answered| answered.push(opcode));
+        }
+    }
+}
+
+fn take_rule(state: &State, opcode: u8, failed: bool) -> Option<Rule> {
+    let mut rules = state.rules.lock().unwrap();
+    let meant = |rule: &Rule| rule.opcode == opcode && (failed || !rule.failed);
+    let at = rules.iter().position(meant)?;
+    rules.remove(at)
+}
+
+/// A SCSI Response becomes CHECK CONDITION. RFC 7143 §11.4.
+fn fail(pdu: &mut Vec<u8>, sense: &[u8]) {
+    pdu.truncate(HEADER_BYTES);
+    pdu[1] = 0x80;
+    pdu[3] = CHECK_CONDITION;
+    pdu[36..].fill(0);
+    let data_bytes = (2 + sense.len()) as u32;
+    pdu[4..8].copy_from_slice(&data_bytes.to_be_bytes());
+    pdu.extend_from_slice(&(sense.len() as u16).to_be_bytes());
+    pdu.extend_from_slice(sense);
+    pdu.resize(pdu.len().next_multiple_of(4), 0);
+}
+
+fn tag(pdu: &[u8]) -> [u8; 4] {
+    pdu[16..20].try_into().unwrap()
+}
+
+async fn read_pdu(from: &mut OwnedReadHalf) -> std::io::Result<Vec<u8>> {
+    let mut pdu = vec![0; HEADER_BYTES];
+    from.read_exact(&mut pdu).await?;
+    let data_bytes = u32::from_be_bytes([0, pdu[5], pdu[6], pdu[7]]) as usize;
+    let rest = usize::from(pdu[4]) * 4 + data_bytes.next_multiple_of(4);
+    pdu.resize(HEADER_BYTES + rest, 0);
+    from.read_exact(&mut pdu[HEADER_BYTES..]).await?;
+    Ok(pdu)
+}
