@@ -12,6 +12,9 @@ import java.util.concurrent.atomic.LongAdder;
  * failed, and dropped when another write was under way at the same blocks, for nobody can say then
  * which of both came last.
  *
+ * <p>After a {@link #flush()} that failed, and when the device inside {@linkplain #losses() may have
+ * lost} what it had taken, nothing is kept: reads show what is there.
+ *
  * <p>For any thread. Nobody else may write to the device inside: that would not be noticed. The
  * memory taken is at most {@code bytesMax} of blocks and some 100 bytes for each.
  */
@@ -21,6 +24,8 @@ public final class CachedDevice extends ForwardingDevice {
     private final LongAdder misses = new LongAdder();
     /** Null until it is opened. */
     private volatile BlockCache cache;
+    /** Of the device inside, when the cache was empty. */
+    private volatile long losses;
 
     /**
      * A cache that is empty.
@@ -40,12 +45,19 @@ public final class CachedDevice extends ForwardingDevice {
     @Override
     public void open() throws DeviceException {
         super.open();
-        cache = new BlockCache(blockSize(), bytesMax / blockSize());
+        losses = inner().losses();
+        cache = empty();
+    }
+
+    private BlockCache empty() {
+        return new BlockCache(blockSize(), bytesMax / blockSize());
     }
 
     @Override
     public void close() throws DeviceException {
-        cache = null;
+        synchronized (this) {
+            cache = null;
+        }
         super.close();
     }
 
@@ -133,6 +145,27 @@ public final class CachedDevice extends ForwardingDevice {
         }
     }
 
+    @Override
+    public void flush() throws DeviceException {
+        boolean flushed = false;
+        try {
+            super.flush();
+            flushed = true;
+        } finally {
+            if (!flushed) {
+                forget();
+            }
+        }
+    }
+
+    /** What was kept may be on no device. Who is at work with the old cache changes nothing here. */
+    private synchronized void forget() {
+        if (cache != null) {
+            losses = inner().losses();
+            cache = empty();
+        }
+    }
+
     private static long[] begin(BlockCache kept, long address, int blocks) {
         long[] stamps = new long[blocks];
         for (int index = 0; index < blocks; index++) {
@@ -142,6 +175,9 @@ public final class CachedDevice extends ForwardingDevice {
     }
 
     private BlockCache open(Operation operation, long address) throws DeviceClosedException {
+        if (cache != null && inner().losses() != losses) {
+            forget();
+        }
         BlockCache kept = cache;
         if (kept == null) {
             throw Lifecycle.closed(name(), operation, address, 0);

@@ -65,6 +65,11 @@ public final class CoalescingDevice extends QueueingDevice {
     }
 
     @Override
+    public long losses() {
+        return inner.losses();
+    }
+
+    @Override
     public boolean unmapReadsZeroes() {
         return inner.unmapReadsZeroes();
     }

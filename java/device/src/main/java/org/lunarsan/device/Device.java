@@ -144,6 +144,18 @@ public interface Device extends AutoCloseable {
     }
 
     /**
+     * How often writes that had returned, and were not flushed, may have been lost: the power of a
+     * volatile cache may have gone while the device stayed open. Who keeps what the device held, or
+     * has another copy of it, trusts this one no more when the number has changed. It counts no
+     * later than a read finds the blocks without them; the next {@link #flush()} fails.
+     *
+     * @return a count since it was opened, as far as is known; 0 where that is never known
+     */
+    default long losses() {
+        return 0;
+    }
+
+    /**
      * Whether writes are refused.
      *
      * @return true when write and unmap throw {@link ReadOnlyDeviceException}

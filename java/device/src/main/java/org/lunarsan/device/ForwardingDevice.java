@@ -82,6 +82,11 @@ public abstract class ForwardingDevice implements Device {
     }
 
     @Override
+    public long losses() {
+        return inner.losses();
+    }
+
+    @Override
     public boolean isReadOnly() {
         return inner.isReadOnly();
     }

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import java.nio.ByteBuffer;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -49,6 +50,39 @@ class CachedDeviceTest {
         assertEquals(1, disk.seen(Operation.WRITE));
         assertEquals(2, cached.hits());
         assertEquals(1, cached.misses());
+    }
+
+    /** Goal: after a flush that failed, reads show what is there, and not what was kept. */
+    @Test
+    void forgetsWhatWasNotFlushed() throws Exception {
+        cached.write(7, blocks(1, 1));
+        disk.inject(Fault.fail().on(Operation.FLUSH).times(1));
+        assertThrows(MediumException.class, cached::flush);
+        disk.heal();
+        disk.write(7, blocks(2, 1));
+        assertEquals(2, first(7));
+    }
+
+    /** Goal: likewise when the device inside may have lost what it had taken. */
+    @Test
+    void forgetsWhatWasLost() throws Exception {
+        AtomicLong losses = new AtomicLong();
+        Device inner = new ForwardingDevice(new MemoryDevice("lossy", new Geometry(512, 16))) {
+            @Override
+            public long losses() {
+                return losses.get();
+            }
+        };
+        try (CachedDevice over = new CachedDevice(inner, 4096)) {
+            over.open();
+            over.write(1, blocks(1, 1));
+            inner.write(1, blocks(0, 1)); // as if the power had gone
+            losses.incrementAndGet();
+            byte[] found = new byte[512];
+            over.read(1, found);
+            assertEquals(0, found[0]);
+            assertEquals(1, over.losses());
+        }
     }
 
     /** Goal: of a run only the part from the first to the last missing block is read. */

@@ -192,6 +192,11 @@ final class Disk {
         }
     }
 
+    /** How often acknowledged writes may have been lost. */
+    long losses() {
+        return unflushed.losses(attentions.resets());
+    }
+
     private Failure cacheLost() {
         return Failure.of(Kind.CACHE_LOST, "the target has restarted, was reset or could not write;"
                 + " what it acknowledged but had not yet made durable may be lost")

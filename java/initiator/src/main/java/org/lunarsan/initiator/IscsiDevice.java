@@ -19,13 +19,15 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  * that is less, and the pieces run side by side.
  * When the session is lost, what was not answered is sent again in the next one, up to
  * {@link IscsiOptions.Builder#recoveryTime}: the caller sees latency. Before anything is sent, the
- * unit is asked whether it is the one that was opened, by its designators, block length and
- * capacity; another one is never used.
+ * unit is asked whether it is the one that was opened, by its designators and block length, and
+ * still as large; another one, or one that has shrunk, is never used. One that has grown goes on
+ * with the blocks it had when it was opened.
  *
  * <p>Where the target has a volatile write cache, a restart may lose what was acknowledged but not
  * flushed. The next flush then fails once, as do all that ran meanwhile: who gets
  * {@link org.lunarsan.device.PoisonedException} has to write again what it wrote since the last
- * flush that succeeded.
+ * flush that succeeded. It is told once, to one caller: users that share a device share that news,
+ * and {@link #losses()} counts for each of them.
  *
  * <p>Threads: any, platform or virtual. Futures complete in the thread that reads the connection:
  * what depends on them may ask this device again by the calls that return futures, and must not
@@ -159,6 +161,12 @@ public final class IscsiDevice implements AsyncDevice {
     @Override
     public boolean unmapReadsZeroes() {
         return known().unmapping() == Shape.Unmapping.ZEROES;
+    }
+
+    @Override
+    public long losses() {
+        Disk open = disk;
+        return open == null ? 0 : open.losses();
     }
 
     @Override

@@ -68,6 +68,12 @@ final class Unflushed {
         return true;
     }
 
+    /** How often writes may have been lost. */
+    synchronized long losses(long resetsNow) {
+        look(resetsNow);
+        return losses;
+    }
+
     /** The target says that it could not keep what it had acknowledged. */
     synchronized void lost() {
         losses++;

@@ -40,8 +40,10 @@ final class LostWritesTest {
             byte[] found = new byte[512];
             disk.read(1, found);
             assertArrayEquals(data, found);
+            assertEquals(1, disk.losses());
             assertThrows(PoisonedException.class, disk::flush);
             disk.flush();
+            assertEquals(1, disk.losses());
         }
     }
 

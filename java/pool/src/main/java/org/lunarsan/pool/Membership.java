@@ -1,5 +1,6 @@
 package org.lunarsan.pool;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
@@ -9,6 +10,7 @@ import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
 import org.lunarsan.device.Operation;
+import org.lunarsan.device.PoisonedException;
 import org.lunarsan.device.ReadOnlyDeviceException;
 
 /**
@@ -24,6 +26,10 @@ final class Membership {
     /** Without an index. */
     private volatile PoolLabel label;
     private final boolean openedToRead;
+    /** Changes behind the lock. */
+    private volatile long losses;
+    /** The only one to read from; null: any. */
+    private volatile MirrorMember trusted;
     /** Nobody begins anything, nobody is left out any more. */
     private volatile boolean closing;
 
@@ -141,6 +147,78 @@ final class Membership {
         }
     }
 
+    /**
+     * A member may have lost what it had acknowledged: all that have are left out, like those that
+     * fail. Where every one has, the loss is one of the pool, and reads keep to the first: each may
+     * have kept something else. A label could not be written now, for that flushes, and fails once.
+     *
+     * @return whether what was read from it is not to be used
+     */
+    boolean mistrust(MirrorMember member) throws DeviceException {
+        lock.writeLock().lock();
+        try {
+            if (!member.isCurrent()) {
+                return true;
+            }
+            if (!member.hasLost()) {
+                return false;
+            }
+            List<MirrorMember> current = current();
+            List<MirrorMember> lost = current.stream().filter(MirrorMember::hasLost).toList();
+            lost.forEach(each -> each.fail(lossOf(each)));
+            if (lost.size() < current.size()) {
+                leaveOut(lost);
+                return true;
+            }
+            lost.forEach(MirrorMember::acceptLosses);
+            losses++;
+            trusted = keepOne().getFirst();
+            return member != trusted;
+        } finally {
+            lock.writeLock().unlock();
+        }
+    }
+
+    /** What a member that has lost something is told to have failed with. */
+    static PoisonedException lossOf(MirrorMember member) {
+        return new PoisonedException(member.toString(), Operation.READ,
+                "what it had acknowledged and not flushed may be lost: it was restarted or reset",
+                null);
+    }
+
+    /** Whether reads may go to it: where all have lost something, they keep to one. */
+    boolean mayRead(MirrorMember member) {
+        MirrorMember only = trusted;
+        return only == null || only == member || !only.isCurrent();
+    }
+
+    /** How often no member was left that had kept all it had acknowledged. */
+    long losses() {
+        return losses;
+    }
+
+    /**
+     * While the pool is closed: the labels of the others say that these are not current. Behind the
+     * lock, alone.
+     *
+     * @param limit how long to wait for each label
+     * @return false: no other is left, or it could not be told
+     */
+    boolean leaveOutClosing(List<MirrorMember> failed, Duration limit) {
+        List<MirrorMember> rest = new ArrayList<>(current());
+        rest.removeAll(failed);
+        if (rest.isEmpty()) {
+            return false;
+        }
+        BitSet places = new BitSet();
+        rest.forEach(member -> places.set(member.index));
+        failed.forEach(member -> member.become(MemberState.STALE));
+        label = label.next(places);
+        PoolLabel now = label;
+        return Parallel.runWithin(limit, Operation.WRITE, rest,
+                member -> MemberArea.writeLabel(member.device, now.at(member.index))).isEmpty();
+    }
+
     /** All have failed: one that has every region, else the first. */
     private List<MirrorMember> keepOne() {
         List<MirrorMember> current = current();
@@ -178,6 +256,7 @@ final class Membership {
             next.removeAll(told(failed));
         } while (!failed.isEmpty());
         next.forEach(member -> member.become(MemberState.CURRENT));
+        trusted = null;
         promote(next);
     }
 

@@ -27,6 +27,8 @@ final class MirrorMember {
     private volatile long latencyNanos;
     private volatile MemberState state;
     private volatile String lastFailure = "";
+    /** Losses of its device that are known to the mirror. */
+    private volatile long lossesKnown;
     /** Regions whose content is not that of the pool; guarded by itself. */
     private final BitSet missing = new BitSet();
     /** How often regions were added to them; guarded by them. */
@@ -38,6 +40,7 @@ final class MirrorMember {
         this.index = index;
         this.device = device == null ? null : new MemberDevice(device);
         this.state = state;
+        lossesKnown = device == null ? 0 : device.losses();
         dataStart = device == null ? 0 : PoolLayout.of(device).dataStart();
     }
 
@@ -56,6 +59,16 @@ final class MirrorMember {
     /** Whether writes go to it. */
     boolean isWritten() {
         return state == MemberState.CURRENT || state == MemberState.SYNCING;
+    }
+
+    /** What it had acknowledged may be lost since, and others may have it. */
+    boolean hasLost() {
+        return device.losses() != lossesKnown;
+    }
+
+    /** Nobody has what it lost: it counts as it is now. */
+    void acceptLosses() {
+        lossesKnown = device.losses();
     }
 
     void fail(DeviceException failure) {

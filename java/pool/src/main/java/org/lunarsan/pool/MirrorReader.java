@@ -38,6 +38,10 @@ final class MirrorReader {
                 tried.set(member.index);
                 continue;
             }
+            if (member.hasLost() && !mirror.membership().isReadOnly()
+                    && mirror.membership().mistrust(member)) {
+                continue;
+            }
             buffer.position(buffer.limit());
             for (Parallel.Failed<MirrorMember> bad : failed) {
                 repairOrLeaveOut(bad, address, blocks);
@@ -63,7 +67,8 @@ final class MirrorReader {
         MirrorMember best = null;
         double least = Double.POSITIVE_INFINITY;
         for (MirrorMember member : mirror.membership().members()) {
-            if (!member.isCurrent() || not.get(member.index) || !member.holds(first, last)) {
+            if (!member.isCurrent() || not.get(member.index) || !member.holds(first, last)
+                    || !mirror.membership().mayRead(member)) {
                 continue;
             }
             double cost = member.cost();

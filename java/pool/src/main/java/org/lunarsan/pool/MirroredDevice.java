@@ -181,6 +181,13 @@ public final class MirroredDevice implements Device {
     }
 
     /** True when all members do. Otherwise an unmap does nothing: members would differ after it. */
+    // What every copy may have lost: a member that lost something alone is left out.
+    @Override
+    public long losses() {
+        Mirror now = mirror;
+        return now == null ? 0 : now.membership().losses();
+    }
+
     @Override
     public boolean unmapReadsZeroes() {
         Mirror now = mirror;

@@ -8,6 +8,7 @@ import java.util.concurrent.CompletableFuture;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
+import org.lunarsan.device.PoisonedException;
 
 /**
  * Copies to one member the regions that it misses, beside reads and writes: a piece at a time is
@@ -38,6 +39,7 @@ final class Resync {
 
     private void run() {
         try {
+            acceptLosses();
             do {
                 copyMissing();
                 target.device.flush();
@@ -45,6 +47,19 @@ final class Resync {
             done.complete(null);
         } catch (Throwable failure) {
             done.completeExceptionally(giveUp(failure));
+        }
+    }
+
+    /** What a stale member had lost is copied with all the rest; its device says so once. */
+    private void acceptLosses() throws DeviceException {
+        if (target.isCurrent() || !target.hasLost()) {
+            return;
+        }
+        target.acceptLosses();
+        try {
+            target.device.flush();
+        } catch (PoisonedException told) {
+            target.fail(told);
         }
     }
 
@@ -128,6 +143,10 @@ final class Resync {
             }
             try {
                 source.read(address, data.duplicate());
+                if (source.hasLost() && target.isCurrent() && !target.hasLost()) {
+                    // The target has what was written to both since they were opened.
+                    throw Membership.lossOf(source);
+                }
                 data.position(data.limit());
                 return List.of();
             } catch (DeviceException failure) {

@@ -157,6 +157,11 @@ public final class StripedDevice implements Device {
     }
 
     @Override
+    public long losses() {
+        return given.stream().mapToLong(Device::losses).sum();
+    }
+
+    @Override
     public boolean unmapReadsZeroes() {
         return given.stream().allMatch(Device::unmapReadsZeroes);
     }

@@ -79,10 +79,11 @@ class MirrorFailuresTest {
         members.get(1).inject(Fault.fail().on(Operation.FLUSH).times(1));
         CompletableFuture<Void> flush = async.flushAsync();
         members.get(0).awaitHanging(1);
+        // Else the flush of the write's mark could be the one that fails.
+        awaitFired(1, 1);
         failWrites(0, 1);
         CompletableFuture<Void> write = async.writeAsync(1, ByteBuffer.wrap(filled(2, 1)));
         awaitFired(0, 2);
-        awaitFired(1, 1);
         members.get(1).heal();
         members.get(0).release();
         boolean writeFailed = failed(write);

@@ -95,12 +95,17 @@ class NewMirrorTest {
     /** Goal: members that lose the one they are copied from end the same, and stay. */
     @Test
     void agreesWhenTheSourceIsLost() throws Exception {
+        // Whoever is ahead must not be copied whole: the other would be copied from there.
+        members.get(2).inject(Fault.of(new Fault.Hang()).on(Operation.WRITE)
+                .at(DATA + (REGIONS - 1) * REGION, 1).times(1));
         members.get(1).inject(Fault.of(new Fault.Hang()).on(Operation.WRITE)
                 .at(DATA + 2 * REGION, 1).times(1));
         pool.open();
         members.get(1).awaitHanging(1);
         members.get(0).inject(Fault.fail().on(Operation.READ));
         members.get(0).inject(Fault.fail().on(Operation.WRITE));
+        members.get(2).heal();
+        members.get(2).release();
         members.get(1).release();
         pool.copies().join();
         assertOthersAreTheSame();

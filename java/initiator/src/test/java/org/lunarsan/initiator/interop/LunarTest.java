@@ -101,7 +101,8 @@ final class LunarTest {
         try {
             cut.done().get(CUT_SECONDS_MAX, TimeUnit.SECONDS);
         } catch (ExecutionException | TimeoutException never) {
-            throw new IllegalStateException("no " + Opcode.name(cut.opcode()) + " to cut at", never);
+            String kind = Opcode.name(cut.opcode());
+            throw new IllegalStateException("no " + kind + " to cut at", never);
         }
     }
 

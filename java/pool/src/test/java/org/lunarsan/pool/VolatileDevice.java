@@ -1,0 +1,75 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.HashMap;
+import java.util.Map;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.ForwardingDevice;
+import org.lunarsan.device.Operation;
+import org.lunarsan.device.PoisonedException;
+
+/**
+ * A device with a volatile cache, whose power may go while it stays open, as that of a target does
+ * behind an iSCSI session that is made again. For any thread.
+ */
+final class VolatileDevice extends ForwardingDevice {
+    /** Blocks as they were before what was not flushed. */
+    private final Map<Long, byte[]> before = new HashMap<>();
+    private long losses;
+    private boolean untold;
+
+    VolatileDevice(Device inner) {
+        super(inner);
+    }
+
+    @Override
+    public synchronized void open() throws DeviceException {
+        super.open();
+        losses = 0;
+        untold = false;
+    }
+
+    @Override
+    public synchronized void write(long address, ByteBuffer buffer) throws DeviceException {
+        for (int index = 0; index < buffer.remaining() / blockSize(); index++) {
+            byte[] old = new byte[blockSize()];
+            super.read(address + index, ByteBuffer.wrap(old));
+            before.putIfAbsent(address + index, old);
+        }
+        super.write(address, buffer);
+    }
+
+    @Override
+    public synchronized void read(long address, ByteBuffer buffer) throws DeviceException {
+        super.read(address, buffer);
+    }
+
+    @Override
+    public synchronized void flush() throws DeviceException {
+        if (untold) {
+            untold = false;
+            throw new PoisonedException(name(), Operation.FLUSH, "writes were lost", null);
+        }
+        before.clear();
+        super.flush();
+    }
+
+    @Override
+    public synchronized long losses() {
+        return losses;
+    }
+
+    /** What was not flushed is gone. */
+    synchronized void cutPower() throws DeviceException {
+        if (before.isEmpty()) {
+            return;
+        }
+        for (Map.Entry<Long, byte[]> block : before.entrySet()) {
+            super.write(block.getKey(), ByteBuffer.wrap(block.getValue()));
+        }
+        before.clear();
+        losses++;
+        untold = true;
+    }
+}
