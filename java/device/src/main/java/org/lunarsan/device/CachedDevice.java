@@ -12,8 +12,8 @@ import java.util.concurrent.atomic.LongAdder;
  * failed, and dropped when another write was under way at the same blocks, for nobody can say then
  * which of both came last.
  *
- * <p>After a {@link #flush()} that failed, and when the device inside {@linkplain #losses() may have
- * lost} what it had taken, nothing is kept: reads show what is there.
+ * <p>After a {@link #flush()} that failed, and when the device inside {@linkplain #losses() may
+ * have lost} what it had taken, nothing is kept: reads show what is there.
  *
  * <p>For any thread. Nobody else may write to the device inside: that would not be noticed. The
  * memory taken is at most {@code bytesMax} of blocks and some 100 bytes for each.
@@ -158,7 +158,7 @@ public final class CachedDevice extends ForwardingDevice {
         }
     }
 
-    /** What was kept may be on no device. Who is at work with the old cache changes nothing here. */
+    /** What was kept may be on no device. Who works with the old cache changes nothing here. */
     private synchronized void forget() {
         if (cache != null) {
             losses = inner().losses();

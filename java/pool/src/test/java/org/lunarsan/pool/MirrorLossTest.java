@@ -12,9 +12,9 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MemoryDevice;
 
 /**
- * Members that lose what they had acknowledged, and stay open: a mirror once served their old blocks
- * beside the new ones, was closed with them as current members, and copied the old ones over the
- * new.
+ * Members that lose what they had acknowledged, and stay open: a mirror once served their old
+ * blocks beside the new ones, was closed with them as current members, and copied the old ones over
+ * the new.
  */
 class MirrorLossTest {
     private static final int READS = 50;
