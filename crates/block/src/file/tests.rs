@@ -398,7 +398,7 @@ fn slow_writes_leave_the_core() {
         std::thread::sleep(std::time::Duration::from_millis(50));
         inline()
     }));
-    disk.pace.measure(|| std::thread::sleep(std::time::Duration::from_millis(100)));
+    disk.pace.measure(|| std::thread::sleep(std::time::Duration::from_millis(250)));
     assert!(!inline());
 }
 

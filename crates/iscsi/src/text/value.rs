@@ -131,11 +131,11 @@ mod tests {
         assert_eq!(binary("0bAQID", 3), Some(vec![1, 2, 3]));
         assert_eq!(binary("0BAQI=", 2), Some(vec![1, 2]));
         assert_eq!(binary("0bAQI", 2), Some(vec![1, 2]));
-        for bad in
-            ["", "0x", "0b=", "0b====", "0bAQ=", "0xzz", "0b*", "12", "0x010203", "0bAQIDBA=="]
+        for bad in ["", "0x", "0b", "0b=", "0b====", "0xzz", "0b*", "12", "0x010203", "0bAQIDBA=="]
         {
             assert_eq!(binary(bad, 2), None, "{bad}");
         }
+        assert_eq!(binary("0bAQ=", 2), None, "padded by half");
     }
 
     proptest! {

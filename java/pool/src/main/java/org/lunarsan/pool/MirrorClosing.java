@@ -9,9 +9,9 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
 /**
- * Closes a mirror: waits for the changes under way, flushes, takes the marks away, and closes the
- * members; for each of these no longer than a limit. What did not end in time leaves its marks, and
- * is told of. Confined to the thread that closes.
+ * Closes a mirror: waits for the changes under way, flushes, takes the marks away, or leaves out
+ * who failed, and closes the members; for each of these no longer than a limit. What did not end in
+ * time leaves its marks, and is told of. Confined to the thread that closes.
  */
 final class MirrorClosing {
     private final Mirror mirror;

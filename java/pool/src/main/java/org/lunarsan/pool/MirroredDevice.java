@@ -141,11 +141,13 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * Closes it within four times 10 seconds, whatever its members do.
+     * Closes it within five times 10 seconds, whatever its members do: the calls under way, the
+     * last flush, its marks, the labels when a member failed that flush, and the members.
      *
      * @throws DeviceException when calls under way or the last flush did not end or failed, or a
-     *     member missed a change unrecorded; it says which, and that the next opening copies what
-     *     is marked. Also when a member cannot be closed. The pool is closed all the same
+     *     member missed a change unrecorded; it says which, that the next opening copies what is
+     *     marked, and who is left out until {@link #resync()}. Also when a member cannot be closed.
+     *     The pool is closed all the same
      */
     @Override
     public void close() throws DeviceException {
