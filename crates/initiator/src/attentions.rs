@@ -1,6 +1,7 @@
 //! What units said unasked: unit attentions and deferred errors, noted as they come in, whoever's
 //! command they ended.
 
+use crate::commands::{SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16};
 use iscsi::connection::initiator::CommandResult;
 use scsi::sense::{Sense, SenseKey, Status};
 use std::collections::HashMap;
@@ -16,6 +17,10 @@ const RESETS: std::ops::RangeInclusive<u16> = 0x2900..=0x2904;
 const MEDIUM_MAY_HAVE_CHANGED: u16 = 0x2800;
 /// I_T NEXUS LOSS OCCURRED: our session went, the unit and its cache did not.
 const NEXUS_LOSS: u16 = 0x2907;
+
+/// Commands whose own error is one of writes that were acknowledged before, and how it is told.
+const FLUSHES: [u8; 2] = [SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16];
+const FAILURES: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
 
 /// What a unit has told of its volatile cache, counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -63,21 +68,28 @@ impl Attentions {
     }
 
     /// Looks at how a command of session `number` ended.
-    pub(crate) fn see(&self, lun: Lun, number: u64, result: &CommandResult) {
+    pub(crate) fn see(&self, lun: Lun, number: u64, opcode: u8, result: &CommandResult) {
         if Status(result.status) != Status::CHECK_CONDITION {
             return;
         }
         let sense = Sense::decode(&result.sense);
         let is_key = |key: SenseKey| sense.as_ref().is_some_and(|sense| sense.key == key);
         // SPC-4 §4.5.7: of an earlier command. What was recovered is no loss.
-        let failed = Sense::is_deferred(&result.sense) && !is_key(SenseKey::RECOVERED_ERROR);
+        let deferred = Sense::is_deferred(&result.sense) && !is_key(SenseKey::RECOVERED_ERROR);
+        // Those beside it may be told that all is well, for a target can tell such an error once.
+        let flush_failed = FLUSHES.contains(&opcode) && FAILURES.into_iter().any(is_key);
+        let failed = deferred || flush_failed;
         let attention = is_key(SenseKey::UNIT_ATTENTION);
         if !failed && !attention {
             return;
         }
         let code = sense.map_or(0, |sense| sense.code);
         let [asc, ascq] = code.to_be_bytes();
-        let what = if failed { "deferred error" } else { "unit attention" };
+        let what = match (deferred, flush_failed) {
+            (true, _) => "deferred error",
+            (_, true) => "failed flush",
+            _ => "unit attention",
+        };
         tracing::info!(?lun, code = format!("{asc:02x}h/{ascq:02x}h"), "{what}");
         let units = self.units();
         let Some(unit) = units.get(&lun) else { return };
@@ -163,6 +175,8 @@ mod tests {
     use iscsi::pdu::ServiceResponse;
     use scsi::sense::SenseFormat;
 
+    const READ: u8 = 0x88;
+
     fn ended(sense: Sense) -> CommandResult {
         CommandResult {
             response: ServiceResponse::COMMAND_COMPLETED,
@@ -182,20 +196,20 @@ mod tests {
         let attentions = Attentions::default();
         let unit = attentions.of(Lun::ZERO);
         let power_on = ended(Sense::POWER_ON_RESET);
-        attentions.see(Lun::ZERO, 1, &power_on);
+        attentions.see(Lun::ZERO, 1, READ, &power_on);
         unit.begun(1);
         assert_eq!((unit.resets(), unit.count()), (1, 1), "told, and counted once");
-        attentions.see(Lun::ZERO, 2, &ended(Sense::NEXUS_LOSS));
+        attentions.see(Lun::ZERO, 2, READ, &ended(Sense::NEXUS_LOSS));
         unit.begun(2);
         assert_eq!(unit.resets(), 1);
         unit.begun(3);
         unit.begun(3);
         assert_eq!(unit.resets(), 2, "nothing was told");
-        attentions.see(Lun::ZERO, 3, &ended(Sense::RESET_BY_FUNCTION));
+        attentions.see(Lun::ZERO, 3, READ, &ended(Sense::RESET_BY_FUNCTION));
         assert_eq!(unit.resets(), 3, "in the middle of a session as well");
-        attentions.see(Lun::new(1), 3, &power_on);
+        attentions.see(Lun::new(1), 3, READ, &power_on);
         assert_eq!(unit.resets(), 3, "another unit's");
-        attentions.see(Lun::ZERO, 3, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
+        attentions.see(Lun::ZERO, 3, READ, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
         assert_eq!(unit.resets(), 4, "the medium may hold none of what was written");
         attentions.unheard(Lun::new(1));
         assert_eq!(unit.resets(), 4, "another unit's");
@@ -212,7 +226,7 @@ mod tests {
         let see = |sense: &[u8]| {
             let sense = Bytes::copy_from_slice(sense);
             let result = CommandResult { sense, ..ended(Sense::WRITE_ERROR) };
-            attentions.see(Lun::ZERO, 1, &result);
+            attentions.see(Lun::ZERO, 1, READ, &result);
             unit.told().failures
         };
         let mut fixed = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);
@@ -226,5 +240,22 @@ mod tests {
         fixed[2] = SenseKey::RECOVERED_ERROR.0;
         assert_eq!(see(&fixed), 3, "recovered");
         assert_eq!((unit.count(), unit.resets()), (0, 0), "no unit attention");
+    }
+
+    /// Goal: what a flush could not write counts as well, however its failure is told; a flush that
+    /// was refused or aborted says nothing of what was written.
+    #[test]
+    fn failed_flushes_are_counted() {
+        let attentions = Attentions::default();
+        let unit = attentions.of(Lun::ZERO);
+        let see = |opcode: u8, sense: Sense| {
+            attentions.see(Lun::ZERO, 1, opcode, &ended(sense));
+            unit.told().failures
+        };
+        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::WRITE_ERROR), 1);
+        assert_eq!(see(SYNCHRONIZE_CACHE_16, Sense::new(SenseKey::HARDWARE_ERROR, 0x4400)), 2);
+        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::INVALID_OPERATION_CODE), 2);
+        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::new(SenseKey::ABORTED_COMMAND, 0)), 2);
+        assert_eq!(see(READ, Sense::WRITE_ERROR), 2);
     }
 }

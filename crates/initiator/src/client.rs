@@ -93,6 +93,7 @@ impl Executed {
 enum Pending {
     Command {
         lun: Lun,
+        opcode: u8,
         data_in: Option<Buffer>,
         _load: Load,
         answer: oneshot::Sender<Result<Executed, Error>>,
@@ -404,7 +405,9 @@ impl Client {
         }
         let command = self.pending.remove(&id);
         // Listeners stay to the end, when what came is noted.
-        let Some(Pending::Command { lun, data_in, answer, listeners: _heard, .. }) = command else {
+        let Some(Pending::Command { lun, opcode, data_in, answer, listeners: _heard, .. }) =
+            command
+        else {
             return;
         };
         while self.due.front().is_some_and(|(id, _)| !self.pending.contains_key(id)) {
@@ -413,7 +416,7 @@ impl Client {
         let result = match result {
             Ok(result) => {
                 // In the order in which the target spoke, before anyone acts on it.
-                self.news.attentions.see(lun, self.news.number, &result);
+                self.news.attentions.see(lun, self.news.number, opcode, &result);
                 Ok(Executed { result, data_in })
             }
             // It arrived damaged and was discarded (RFC 7143 §7.8): it had no effect.
@@ -480,6 +483,7 @@ impl Client {
                 let (unsent, doubt, listeners) = (false, None, Vec::new());
                 let pending = Pending::Command {
                     lun,
+                    opcode: cdb.first().copied().unwrap_or_default(),
                     data_in,
                     _load: load,
                     answer,

@@ -24,6 +24,8 @@ const MODE_SENSE_6: u8 = 0x1a;
 const READ_CAPACITY_10: u8 = 0x25;
 const SERVICE_ACTION_IN_16: u8 = 0x9e;
 const REPORT_LUNS: u8 = 0xa0;
+pub(crate) const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+pub(crate) const SYNCHRONIZE_CACHE_16: u8 = 0x91;
 const READ_CAPACITY_16_ACTION: u8 = 0x10;
 
 /// One LUN of a session, as commands address it.
@@ -303,7 +305,6 @@ impl Unit {
     /// # Errors
     /// As [`command`](Self::command).
     pub async fn synchronize_cache(&self) -> Result<(), Error> {
-        const SYNCHRONIZE_CACHE_10: u8 = 0x35;
         let cdb = Blocks10 {
             opcode: SYNCHRONIZE_CACHE_10,
             flags: 0,

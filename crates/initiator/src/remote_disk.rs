@@ -154,6 +154,15 @@ impl RemoteDisk {
         self.mode().write_cache
     }
 
+    /// How often writes that were acknowledged, and not flushed, may have been lost: the target has
+    /// restarted, was reset, or could not write. The next flush fails once, whoever asks for it;
+    /// this counts for each of several writers that share the disk. A failed flush counts too.
+    ///
+    /// It counts no later than a read or a flush finds what was written gone.
+    pub fn losses(&self) -> u64 {
+        self.unflushed.losses(self.paths.told())
+    }
+
     /// What it said of caching and write protection last.
     fn mode(&self) -> Mode {
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner)

@@ -91,6 +91,13 @@ impl Unflushed {
         self.state().lose();
     }
 
+    /// How often writes may have been lost.
+    pub(crate) fn losses(&self, told: Told) -> u64 {
+        let mut state = self.state();
+        state.look(told);
+        state.losses
+    }
+
     /// The target said that it is done.
     ///
     /// # Errors

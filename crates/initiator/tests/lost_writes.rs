@@ -232,3 +232,36 @@ fn a_deferred_error_fails_the_flush_and_not_the_command() {
         }
     });
 }
+
+/// Goal: a flush that could not write takes along those beside it, which the target may tell that
+/// all is well, and the next where there was none: each has promised the same writes. Whoever
+/// shares the disk can count it.
+#[test]
+fn a_failed_flush_takes_along_those_beside_it() {
+    block_on(async {
+        let rig = Rig::new(2).await;
+        rig.write().await;
+        assert_eq!(rig.disk.losses(), 0);
+        let failed =
+            || Rule { sense: Some(fixed(&Sense::WRITE_ERROR)), ..Rule::of(SYNCHRONIZE_CACHE) };
+        rig.relay.rule(Rule { held: true, ..failed() });
+        let first = rig.flush();
+        rig.relay.until_all_met().await;
+        let beside = rig.flush();
+        rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
+        rig.relay.let_go();
+        let error = first.await.unwrap().expect_err("it could not write");
+        assert_eq!(error.kind, block::ErrorKind::Medium, "{error}");
+        assert_cache_lost(beside.await.unwrap());
+        assert_eq!(rig.disk.losses(), 1);
+        rig.disk.flush().await.expect("told");
+
+        rig.relay.rule(failed());
+        rig.disk.flush().await.expect_err("it could not write");
+        assert_eq!(rig.disk.losses(), 2);
+        assert_cache_lost(rig.disk.flush().await);
+        rig.disk.flush().await.expect("told");
+        assert_eq!(rig.disk.losses(), 2);
+        rig.end().await;
+    });
+}

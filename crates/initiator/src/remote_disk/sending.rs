@@ -3,7 +3,7 @@
 use super::RemoteDisk;
 use crate::attentions::Told;
 use crate::client::Executed;
-use crate::commands::{Attempt, Verdict, is_illegal};
+use crate::commands::{Attempt, SYNCHRONIZE_CACHE_10, Verdict, is_illegal};
 use crate::initiator::REFUSED_PAUSE;
 use crate::paths::Path;
 use crate::port_groups::{TRANSITIONING, state_met};
@@ -23,7 +23,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const SYNCHRONIZE_CACHE_10: u8 = 0x35;
 /// How often a unit is asked who it is because it told of another change meanwhile.
 const CHECKS_MAX: u32 = 16;
 /// Between two looks at a unit that is not ready yet.
