@@ -110,6 +110,25 @@ impl Drop for Scratch {
     }
 }
 
+/// Writes a file whole or not at all: whoever ends this program meanwhile keeps the one before. What
+/// is no file, as a pipe, is written as it is.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let is_special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+    let write = || {
+        if is_special {
+            return std::fs::write(path, text);
+        }
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        std::fs::write(&beside, text)?;
+        std::fs::rename(&beside, path)
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))
+}
+
 /// The file system of a directory: `ext4 on /dev/vda`.
 ///
 /// # Errors
@@ -134,6 +153,8 @@ pub fn file_system(directory: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
 
     /// Goal: a file is gone with its owner, and what a killed process left with the next one; what
     /// others have stays.
@@ -154,5 +175,31 @@ mod tests {
         drop(scratch);
         assert!(!path.exists() && !super::scratch().contains(&path));
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Goal: a file is replaced by a whole one, which leaves nothing beside it, and what is no file
+    /// stays what it is; where it cannot be, the one before is kept.
+    #[test]
+    fn a_file_is_written_whole() {
+        let folder = std::env::temp_dir().join(format!("bench-whole-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("run.json");
+        for text in ["one", "another"] {
+            write_whole(&path, text).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::create_dir(folder.join("run.json.new")).unwrap();
+        let error = write_whole(&path, "none").unwrap_err();
+        assert!(format!("{error:#}").contains("run.json cannot be written"), "{error:#}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "another");
+        std::fs::remove_dir_all(&folder).unwrap();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let pipe = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        write_whole(Path::new(&pipe), "through").unwrap();
+        drop(writer);
+        let mut came = String::new();
+        reader.read_to_string(&mut came).unwrap();
+        assert_eq!(came, "through");
     }
 }

@@ -1,5 +1,6 @@
 //! How much a server holds and how soon it is there: sessions, LUNs, logins, its own start.
 
+use crate::files;
 use crate::server::{self, Server};
 use crate::target::results::{Outcome, Verdict};
 use anyhow::{Context, Result, ensure};
@@ -100,7 +101,7 @@ impl Scale {
             }
         }
         if let Some(path) = &self.json {
-            fs::write(path, format!("{:#}\n", json!({ "goals": goals })))?;
+            files::write_whole(path, &format!("{:#}\n", json!({ "goals": goals })))?;
         }
         let is_met = |goal: &Verdict| goal.outcome == Outcome::Pass;
         ensure!(!self.strict || goals.iter().all(is_met), "a goal is missed");

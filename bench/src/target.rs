@@ -20,7 +20,7 @@ use self::cells::{CELLS, Cell, LUNAR, Lane, Place};
 use self::results::{CellResult, Durability, Run, Verdict};
 use self::rounds::{Count, Ground};
 use self::serve::{Programs, Serving};
-use crate::server;
+use crate::{files, server};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -157,8 +157,7 @@ impl Target {
     /// Writes the run, as far as it is, for programs.
     fn keep(&self, run: &Run) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        let text = format!("{}\n", serde_json::to_string(run)?);
-        std::fs::write(path, text).with_context(|| path.display().to_string())
+        files::write_whole(path, &format!("{}\n", serde_json::to_string(run)?))
     }
 
     fn programs(&self) -> Result<Programs> {
@@ -172,7 +171,7 @@ impl Target {
         print!("{}", text::goals_text(&run.goals));
         text::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
         let write = |path: &Option<PathBuf>, what: &dyn Fn() -> Result<String>| match path {
-            Some(path) => std::fs::write(path, what()?).with_context(|| path.display().to_string()),
+            Some(path) => files::write_whole(path, &what()?),
             None => Ok(()),
         };
         let chapter =
