@@ -2,7 +2,6 @@
 
 use crate::server::mortal;
 use anyhow::{Context, Result, ensure};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -58,10 +57,11 @@ impl Tgt {
     /// # Errors
     /// Likewise.
     pub fn start_with(core: Option<u16>, file: &Path, options: &[&str]) -> Result<Self> {
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let address = format!("127.0.0.1:{port}");
         // Control ports are sockets named by number; another may run beside this one.
-        let control = control_port().to_string();
+        let control = control_port();
+        // Not one of those that the system gives to clients: one could have it before tgt does.
+        let address = format!("127.0.0.1:{}", 20_000 + control % 12_000);
+        let control = control.to_string();
         let child = mortal(core, Path::new("tgtd"))
             .args(["-f", "-C", &control, "--iscsi", &format!("portal={address}")])
             .stdout(Stdio::null())

@@ -1,9 +1,9 @@
 //! Debian's istgt as a peer: a target for our initiator. Plain login and I/O; SendTargets makes it
 //! spin, and a command past its end wedges the session.
 
+use crate::ports::free_port;
 use crate::process::Server;
 use crate::scratch::Scratch;
-use crate::tgt::free_port;
 use anyhow::Result;
 use std::time::Duration;
 

@@ -20,6 +20,7 @@ pub mod ledger;
 pub mod lunar;
 pub mod musts;
 pub mod own_tests;
+pub mod ports;
 pub mod powercut;
 pub mod process;
 pub mod profiles;

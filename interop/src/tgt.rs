@@ -1,8 +1,8 @@
 //! Debian's tgt as a peer: a target for our initiator, and a yardstick for the runner.
 
+use crate::ports::free_port;
 use crate::process::{self, Server};
 use anyhow::{Context, Result};
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -144,12 +144,4 @@ impl Tgt {
             }
         }
     }
-}
-
-/// A port of loopback that was free a moment ago.
-///
-/// # Errors
-/// None is free.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

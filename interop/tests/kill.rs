@@ -10,6 +10,7 @@ mod qemu;
 
 use anyhow::{Context, Result, ensure};
 use interop::lunar::Lunar;
+use interop::ports::free_port;
 use interop::process::End;
 use interop::scratch::{Random, Scratch};
 use load::{Load, Totals};
@@ -45,8 +46,8 @@ fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Resu
     let (disk, other) = (scratch.path("disk.img"), scratch.path("qemu.img"));
     let head = [disk.as_str(), other.as_str(), "--size", "64M", "--name", TARGET];
     let arguments = [&head[..], profile].concat();
-    let mut lunar = Lunar::serve(&arguments)?;
-    let address = lunar.address().to_owned();
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let mut lunar = Lunar::serve_on(&address, &arguments)?;
     let may_lose_cache = profile.contains(&"write-back");
     let load = Load::start(&lunar.url(TARGET, 0), random.next_u64(), may_lose_cache)?;
     let qemu = Qemu::start(&lunar.url(TARGET, 1), WAIT_MAX)?;

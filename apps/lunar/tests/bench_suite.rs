@@ -260,7 +260,7 @@ fn a_lost_connection_is_told() {
         let name = ["--name", "iqn.2026-11.org.lunarsan.test:lost", "--listen", listen];
         Server::start_command(lunar(&[&["serve", &disk, "--size", "4M"], &name[..]].concat()))
     };
-    let server = serve("127.0.0.1:0");
+    let server = serve(common::ELSEWHERE);
     let (url, portal) = (server.lun(0), server.portal());
     let portal = portal.trim_start_matches("iscsi://");
     let measured = ["bench", &url, "--depth", "1", "--seconds", "5", "--warm-up", "0"];

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said};
+use common::{ELSEWHERE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 use std::fs::File;
@@ -104,7 +104,7 @@ fn a_copy_outlives_its_server() {
     let (path, all) = source(&scratch);
     let image = scratch.path().join("served.img");
     let image = image.to_str().unwrap();
-    let mut listen = "127.0.0.1:0".to_owned();
+    let mut listen = ELSEWHERE.to_owned();
     let serve = |listen: &str| {
         let size = SIZE.to_string();
         let options = ["--size", &size, "--limit-bandwidth", "20Mbit", "--listen", listen];

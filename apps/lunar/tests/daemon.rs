@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Scratch, Server, assert_exit, json, lunar, run, run_with_input, said};
+use common::{ELSEWHERE, Scratch, Server, assert_exit, json, lunar, run, run_with_input, said};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::os::fd::OwnedFd;
@@ -218,12 +218,12 @@ fn redirects_are_followed_to_an_end() {
     assert_eq!(json(&info)["size_bytes"], 3 << 20);
     assert_eq!(json(&info)["session"]["portal"], address);
     // Its own address, so that it sends everybody to itself.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let itself = std::net::TcpListener::bind(ELSEWHERE).unwrap().local_addr().unwrap();
     let circle = start(
         &scratch,
         &format!(
-            "[listen]\nportals = [\"127.0.0.1:{port}\"]\n[[target]]\nname = \"{name}\"\n\
-             redirect = \"127.0.0.1:{port}\"\n"
+            "[listen]\nportals = [\"{itself}\"]\n[[target]]\nname = \"{name}\"\n\
+             redirect = \"{itself}\"\n"
         ),
     );
     let lost = run(&["info", &format!("{}/{name}/0", circle.portal())]);

@@ -5,7 +5,7 @@ mod common;
 
 use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
-use common::{PATIENCE, Scratch, Server, lunar, pattern};
+use common::{ELSEWHERE, PATIENCE, Scratch, Server, lunar, pattern};
 use initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ struct Home {
 impl Home {
     fn new(name: &str, options: &[&str]) -> Self {
         let scratch = Scratch::new(name);
-        let mut home = Self { scratch, address: "127.0.0.1:0".to_owned(), server: None };
+        let mut home = Self { scratch, address: ELSEWHERE.to_owned(), server: None };
         home.start("disk.img", options);
         let portal = home.server.as_ref().unwrap().portal();
         home.address = portal.strip_prefix("iscsi://").unwrap().to_owned();

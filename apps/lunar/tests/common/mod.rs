@@ -104,6 +104,10 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
 }
 
+/// Where a server listens that is started again at its address, or is told one before: clients come
+/// from 127.0.0.1, so none of them has the port in between.
+pub const ELSEWHERE: &str = "127.0.0.2:0";
+
 /// Everything a run said.
 pub fn said(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);

@@ -1,8 +1,6 @@
 package org.lunarsan.bench.server;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -35,8 +33,10 @@ public final class TgtTarget implements Target {
     public TgtTarget(String name, List<Disk> disks) throws IOException {
         iqn = "iqn.2026-11.org.lunarsan.bench:tgt-" + name;
         this.disks = List.copyOf(disks);
-        control = Integer.toString(NEXT.getAndIncrement());
-        port = freePort();
+        int number = NEXT.getAndIncrement();
+        control = Integer.toString(number);
+        // Not one of those that the system gives to clients: one could have it before tgt does.
+        port = 20_000 + number % 12_000;
         process = new ProcessBuilder(Programs.pinned(Programs.SERVER_CORE,
                 List.of("tgtd", "-f", "-C", control, "--iscsi", "portal=127.0.0.1:" + port)))
                 .redirectOutput(ProcessBuilder.Redirect.DISCARD)
@@ -57,12 +57,6 @@ public final class TgtTarget implements Target {
                     "-b", disks.get(lun - 1).path().toString());
         }
         admin("bind", "--mode", "target", "--tid", "1", "-I", "ALL");
-    }
-
-    private static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
     }
 
     private void awaitStart() throws IOException {

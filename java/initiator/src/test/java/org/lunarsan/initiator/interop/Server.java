@@ -2,6 +2,7 @@ package org.lunarsan.initiator.interop;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
@@ -13,10 +14,15 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** A server in a process of its own, and what it writes. Threads: one for its output. */
 final class Server implements AutoCloseable {
     private static final long START_SECONDS_MAX = 60;
+    private static final InetAddress LOOPBACK = InetAddress.getLoopbackAddress();
+    private static final int PORT_FIRST = 20_000;
+    private static final int PORTS = 12_000;
+    private static final AtomicInteger PORT_NEXT = new AtomicInteger();
 
     private final Process process;
     private final List<String> lines = new ArrayList<>();
@@ -73,10 +79,21 @@ final class Server implements AutoCloseable {
         kill();
     }
 
+    /**
+     * One that nobody has; below those that the system gives to clients, so that none of them has
+     * it when the server that it is for begins to listen, or does so again.
+     */
     static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
+        int begin = Math.floorMod(ProcessHandle.current().pid() * 61, PORTS);
+        for (int i = 0; i < PORTS; i++) {
+            int port = PORT_FIRST + (begin + PORT_NEXT.getAndIncrement()) % PORTS;
+            try (ServerSocket socket = new ServerSocket(port, 1, LOOPBACK)) {
+                return socket.getLocalPort();
+            } catch (BindException taken) {
+                continue;
+            }
         }
+        throw new IOException("no port from " + PORT_FIRST + " on is free");
     }
 
     /** Runs a program to its end, which has to be a good one. */

@@ -1,0 +1,49 @@
+//! Ports for servers that cannot be told to take any, or are started again on the same one.
+
+use anyhow::{Context, Result};
+use std::net::TcpListener;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Below those that Linux gives to whoever connects (`ip_local_port_range`): a port of these is not
+/// taken by a passing client between the choice and its use.
+const PORTS: Range<u32> = 20_000..32_000;
+
+/// A port of loopback that nobody has, and that no other call in this process is given soon.
+///
+/// # Errors
+/// None is free.
+pub fn free_port() -> Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let count = PORTS.end - PORTS.start;
+    // Processes that run at once begin far apart.
+    let begin = std::process::id().wrapping_mul(61) % count;
+    let mut tries = PORTS.map(|_| (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % count);
+    let found = tries.find_map(|at| {
+        let port = u16::try_from(PORTS.start + at).ok()?;
+        TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
+    });
+    found.context("no port of 20000 to 32000 is free")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Goal: ports differ, can be listened on, and are none that the system gives to clients.
+    /// Named by: istgt found its control port in the hands of a client.
+    #[test]
+    fn ports_are_our_own() -> Result<()> {
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+        let first: u16 = range.split_whitespace().next().context("two numbers")?.parse()?;
+        let mut seen = HashSet::new();
+        for _ in 0..100 {
+            let port = free_port()?;
+            anyhow::ensure!(seen.insert(port), "{port} twice");
+            anyhow::ensure!(port < first || first < 32_768, "{port} is one for clients");
+            TcpListener::bind(("127.0.0.1", port))?;
+        }
+        Ok(())
+    }
+}
