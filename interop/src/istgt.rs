@@ -7,7 +7,7 @@ use crate::scratch::Scratch;
 use anyhow::Result;
 use std::time::Duration;
 
-const START_MAX: Duration = Duration::from_secs(10);
+const START_MAX: Duration = Duration::from_secs(60);
 /// It prints this once its LUN is open; it listens before.
 const READY: &str = "command queuing";
 

@@ -1,6 +1,6 @@
 //! Our own binary, built by cargo, as a server on a free port.
 
-use crate::process::{End, Server};
+use crate::process::{End, Server, must};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use std::process::Command;
@@ -8,7 +8,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it listens.
-const START_MAX: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// How long a client may take until it has logged in.
+const SESSION_MAX: Duration = Duration::from_secs(60);
 
 /// The path of the `lunar` binary: `LUNAR_BIN`, or the release build, made if it is not there.
 ///
@@ -122,6 +125,24 @@ impl Lunar {
     pub fn api(&self) -> Option<String> {
         let log = self.server.log();
         log.lines().find_map(|line| Some(line.strip_prefix("api ")?.trim().to_owned()))
+    }
+
+    /// The handle of a session that it has, once there is one.
+    ///
+    /// # Errors
+    /// It has no API, or no session in time.
+    pub fn session(&self) -> Result<String> {
+        let api = self.api().context("it has no API")?;
+        let until = Instant::now() + SESSION_MAX;
+        loop {
+            let told = must(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
+            let told: serde_json::Value = serde_json::from_str(&told)?;
+            if let Some(tsih) = told["sessions"][0]["tsih"].as_u64() {
+                return Ok(tsih.to_string());
+            }
+            ensure!(Instant::now() < until, "no session: {told}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// `http://127.0.0.1:PORT/metrics`, as it told.

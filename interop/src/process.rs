@@ -282,17 +282,17 @@ mod tests {
     #[test]
     fn time_limits_hold() -> Result<()> {
         let script = "echo before; sleep 100 & sleep 100";
-        let finished = run("sh", &["-c", script], Duration::from_millis(300))?;
+        let finished = run("sh", &["-c", script], Duration::from_secs(3))?;
         assert_eq!(finished.end, End::TimedOut);
         assert_eq!(finished.stdout, "before\n");
-        assert!(finished.took < Duration::from_secs(10));
+        assert!(finished.took < Duration::from_secs(60));
         Ok(())
     }
 
     /// Goal: exit status, signal, outputs and input arrive.
     #[test]
     fn ends_are_told() -> Result<()> {
-        let limit = Duration::from_secs(10);
+        let limit = Duration::from_secs(60);
         let finished = run("sh", &["-c", "kill -SEGV $$"], limit)?;
         assert_eq!(finished.signal(), Some(11));
         assert!(must("false", &[], limit).is_err());

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// How long an answer may take before it counts as none.
-pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Opcodes of requests, RFC 7143 §11.2.1.2.
 pub mod opcode {

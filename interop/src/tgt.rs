@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-const ADMIN_MAX: Duration = Duration::from_secs(10);
-const START_MAX: Duration = Duration::from_secs(10);
+const ADMIN_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(60);
 
 /// A `tgtd` of our own with one target; LUN 1 is a file. Dropping it kills it (it ignores
 /// SIGTERM while a target is defined).

@@ -144,7 +144,7 @@ fn our_own_target() -> Result<()> {
     ensure!(unproven.end != End::TimedOut && !unproven.succeeded(), "{}", unproven.outputs());
     let refused = run(&binary()?, &["info", &lunar.url(TARGET, 0)], COMMAND_MAX)?;
     ensure!(refused.end != End::TimedOut && !refused.succeeded(), "{}", refused.outputs());
-    lunar.stop(Duration::from_secs(6))?;
+    lunar.stop(Duration::from_secs(60))?;
     Ok(())
 }
 

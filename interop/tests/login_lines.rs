@@ -7,7 +7,7 @@ use interop::scratch::Scratch;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const PREFIX: &str = "iqn.2026-11.org.lunarsan.test:";
 /// Straight to the full feature phase.
 const AT_ONCE: u8 = 0x87;
@@ -16,7 +16,7 @@ const CONFIG: &str = r#"
 [listen]
 portals = ["127.0.0.1:0"]
 [limits]
-login_seconds = 2
+login_seconds = LOGIN_SECONDS
 login_failures_free = 2
 login_backoff_seconds_max = 1
 [[target]]
@@ -51,9 +51,10 @@ id = 0
 device = "mem:1M"
 "#;
 
-fn start(scratch: &Scratch) -> Result<Lunar> {
+fn start(scratch: &Scratch, login_seconds: u32) -> Result<Lunar> {
     scratch.secret("secret", "one that nobody knows")?;
-    let config = scratch.secret("lunar.toml", CONFIG)?;
+    let config = CONFIG.replace("LOGIN_SECONDS", &login_seconds.to_string());
+    let config = scratch.secret("lunar.toml", &config)?;
     Lunar::start(&["target", "--config", &config, "--api", "none"])
 }
 
@@ -99,7 +100,7 @@ fn lines(lunar: &mut Lunar, count: usize) -> Result<Vec<String>> {
 #[test]
 fn each_reason_is_told() -> Result<()> {
     let scratch = Scratch::new("login-lines")?;
-    let mut lunar = start(&scratch)?;
+    let mut lunar = start(&scratch, 60)?;
     let mut open = connect(&lunar, 99)?;
     let login = open.login(text("guest", "open").as_bytes());
     ensure!(status(&mut open, &login)? == 0);
@@ -138,7 +139,7 @@ fn each_reason_is_told() -> Result<()> {
 #[test]
 fn a_slow_login_is_told() -> Result<()> {
     let scratch = Scratch::new("slow-login")?;
-    let mut lunar = start(&scratch)?;
+    let mut lunar = start(&scratch, 2)?;
     let silent = connect(&lunar, 20)?;
     let mut slow = connect(&lunar, 21)?;
     // What it would have to prove it does not say.
@@ -164,7 +165,7 @@ fn a_slow_login_is_told() -> Result<()> {
 #[test]
 fn floods_and_forged_lines() -> Result<()> {
     let scratch = Scratch::new("forged-lines")?;
-    let mut lunar = start(&scratch)?;
+    let mut lunar = start(&scratch, 60)?;
     let forged = "eve\n2026-11-22T00:00:00Z  WARN forged\r\u{1b}[2J\u{202e}";
     let long = "x".repeat(4000);
     for (host, initiator, target) in
@@ -191,9 +192,9 @@ fn floods_and_forged_lines() -> Result<()> {
     for raw in &mut waiting {
         raw.send(&raw.login(text("eve", "none").as_bytes()))?;
     }
-    let told = lines(&mut lunar, 8)?;
     let words = "too many logins of its network wait because of failures";
-    ensure!(told.iter().any(|line| line.contains(words)), "{told:?}");
+    let told = lunar.server().wait_for_line(words, PATIENCE)?;
+    ensure!(told.contains("login refused"), "{told}");
     drop(waiting);
     lunar.stop(PATIENCE)?;
     Ok(())

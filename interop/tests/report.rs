@@ -26,7 +26,7 @@ fn plots_are_drawn() -> Result<()> {
     let scratch = Scratch::new("report")?;
     let lunar = Lunar::serve(&["mem:8M", "--name", TARGET])?;
     let (url, page) = (lunar.url(TARGET, 0), scratch.path("report.html"));
-    let quick = ["bench", &url, "--seconds", "0.1", "--warm-up", "0", "--rounds", "2"];
+    let quick = ["bench", &url, "--seconds", "0.25", "--warm-up", "0", "--rounds", "2"];
     let axes = ["--depth", "1,4", "--io-size", "4K,16K", "--connections", "1,2", "--html", &page];
     must(&binary()?, &[&quick[..], &axes].concat(), COMMAND_MAX)?;
     let shown = page_in_browser(&scratch, &page)?;
@@ -43,7 +43,7 @@ fn plots_are_drawn() -> Result<()> {
     let shown = page_in_browser(&scratch, &page)?;
     ensure!(!shown.contains("data-error"), "a script failed: {shown}");
     ensure!(shown.matches("<canvas").count() == 1, "the distribution alone has several points");
-    lunar.stop(Duration::from_secs(6))?;
+    lunar.stop(Duration::from_secs(60))?;
     Ok(())
 }
 
@@ -56,7 +56,7 @@ fn names_stay_names() -> Result<()> {
     let name = "<img src=x onerror=\"document.documentElement.dataset.error=1\"><!--";
     let disk = scratch.path(name);
     std::fs::write(&disk, vec![0; 1 << 20])?;
-    let quick = ["bench", &disk, "--seconds", "0.1", "--warm-up", "0", "--rounds", "1"];
+    let quick = ["bench", &disk, "--seconds", "0.25", "--warm-up", "0", "--rounds", "1"];
     must(&binary()?, &[&quick[..], &["--depth", "1,2", "--html", &page]].concat(), COMMAND_MAX)?;
     let shown = page_in_browser(&scratch, &page)?;
     ensure!(!shown.contains("<img") && !shown.contains("data-error"), "{shown}");

@@ -8,10 +8,12 @@ use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:sanitize";
-const SIZE: &str = "512M";
-const LAST_LBA: u32 = (512 << 20) / 512 - 1;
-/// Long enough to be killed in the middle.
-const PASSES: u8 = 12;
+const SIZE: &str = "64M";
+const LAST_LBA: u32 = (64 << 20) / 512 - 1;
+/// At the first rate half a minute, long enough to be killed in the middle; at the second some
+/// seconds, long enough to be seen at the beginning.
+const PASSES: u8 = 6;
+const RATES: [&str; 2] = ["100Mbit", "400Mbit"];
 const PATIENCE: Duration = Duration::from_secs(100);
 const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 18, 0];
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
@@ -35,10 +37,12 @@ fn sense(raw: &mut Raw) -> Result<(u8, [u8; 2], u16)> {
 fn it_goes_on_after_a_kill() -> Result<()> {
     let scratch = Scratch::new("sanitize-kill")?;
     let disk = scratch.path("disk.img");
-    let serve = || Lunar::serve(&[&disk, "--size", SIZE, "--name", TARGET]);
-    let mut lunar = serve()?;
+    let serve = |rate: &str| {
+        Lunar::serve(&[&disk, "--size", SIZE, "--name", TARGET, "--maintenance-rate", rate])
+    };
+    let mut lunar = serve(RATES[0])?;
     let mut raw = Raw::log_in(lunar.address(), TARGET)?;
-    let lbas = [0, 1, 77_777, LAST_LBA / 2, LAST_LBA];
+    let lbas = [0, 1, 7_777, LAST_LBA / 2, LAST_LBA];
     for lba in lbas {
         raw.write_blocks(lba, &[0x5a; 512])?;
     }
@@ -58,7 +62,7 @@ fn it_goes_on_after_a_kill() -> Result<()> {
     lunar.server().signal(Signal::KILL)?;
     lunar.server().wait(PATIENCE)?;
     drop(lunar);
-    let lunar = serve()?;
+    let lunar = serve(RATES[1])?;
     let mut raw = Raw::log_in(lunar.address(), TARGET)?;
     let (key, code, progress) = sense(&mut raw)?;
     ensure!((key, code) == (2, [0x04, 0x1b]), "taken up again: {key:x} {code:02x?}");
@@ -74,8 +78,8 @@ fn it_goes_on_after_a_kill() -> Result<()> {
         ensure!(raw.read_block(lba)? == pattern, "block {lba}");
     }
     // Ready also after a stop in good order: nothing is left to be done.
-    lunar.stop(Duration::from_secs(10))?;
-    let lunar = serve()?;
+    lunar.stop(PATIENCE)?;
+    let lunar = serve(RATES[1])?;
     let mut raw = Raw::log_in(lunar.address(), TARGET)?;
     ensure!(raw.read_block(0)? == pattern, "after another start");
     Ok(())

@@ -5,11 +5,10 @@ use interop::lunar::{Lunar, binary};
 use interop::process::must;
 use interop::raw::{Pdu, Raw, opcode};
 use interop::scratch::Scratch;
-use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:trace";
@@ -34,25 +33,10 @@ impl Traced {
         Ok(Self { lunar, scratch, api })
     }
 
-    /// The handle of the only session, once it is there.
-    fn session(&self) -> Result<String> {
-        let until = Instant::now() + COMMAND_MAX;
-        loop {
-            let told =
-                must(&binary()?, &["ctl", "--api", &self.api, "sessions", "--json"], COMMAND_MAX)?;
-            let told: Value = serde_json::from_str(&told)?;
-            if let Some(tsih) = told["sessions"][0]["tsih"].as_u64() {
-                return Ok(tsih.to_string());
-            }
-            ensure!(Instant::now() < until, "no session: {told}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     /// Begins a trace with these options; it runs when this returns.
     fn trace(&self, options: &[&str]) -> Result<Running> {
         let file = self.scratch.path("trace.pcapng");
-        let tsih = self.session()?;
+        let tsih = self.lunar.session()?;
         let mut child = Command::new(binary()?)
             .args(["ctl", "--api", &self.api, "trace", &tsih, "--file", &file])
             .args(["--seconds", "60"])

@@ -138,7 +138,7 @@ fn same_blocks_against_a_model() -> Result<()> {
             model.check(usize::try_from(block)?, value_of(&raw.read_block(block)?)?, now)?;
         }
         drop(raw);
-        lunar.stop(Duration::from_secs(6))?;
+        lunar.stop(Duration::from_secs(60))?;
         let stored = std::fs::read(&disk)?;
         for block in 0..usize::try_from(BLOCKS)? {
             let bytes = &stored[block * BLOCK_BYTES..][..BLOCK_BYTES];

@@ -184,7 +184,7 @@ impl Peer {
     /// Nothing is left of the sessions there were, where that can be seen.
     pub fn ends_well(self) -> Result<()> {
         if let Process::Own(server, _) = self.process {
-            let report = server.shutdown(Duration::from_secs(5), &mut |_| {});
+            let report = server.shutdown(Duration::from_secs(30), &mut |_| {});
             ensure!(report.failed_syncs.is_empty(), "{report:?}");
             ensure!(report.connections_cut == 0, "{report:?}");
         }

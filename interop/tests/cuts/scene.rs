@@ -26,7 +26,7 @@ const QUIET_STEPS: u64 = 40;
 /// Packets of a connection that lingers come so late at most, in milliseconds.
 const LATE_MAX: u64 = 150;
 /// So long after a connection has ended its session has noticed.
-const NOTICED: Duration = Duration::from_millis(50);
+const NOTICED: Duration = Duration::from_millis(250);
 
 /// What happens besides the load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
