@@ -110,8 +110,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Writes a file whole or not at all: whoever ends this program meanwhile keeps the one before. What
-/// is no file, as a pipe, is written as it is.
+/// Writes a file whole or not at all: whoever ends this program meanwhile keeps the one before.
+/// What is no file, as a pipe, is written as it is.
 ///
 /// # Errors
 /// It cannot be written.

@@ -1,6 +1,7 @@
 //! A connection at work: it drives the protocol machine and serves the handles.
 
 use crate::doubts::Doubt;
+use crate::ended::{Ended, ended};
 use crate::hearing::Listener;
 use crate::link::{DRAIN_TIME, Life, LinkState, Load};
 use crate::news::News;
@@ -14,11 +15,8 @@ use iscsi::connection::initiator::{
 };
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::{Header, Place, TaskHasher, TaskId};
-use iscsi::login::ChapAlgorithm;
-use iscsi::login::initiator::{Established, LoginFailure};
-use iscsi::pdu::{
-    AsyncEvent, LoginStatus, LogoutReason, ManagementFunction, RejectReason, ServiceResponse,
-};
+use iscsi::login::initiator::Established;
+use iscsi::pdu::{AsyncEvent, LogoutReason, ManagementFunction, RejectReason, ServiceResponse};
 use iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use net::Outbox;
 use scsi::sense::Status;
@@ -118,14 +116,6 @@ enum Filling {
 
 /// How a login went.
 pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, Ended>>;
-
-/// Why a connection is over.
-#[derive(Clone, Debug)]
-pub(crate) struct Ended {
-    pub(crate) error: Error,
-    /// Log in there instead.
-    pub(crate) redirect: Option<String>,
-}
 
 /// What a connection that takes its leave waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -660,50 +650,6 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.part();
-    }
-}
-
-fn ended(reason: &CloseReason, portal: &str) -> Ended {
-    let lost = |what: String| Error::new(ErrorKind::SessionLost, what);
-    let error = match reason {
-        CloseReason::LoginFailed(failure) => {
-            let redirect = failure.redirect.as_ref().map(|(address, _)| address.clone());
-            return Ended { error: login_error(failure, portal), redirect };
-        }
-        CloseReason::LoggedOut => lost(format!("logged out from {portal}")),
-        CloseReason::Violation(violation) => {
-            lost(format!("{portal} broke the protocol: {violation}"))
-        }
-        CloseReason::TimedOut("the login") => {
-            lost(format!("{portal} did not answer the login in time"))
-                .hint("is it an iSCSI target, and its server not stopped or overloaded?")
-        }
-        CloseReason::TimedOut(what) => lost(format!("{portal} did not answer in time: {what}")),
-        CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),
-        CloseReason::Dropped => lost(format!("the session with {portal} was dropped")),
-    };
-    Ended { error, redirect: None }
-}
-
-fn login_error(failure: &LoginFailure, portal: &str) -> Error {
-    let what = format!("login to {portal} failed: {}", failure.what);
-    match failure.status {
-        // tgt 1.0.85 computes SHA-1 under the number that IANA gave to SHA-256.
-        Some(LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::INITIATOR_ERROR)
-            if failure.proven_by == Some(ChapAlgorithm::Sha256) =>
-        {
-            Error::new(ErrorKind::Authentication, what).hint(
-                "check --chap-user and the secret; to a target that computes another hash than \
-                 SHA-256 (tgt does), --chap-algorithm md5 proves them",
-            )
-        }
-        Some(LoginStatus::AUTHENTICATION_FAILURE) => Error::new(ErrorKind::Authentication, what)
-            .hint("check --chap-user and the secret, also those of the target"),
-        Some(LoginStatus::AUTHORIZATION_FAILURE) => Error::new(ErrorKind::Authentication, what)
-            .hint("the target does not let this initiator name or address in"),
-        Some(LoginStatus::NOT_FOUND) => Error::new(ErrorKind::Login, what)
-            .hint("lunar discover lists the targets that may be seen"),
-        _ => Error::new(ErrorKind::Login, what),
     }
 }
 

@@ -54,6 +54,7 @@ pub mod blocking;
 mod client;
 mod commands;
 mod doubts;
+mod ended;
 mod error;
 mod hearing;
 mod initiator;

@@ -1,6 +1,7 @@
 //! One connection of a session: what the handles see of it, and its life.
 
-use crate::client::{Client, Ended, LoginAnswer, Request};
+use crate::client::{Client, LoginAnswer, Request};
+use crate::ended::Ended;
 use crate::news::News;
 use crate::numbering::{Mail, Mailbox, Numbering};
 use crate::recovery::Backoff;

@@ -1,7 +1,8 @@
 //! One session, from its login to its end, over one or more connections.
 
-use crate::client::{Ended, Executed, Request};
+use crate::client::{Executed, Request};
 use crate::doubts::Wary;
+use crate::ended::Ended;
 use crate::link::{Life, Link, LinkState, gone};
 use crate::news::News;
 use crate::numbering::{Mail, Numbering};

@@ -1,6 +1,6 @@
 //! Where a session leads: the way to its target, and the logins there.
 
-use crate::client::Ended;
+use crate::ended::Ended;
 use crate::news::News;
 use crate::options::random_isid;
 use crate::session::Session;
