@@ -195,10 +195,12 @@ public final class FaultyDevice extends ForwardingDevice {
         inner().unmap(address, blocks);
     }
 
-    /** The effect that is due, or null. */
-    private Fault.Effect draw(Operation operation, long address, long blocks, boolean named) {
+    /** The effect that is due, or null; a poisoned device refuses before any. */
+    private Fault.Effect draw(Operation operation, long address, long blocks, boolean named)
+            throws PoisonedException {
         lock.lock();
         try {
+            refusePoisoned(operation, address, blocks);
             seen.merge(operation, 1L, Long::sum);
             for (Armed armed : faults) {
                 Fault fault = armed.fault;
@@ -223,14 +225,19 @@ public final class FaultyDevice extends ForwardingDevice {
         }
     }
 
-    /** Waits or fails as the effect says. */
-    private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
-            throws DeviceException {
-        if (poisoned() && (operation == Operation.WRITE || operation == Operation.FLUSH
+    /** With the lock held. */
+    private void refusePoisoned(Operation operation, long address, long blocks)
+            throws PoisonedException {
+        if (poisoned && (operation == Operation.WRITE || operation == Operation.FLUSH
                 || operation == Operation.UNMAP)) {
             String what = "an injected fault made a flush fail before";
             throw new PoisonedException(name(), operation, address, blocks, what, null);
         }
+    }
+
+    /** Waits or fails as the effect says. */
+    private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
+            throws DeviceException {
         switch (effect) {
             case null -> { }
             case Fault.Flip flip -> { }
@@ -326,15 +333,6 @@ public final class FaultyDevice extends ForwardingDevice {
 
     private Geometry shape() {
         return new Geometry(blockSize(), blockCount());
-    }
-
-    private boolean poisoned() {
-        lock.lock();
-        try {
-            return poisoned;
-        } finally {
-            lock.unlock();
-        }
     }
 
     private void locked(Runnable change) {
