@@ -85,7 +85,7 @@ public final class FileDevice implements Device {
     }
 
     /**
-     * A new file of zeroes, sparse where the file system can.
+     * A new file of zeroes, sparse where the file system can. When it cannot be made, none is left.
      *
      * @param path a file that does not exist yet
      * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
