@@ -20,8 +20,9 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  * When the session is lost, what was not answered is sent again in the next one, up to
  * {@link IscsiOptions.Builder#recoveryTime}: the caller sees latency. Before anything is sent, the
  * unit is asked whether it is the one that was opened, by its designators and block length, and
- * still as large; another one, or one that has shrunk, is never used. One that has grown goes on
- * with the blocks it had when it was opened.
+ * still as large; another one, or one that has shrunk, is never used, and fails calls with
+ * {@link org.lunarsan.device.ChangedException}. One that has grown goes on with the blocks it had
+ * when it was opened.
  *
  * <p>Where the target has a volatile write cache, a restart may lose what was acknowledged but not
  * flushed. The next flush then fails once, as do all that ran meanwhile: who gets
