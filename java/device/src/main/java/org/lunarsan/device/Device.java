@@ -15,7 +15,8 @@ import java.nio.ByteBuffer;
  * read beside an overlapping write finds old and new bytes in any mixture. What was written by a
  * call that returned is found by every read that begins later. A call that runs while the device
  * is closed does its work or throws {@link DeviceClosedException}. Interrupting a caller does no
- * harm to the device or to other callers.
+ * harm to the device or to other callers, and is kept for it: calls do their work all the same, but
+ * for {@link #open()}, which may end with {@link DeviceOpenException} instead.
  *
  * <p><b>Refusals.</b> Misuse is refused before any I/O: {@link UnalignedException} when a buffer is
  * no whole number of blocks, {@link OutOfRangeException} when a block lies before the first or past

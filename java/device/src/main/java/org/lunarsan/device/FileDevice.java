@@ -26,7 +26,7 @@ import java.util.concurrent.locks.ReentrantLock;
  *
  * <p>For any thread. The JDK closes a channel when a thread that uses it is interrupted; this class
  * opens it again and repeats what was cut off, so interrupts are kept for the caller but fail
- * nothing.
+ * nothing on an open device. Who is interrupted cannot make or open one.
  */
 public final class FileDevice implements Device {
     /**

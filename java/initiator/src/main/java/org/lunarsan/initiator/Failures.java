@@ -40,7 +40,7 @@ final class Failures {
             case CACHE_LOST -> new PoisonedException(device, operation, address, blocks, what,
                     cause);
             case SENSE -> sensed(device, operation, address, blocks, failure.sense(), cause);
-            case TIMED_OUT, REFUSED, STATUS -> cause;
+            case TIMED_OUT, REFUSED, STATUS, INTERRUPTED -> cause;
         };
     }
 

@@ -30,7 +30,9 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  * flush that succeeded. It is told once, to one caller: users that share a device share that news,
  * and {@link #losses()} counts for each of them.
  *
- * <p>Threads: any, platform or virtual. Futures complete in the thread that reads the connection:
+ * <p>Threads: any, platform or virtual. Calls of a thread that is interrupted do their work and
+ * keep the interrupt, but for those that open: they end soon, as
+ * {@link IscsiException.Kind#INTERRUPTED}, and leave nothing behind. Futures complete in the thread that reads the connection:
  * what depends on them may ask this device again by the calls that return futures, and must not
  * wait there; a call that waits is refused there with {@link IllegalStateException}. Many calls at
  * once share connections and system calls.
@@ -101,7 +103,13 @@ public final class IscsiDevice implements AsyncDevice {
     @Override
     public void open() throws DeviceException {
         refuseToWaitInReader();
-        life.lock();
+        try {
+            life.lockInterruptibly();
+        } catch (InterruptedException by) {
+            Thread.currentThread().interrupt();
+            throw Failures.told(name, Operation.OPEN, DeviceException.NO_ADDRESS, 0,
+                    Failure.interrupted());
+        }
         try {
             if (disk != null) {
                 throw new DeviceOpenException(name, Operation.OPEN, "it is open already; one owner"
