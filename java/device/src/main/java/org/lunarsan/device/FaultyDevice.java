@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -63,6 +64,7 @@ public final class FaultyDevice extends ForwardingDevice {
      * @param fault what and when
      */
     public void inject(Fault fault) {
+        Objects.requireNonNull(fault, "fault");
         locked(() -> faults.add(new Armed(fault)));
     }
 
@@ -310,6 +312,7 @@ public final class FaultyDevice extends ForwardingDevice {
 
     private int check(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         checkOpen(operation, address, 0);
         int blocks = shape().checkBuffer(name(), operation, address, buffer);
         if (operation == Operation.WRITE && isReadOnly()) {

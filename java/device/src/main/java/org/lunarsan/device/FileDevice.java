@@ -6,6 +6,7 @@ import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.FileChannel;
 import java.nio.file.Path;
+import java.util.Objects;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
@@ -303,6 +304,7 @@ public final class FileDevice implements Device {
 
     private void check(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         checkOpen(operation, address, buffer.remaining() / Math.max(blockSize, 1));
         geometry.checkBuffer(name, operation, address, buffer);
     }

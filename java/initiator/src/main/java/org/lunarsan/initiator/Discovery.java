@@ -1,6 +1,7 @@
 package org.lunarsan.initiator;
 
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import org.lunarsan.device.DeviceException;
@@ -62,6 +63,8 @@ public final class Discovery {
      */
     public static List<Target> sendTargets(String url, IscsiOptions options)
             throws DeviceException {
+        Objects.requireNonNull(url, "url");
+        Objects.requireNonNull(options, "options");
         IscsiUrl portal = IscsiUrl.parse(url);
         try {
             return ask(portal, options);

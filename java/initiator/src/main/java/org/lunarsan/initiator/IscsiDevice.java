@@ -2,6 +2,7 @@ package org.lunarsan.initiator;
 
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.device.AsyncDevice;
@@ -80,6 +81,7 @@ public final class IscsiDevice implements AsyncDevice {
      * @throws DeviceException when it cannot be opened
      */
     public static IscsiDevice open(String url, IscsiOptions options) throws DeviceException {
+        Objects.requireNonNull(url, "url");
         IscsiDevice device = of(IscsiUrl.parse(url), options);
         device.open();
         return device;
@@ -94,6 +96,8 @@ public final class IscsiDevice implements AsyncDevice {
      * @throws IscsiUrlException when the URL names no LUN
      */
     public static IscsiDevice of(IscsiUrl url, IscsiOptions options) {
+        Objects.requireNonNull(url, "url");
+        Objects.requireNonNull(options, "options");
         if (url.unit().isEmpty()) {
             throw new IscsiUrlException("the URL names no LUN", "write iscsi://HOST/TARGET/LUN");
         }
@@ -253,6 +257,7 @@ public final class IscsiDevice implements AsyncDevice {
     /** Refuses misuse; gives how many blocks are meant. */
     private int check(Disk open, Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         if (open == null) {
             long blocks = buffer.remaining() / (shape == null ? 1 : blockSize());
             throw new DeviceClosedException(name, operation, address, blocks,
