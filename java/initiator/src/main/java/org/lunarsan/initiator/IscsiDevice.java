@@ -33,10 +33,10 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  *
  * <p>Threads: any, platform or virtual. Calls of a thread that is interrupted do their work and
  * keep the interrupt, but for those that open: they end soon, as
- * {@link IscsiException.Kind#INTERRUPTED}, and leave nothing behind. Futures complete in the thread that reads the connection:
- * what depends on them may ask this device again by the calls that return futures, and must not
- * wait there; a call that waits is refused there with {@link IllegalStateException}. Many calls at
- * once share connections and system calls.
+ * {@link IscsiException.Kind#INTERRUPTED}, and leave nothing behind. Futures complete in the thread
+ * that reads the connection: what depends on them may ask this device again by the calls that
+ * return futures, and must not wait there; a call that waits is refused there with
+ * {@link IllegalStateException}. Many calls at once share connections and system calls.
  */
 public final class IscsiDevice implements AsyncDevice {
     private final IscsiUrl url;

@@ -21,7 +21,7 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
  * The login of one connection over a socket, PDU by PDU, until its time is over. Nothing behind its
- * last PDU is read. To interrupt its thread closes the socket, as always with a channel that blocks.
+ * last PDU is read. To interrupt its thread closes the socket, as with any channel that blocks.
  *
  * <p>Threads: for one thread, which waits.
  */
