@@ -1,6 +1,7 @@
 package org.lunarsan.device;
 
 import java.nio.ByteBuffer;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 
@@ -9,7 +10,8 @@ import java.util.concurrent.Executor;
  *
  * <p>Each call returns at once (or when there is room in a bounded queue) with a future that
  * completes as the call of {@link Device} would return: with null, or exceptionally with the
- * {@link DeviceException} that it would throw, refusals included. A buffer belongs to the device
+ * {@link DeviceException} that it would throw, refusals included; {@code null} alone is refused by
+ * the call itself. A buffer belongs to the device
  * until its future is complete; then its position is its limit, or as before after a failure.
  *
  * <p>Requests under way at the same time are done in any order, as calls of several threads are,
@@ -61,6 +63,8 @@ public interface AsyncDevice extends Device {
      * @return the device inside itself when it is one already
      */
     static AsyncDevice of(Device device, Executor executor) {
+        Objects.requireNonNull(device, "device");
+        Objects.requireNonNull(executor, "executor");
         return device instanceof AsyncDevice already
                 ? already
                 : new ExecutorAsyncDevice(device, executor);
@@ -74,6 +78,7 @@ public interface AsyncDevice extends Device {
      * @return the device inside itself when it is one already
      */
     static AsyncDevice of(Device device) {
+        Objects.requireNonNull(device, "device");
         return of(device, task -> Thread.ofVirtual().name("device " + device.name()).start(task));
     }
 }

@@ -1,6 +1,7 @@
 package org.lunarsan.device;
 
 import java.nio.ByteBuffer;
+import java.util.Objects;
 import java.util.concurrent.atomic.LongAdder;
 
 /**
@@ -81,6 +82,7 @@ public final class CachedDevice extends ForwardingDevice {
 
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         BlockCache kept = open(Operation.READ, address);
         int blocks = shape().checkBuffer(name(), Operation.READ, address, buffer);
         int size = blockSize();
@@ -116,6 +118,7 @@ public final class CachedDevice extends ForwardingDevice {
 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         BlockCache kept = open(Operation.WRITE, address);
         int blocks = shape().checkBuffer(name(), Operation.WRITE, address, buffer);
         ByteBuffer from = buffer.duplicate();

@@ -1,6 +1,7 @@
 package org.lunarsan.device;
 
 import java.nio.ByteBuffer;
+import java.util.Objects;
 
 /**
  * A disk: blocks of one size, numbered from 0. The interface of the jSCSI paper (2007), Listing 1,
@@ -15,13 +16,15 @@ import java.nio.ByteBuffer;
  * read beside an overlapping write finds old and new bytes in any mixture. What was written by a
  * call that returned is found by every read that begins later. A call that runs while the device
  * is closed does its work or throws {@link DeviceClosedException}. Interrupting a caller does no
- * harm to the device or to other callers.
+ * harm to the device or to other callers, and is kept for it: calls do their work all the same, but
+ * for {@link #open()}, which may end with {@link DeviceOpenException} instead.
  *
  * <p><b>Refusals.</b> Misuse is refused before any I/O: {@link UnalignedException} when a buffer is
  * no whole number of blocks, {@link OutOfRangeException} when a block lies before the first or past
  * the last, {@link DeviceClosedException}, {@link ReadOnlyDeviceException}. A buffer of no bytes at
  * an address from 0 to {@link #blockCount()} is allowed and does nothing. {@code null} and a
- * read-only buffer to read into are errors of the program and unchecked exceptions.
+ * read-only buffer to read into are errors of the program and unchecked exceptions: a
+ * {@link NullPointerException} names the argument.
  *
  * <p><b>Failures.</b> A read that failed leaves its buffer's bytes undefined. A write that failed
  * may have written any of its blocks, each whole. After a failed {@link #flush()} nothing that was
@@ -80,7 +83,7 @@ public interface Device extends AutoCloseable {
      * @throws DeviceException when it is refused or fails
      */
     default void read(long address, byte[] buffer) throws DeviceException {
-        read(address, ByteBuffer.wrap(buffer));
+        read(address, ByteBuffer.wrap(Objects.requireNonNull(buffer, "buffer")));
     }
 
     /**
@@ -91,7 +94,7 @@ public interface Device extends AutoCloseable {
      * @throws DeviceException when it is refused or fails
      */
     default void write(long address, byte[] buffer) throws DeviceException {
-        write(address, ByteBuffer.wrap(buffer));
+        write(address, ByteBuffer.wrap(Objects.requireNonNull(buffer, "buffer")));
     }
 
     /**

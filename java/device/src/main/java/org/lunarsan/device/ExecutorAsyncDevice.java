@@ -1,6 +1,7 @@
 package org.lunarsan.device;
 
 import java.nio.ByteBuffer;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
@@ -16,11 +17,13 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
 
     @Override
     public CompletableFuture<Void> readAsync(long address, ByteBuffer buffer) {
+        Objects.requireNonNull(buffer, "buffer");
         return start(() -> read(address, buffer));
     }
 
     @Override
     public CompletableFuture<Void> writeAsync(long address, ByteBuffer buffer) {
+        Objects.requireNonNull(buffer, "buffer");
         return start(() -> write(address, buffer));
     }
 

@@ -34,14 +34,24 @@ public record Fault(
      *
      * @param kind makes the exception
      */
-    public record Fail(Kind kind) implements Effect {}
+    public record Fail(Kind kind) implements Effect {
+        /** Refuses null. */
+        public Fail {
+            Objects.requireNonNull(kind, "kind");
+        }
+    }
 
     /**
      * It begins later.
      *
      * @param time how much
      */
-    public record Delay(Duration time) implements Effect {}
+    public record Delay(Duration time) implements Effect {
+        /** Refuses null. */
+        public Delay {
+            Objects.requireNonNull(time, "time");
+        }
+    }
 
     /** It begins when {@link FaultyDevice#release()} is called, or the device is closed. */
     public record Hang() implements Effect {}

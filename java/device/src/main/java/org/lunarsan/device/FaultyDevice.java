@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -63,6 +64,7 @@ public final class FaultyDevice extends ForwardingDevice {
      * @param fault what and when
      */
     public void inject(Fault fault) {
+        Objects.requireNonNull(fault, "fault");
         locked(() -> faults.add(new Armed(fault)));
     }
 
@@ -195,10 +197,12 @@ public final class FaultyDevice extends ForwardingDevice {
         inner().unmap(address, blocks);
     }
 
-    /** The effect that is due, or null. */
-    private Fault.Effect draw(Operation operation, long address, long blocks, boolean named) {
+    /** The effect that is due, or null; a poisoned device refuses before any. */
+    private Fault.Effect draw(Operation operation, long address, long blocks, boolean named)
+            throws PoisonedException {
         lock.lock();
         try {
+            refusePoisoned(operation, address, blocks);
             seen.merge(operation, 1L, Long::sum);
             for (Armed armed : faults) {
                 Fault fault = armed.fault;
@@ -223,14 +227,19 @@ public final class FaultyDevice extends ForwardingDevice {
         }
     }
 
-    /** Waits or fails as the effect says. */
-    private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
-            throws DeviceException {
-        if (poisoned() && (operation == Operation.WRITE || operation == Operation.FLUSH
+    /** With the lock held. */
+    private void refusePoisoned(Operation operation, long address, long blocks)
+            throws PoisonedException {
+        if (poisoned && (operation == Operation.WRITE || operation == Operation.FLUSH
                 || operation == Operation.UNMAP)) {
             String what = "an injected fault made a flush fail before";
             throw new PoisonedException(name(), operation, address, blocks, what, null);
         }
+    }
+
+    /** Waits or fails as the effect says. */
+    private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
+            throws DeviceException {
         switch (effect) {
             case null -> { }
             case Fault.Flip flip -> { }
@@ -303,6 +312,7 @@ public final class FaultyDevice extends ForwardingDevice {
 
     private int check(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         checkOpen(operation, address, 0);
         int blocks = shape().checkBuffer(name(), operation, address, buffer);
         if (operation == Operation.WRITE && isReadOnly()) {
@@ -326,15 +336,6 @@ public final class FaultyDevice extends ForwardingDevice {
 
     private Geometry shape() {
         return new Geometry(blockSize(), blockCount());
-    }
-
-    private boolean poisoned() {
-        lock.lock();
-        try {
-            return poisoned;
-        } finally {
-            lock.unlock();
-        }
     }
 
     private void locked(Runnable change) {

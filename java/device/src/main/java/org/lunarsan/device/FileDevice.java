@@ -6,6 +6,7 @@ import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.FileChannel;
 import java.nio.file.Path;
+import java.util.Objects;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
@@ -26,7 +27,7 @@ import java.util.concurrent.locks.ReentrantLock;
  *
  * <p>For any thread. The JDK closes a channel when a thread that uses it is interrupted; this class
  * opens it again and repeats what was cut off, so interrupts are kept for the caller but fail
- * nothing.
+ * nothing on an open device. Who is interrupted cannot make or open one.
  */
 public final class FileDevice implements Device {
     /**
@@ -85,7 +86,7 @@ public final class FileDevice implements Device {
     }
 
     /**
-     * A new file of zeroes, sparse where the file system can.
+     * A new file of zeroes, sparse where the file system can. When it cannot be made, none is left.
      *
      * @param path a file that does not exist yet
      * @param blockSize bytes of a block: 512, 1024, 2048 or 4096
@@ -303,6 +304,7 @@ public final class FileDevice implements Device {
 
     private void check(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         checkOpen(operation, address, buffer.remaining() / Math.max(blockSize, 1));
         geometry.checkBuffer(name, operation, address, buffer);
     }

@@ -32,6 +32,8 @@ final class FileOpener {
     private final boolean readOnly;
     /** Its entry among the open files. */
     private Object claimed;
+    /** What makes a new file durable; another in tests. */
+    FileDevice.Work force = file -> file.force(true);
 
     FileOpener(Path path, int blockSize, boolean readOnly) {
         this.path = Objects.requireNonNull(path, "path");
@@ -46,13 +48,41 @@ final class FileOpener {
         OpenOption[] options = {
             StandardOpenOption.WRITE, StandardOpenOption.CREATE_NEW, StandardOpenOption.SPARSE
         };
-        try (FileChannel made = FileChannel.open(path, options)) {
-            made.write(ByteBuffer.allocate(1), shape.bytes() - 1);
-            made.force(true);
+        FileChannel made;
+        try {
+            made = FileChannel.open(path, options);
         } catch (FileAlreadyExistsException exists) {
             throw cannotOpen("the file exists already", exists);
         } catch (IOException failure) {
             throw cannotOpen("the file cannot be made: " + failure, failure);
+        }
+        // From here on the file is ours: it is whole, or it goes again.
+        boolean whole = false;
+        try {
+            lengthen(made, shape.bytes());
+            whole = true;
+        } catch (IOException failure) {
+            throw cannotOpen("the file cannot be made: " + failure, failure);
+        } finally {
+            if (!whole) {
+                deleteQuietly();
+            }
+        }
+    }
+
+    /** Makes it so long and durable, and closes it. */
+    private void lengthen(FileChannel made, long bytes) throws IOException {
+        try (made) {
+            made.write(ByteBuffer.allocate(1), bytes - 1);
+            force.run(made);
+        }
+    }
+
+    private void deleteQuietly() {
+        try {
+            Files.deleteIfExists(path);
+        } catch (IOException ignored) {
+            // The failure that led here is the one to tell.
         }
     }
 

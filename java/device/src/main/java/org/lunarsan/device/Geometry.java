@@ -2,6 +2,7 @@ package org.lunarsan.device;
 
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
+import java.util.Objects;
 
 /**
  * The shape of a device, and the checks that every device makes before any I/O. A value; for any
@@ -113,6 +114,7 @@ public record Geometry(int blockSize, long blockCount) {
      */
     public int checkBuffer(String device, Operation operation, long address, ByteBuffer buffer)
             throws UnalignedException, OutOfRangeException {
+        Objects.requireNonNull(buffer, "buffer");
         int bytes = buffer.remaining();
         int blocks = bytes / blockSize;
         if (bytes % blockSize != 0) {

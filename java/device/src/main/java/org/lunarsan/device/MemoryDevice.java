@@ -2,6 +2,7 @@ package org.lunarsan.device;
 
 import java.nio.ByteBuffer;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReadWriteLock;
@@ -49,8 +50,8 @@ public final class MemoryDevice implements Device {
      * @param geometry its shape
      */
     public MemoryDevice(String name, Geometry geometry) {
-        this.name = name;
-        this.geometry = geometry;
+        this.name = Objects.requireNonNull(name, "name");
+        this.geometry = Objects.requireNonNull(geometry, "geometry");
         life = new Lifecycle(name);
         for (int index = 0; index < LOCKS; index++) {
             locks[index] = new ReentrantReadWriteLock();
@@ -208,6 +209,7 @@ public final class MemoryDevice implements Device {
 
     private void check(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         life.check(operation, address, buffer.remaining() / geometry.blockSize());
         geometry.checkBuffer(name, operation, address, buffer);
     }

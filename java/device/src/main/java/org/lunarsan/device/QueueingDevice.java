@@ -3,6 +3,7 @@ package org.lunarsan.device;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.Semaphore;
@@ -51,8 +52,8 @@ public abstract class QueueingDevice implements AsyncDevice {
      * @param options how to queue
      */
     protected QueueingDevice(String name, QueueOptions options) {
-        this.name = name;
-        this.options = options;
+        this.name = Objects.requireNonNull(name, "name");
+        this.options = Objects.requireNonNull(options, "options");
         room = new Semaphore(options.requestsMax());
     }
 
@@ -222,6 +223,7 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     private CompletableFuture<Void> submitBuffer(
             Operation operation, long address, ByteBuffer buffer) {
+        Objects.requireNonNull(buffer, "buffer");
         QueuedRequest request;
         try {
             long blocks = buffer.remaining() / Geometry.BLOCK_BYTES_MIN;

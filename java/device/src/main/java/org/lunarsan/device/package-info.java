@@ -33,7 +33,8 @@
  *
  * <p><b>Errors.</b> All failures are {@link org.lunarsan.device.DeviceException}s, which say
  * device, operation, blocks and reason. Their subclasses tell misuse, which is refused before any
- * I/O, from failures of the medium, of room, and of the connection.
+ * I/O, from failures of the medium, of room, and of the connection, and from a device that is no
+ * longer the one that was opened.
  *
  * <p><b>A device of your own</b> passes {@code DeviceContract} of the module
  * {@code org.lunarsan.device.testkit}.

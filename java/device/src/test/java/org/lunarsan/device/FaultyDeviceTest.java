@@ -1,5 +1,6 @@
 package org.lunarsan.device;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -92,6 +93,21 @@ class FaultyDeviceTest {
         device.read(0, blocks(1));
         device.heal();
         device.flush();
+    }
+
+    /** Goal: a poisoned device refuses before a fault has any effect: nothing is torn. */
+    @Test
+    void refusesBeforeItTears() throws Exception {
+        FaultyDevice device = device(0);
+        device.inject(Fault.fail().on(Operation.FLUSH).times(1));
+        device.inject(Fault.of(new Fault.Tear(2)).on(Operation.WRITE).times(1));
+        assertThrows(MediumException.class, device::flush);
+        assertThrows(PoisonedException.class, () -> device.write(0, blocks(4)));
+        byte[] found = new byte[4 * 512];
+        device.read(0, found);
+        assertArrayEquals(new byte[4 * 512], found, "nothing was written");
+        assertEquals(1, device.fired());
+        assertEquals(0, device.seen(Operation.WRITE));
     }
 
     /** Goal: what hangs goes on after release, and ends as closed after close. */

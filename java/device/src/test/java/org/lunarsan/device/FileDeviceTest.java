@@ -1,6 +1,7 @@
 package org.lunarsan.device;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -249,5 +250,38 @@ class FileDeviceTest {
         assertEquals(1L << 20, device.blockCount());
         device.close();
         assertEquals(1L << 20, device.blockCount());
+    }
+
+    /** Goal: a file that cannot be made whole is not left behind, whatever fails. */
+    @Test
+    void leavesNoPartOfANewFile() throws Exception {
+        Path path = folder.resolve("disk");
+        FileOpener opener = new FileOpener(path, 512, false);
+        opener.force = file -> {
+            throw new IOException("No space left on device");
+        };
+        DeviceOpenException full =
+                assertThrows(DeviceOpenException.class, () -> opener.create(8));
+        assertTrue(full.getMessage().contains("No space left"), full::getMessage);
+        assertFalse(Files.exists(path));
+        Thread.currentThread().interrupt();
+        assertThrows(DeviceOpenException.class, () -> FileDevice.create(path, 512, 8));
+        assertTrue(Thread.interrupted(), "the interrupt is the caller's");
+        assertFalse(Files.exists(path));
+        assertThrows(DeviceOpenException.class, () -> FileDevice.create(path, 513, 8));
+        assertFalse(Files.exists(path));
+        FileDevice.create(path, 512, 8);
+        assertEquals(4096, Files.size(path));
+    }
+
+    /** Goal: what was there before stays as it was, whatever fails. */
+    @Test
+    void leavesWhatWasThere() throws Exception {
+        Path path = Files.writeString(folder.resolve("disk"), "of somebody else");
+        assertThrows(DeviceOpenException.class, () -> FileDevice.create(path, 512, 8));
+        assertEquals("of somebody else", Files.readString(path));
+        Path link = Files.createSymbolicLink(folder.resolve("link"), folder.resolve("none"));
+        assertThrows(DeviceOpenException.class, () -> FileDevice.create(link, 512, 8));
+        assertTrue(Files.isSymbolicLink(link));
     }
 }

@@ -6,6 +6,7 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Optional;
+import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.initiator.IscsiDevice;
 import org.lunarsan.initiator.IscsiException;
 import org.lunarsan.initiator.IscsiOptions;
@@ -22,10 +23,20 @@ public final class Copy {
 
     private final PrintStream out;
     private final PrintStream err;
+    private final boolean terminal;
+    private final Opener opener;
 
-    private Copy(PrintStream out, PrintStream err) {
+    /** Opens the LUN that a URL names; not a target's in tests. */
+    interface Opener {
+        AsyncDevice open(String url, IscsiOptions options) throws IOException;
+    }
+
+    /** Who runs it may look at a terminal. */
+    Copy(PrintStream out, PrintStream err, boolean terminal, Opener opener) {
         this.out = out;
         this.err = err;
+        this.terminal = terminal;
+        this.opener = opener;
     }
 
     /**
@@ -35,15 +46,13 @@ public final class Copy {
      * @param arguments as {@code --help} explains them
      */
     public static void main(String[] arguments) {
-        System.exit(run(arguments, System.out, System.err));
+        // The JDK knows it of standard input and output only.
+        boolean terminal = System.console() != null;
+        System.exit(new Copy(System.out, System.err, terminal, IscsiDevice::open).run(arguments));
     }
 
     /** Runs it; the exit status. */
-    static int run(String[] arguments, PrintStream out, PrintStream err) {
-        return new Copy(out, err).run(arguments);
-    }
-
-    private int run(String[] arguments) {
+    int run(String... arguments) {
         CopyOptions options;
         try {
             options = CopyOptions.parse(arguments);
@@ -55,19 +64,19 @@ public final class Copy {
             out.print(CopyOptions.HELP);
             return DONE;
         }
-        Progress progress = new Progress(options.json() ? null : err);
+        Progress progress = new Progress(options.json() ? null : err, terminal);
         try {
             long bytes = copy(options, progress);
-            progress.done();
+            progress.done(bytes);
             tell(options, bytes, progress.seconds());
             return DONE;
         } catch (IOException failure) {
-            progress.done();
+            progress.failed();
             return fail(options, failure);
         }
     }
 
-    private static long copy(CopyOptions options, Progress progress) throws IOException {
+    private long copy(CopyOptions options, Progress progress) throws IOException {
         boolean writes = options.writesLun();
         String url = writes ? options.destination() : options.source();
         Path path = Path.of(writes ? options.source() : options.destination());
@@ -76,7 +85,7 @@ public final class Copy {
         // The file first: a wrong path should not cost a login.
         try (FileChannel file = writes ? FileChannel.open(path, StandardOpenOption.READ)
                 : FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
-                IscsiDevice disk = IscsiDevice.open(url, session)) {
+                AsyncDevice disk = opener.open(url, session)) {
             Copier copier = new Copier(file, disk, progress);
             return writes ? copier.toLun() : copier.toFile();
         }

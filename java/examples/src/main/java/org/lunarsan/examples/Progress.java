@@ -3,40 +3,63 @@ package org.lunarsan.examples;
 import java.io.PrintStream;
 
 /**
- * How far a copy is, on one line that is written over.
+ * How far a copy is: on a terminal one line that is written over, elsewhere only what was reached
+ * in the end.
  *
  * <p>Threads: for one thread.
  */
 final class Progress {
     private static final long PAUSE_NANOS = 200_000_000L;
     private static final double SECOND_NANOS = 1e9;
+    private static final long WHOLE = 100;
+    /** What is left of a longer line before. */
+    private static final String BEHIND = "  ";
 
     private final PrintStream out;
+    private final boolean terminal;
     private final long begun = System.nanoTime();
     private long told = begun;
-    private boolean any;
+    /** A line on the terminal is not ended. */
+    private boolean unended;
 
     /** To {@code out}; null: to nobody. */
-    Progress(PrintStream out) {
+    Progress(PrintStream out, boolean terminal) {
         this.out = out;
+        this.terminal = terminal;
     }
 
+    /** So much is under way or done. */
     void at(long bytes, long all) {
         long now = System.nanoTime();
-        if (out != null && now - told >= PAUSE_NANOS) {
+        if (out != null && terminal && now - told >= PAUSE_NANOS) {
             told = now;
-            any = true;
-            double rate = bytes / (seconds() * (1 << 20));
-            out.printf("\r%3d %% of %d MiB, %.1f MiB/s ", bytes * 100 / Math.max(all, 1),
-                    all >> 20, rate);
+            unended = true;
+            out.print("\r" + words(bytes, all) + BEHIND);
             out.flush();
         }
     }
 
-    void done() {
-        if (any) {
-            out.println();
+    /** All is done, which may be too soon for a line before this one. */
+    void done(long bytes) {
+        if (out != null) {
+            String whole = words(bytes, bytes);
+            out.println(terminal ? "\r" + whole + BEHIND : whole);
+            unended = false;
         }
+    }
+
+    /** Nothing follows: a line that was begun is ended as it is. */
+    void failed() {
+        if (unended) {
+            out.println();
+            unended = false;
+        }
+    }
+
+    private String words(long bytes, long all) {
+        double rate = bytes / (Math.max(seconds(), 1e-3) * (1 << 20));
+        long percent = all == 0 ? WHOLE : bytes * WHOLE / all;
+        return "%3d %% of %d MiB, %.1f MiB/s".formatted(percent, all >> 20, rate);
     }
 
     double seconds() {

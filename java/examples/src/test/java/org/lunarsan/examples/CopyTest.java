@@ -19,6 +19,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.MemoryDevice;
+import org.lunarsan.initiator.IscsiDevice;
 
 /** The program, as far as it needs no target. */
 final class CopyTest {
@@ -26,10 +27,57 @@ final class CopyTest {
     private final ByteArrayOutputStream err = new ByteArrayOutputStream();
 
     private int run(String... arguments) {
+        return run(false, IscsiDevice::open, arguments);
+    }
+
+    private int run(boolean terminal, Copy.Opener opener, String... arguments) {
         out.reset();
         err.reset();
-        return Copy.run(arguments, new PrintStream(out, true, StandardCharsets.UTF_8),
-                new PrintStream(err, true, StandardCharsets.UTF_8));
+        return new Copy(new PrintStream(out, true, StandardCharsets.UTF_8),
+                new PrintStream(err, true, StandardCharsets.UTF_8), terminal, opener)
+                .run(arguments);
+    }
+
+    private String told() {
+        return err.toString(StandardCharsets.UTF_8);
+    }
+
+    private static AsyncDevice memory(long blocks) throws IOException {
+        AsyncDevice disk = AsyncDevice.of(new MemoryDevice(512, blocks));
+        disk.open();
+        return disk;
+    }
+
+    /** Goal: the last word of progress is the whole, however fast it was, on a terminal or not. */
+    @Test
+    void progressEndsWithTheWhole(@TempDir Path folder) throws IOException {
+        String url = "iscsi://host/target/0";
+        Path file = folder.resolve("file");
+        for (int size : new int[] {0, 512, (3 << 20) + 7}) {
+            Files.write(file, new byte[size]);
+            for (boolean terminal : new boolean[] {false, true}) {
+                assertEquals(0, run(terminal, (to, how) -> memory(8 << 11), file.toString(), url));
+                assertEquals(terminal, told().startsWith("\r"), told());
+                assertTrue(told().strip().startsWith("100 % of " + (size >> 20) + " MiB, "),
+                        told());
+                assertTrue(told().endsWith(System.lineSeparator()), told());
+            }
+        }
+        assertEquals(0, run(false, (to, how) -> memory(8 << 11), url, file.toString()));
+        assertTrue(told().startsWith("100 % of 8 MiB, "), told());
+        assertEquals(0, run(true, (to, how) -> memory(8 << 11), "--json", url, file.toString()));
+        assertEquals("", told());
+    }
+
+    /** Goal: a copy that failed does not say that it is whole. */
+    @Test
+    void progressOfAFailureEndsAsItIs(@TempDir Path folder) throws IOException {
+        Path file = Files.write(folder.resolve("file"), new byte[4096]);
+        for (boolean terminal : new boolean[] {false, true}) {
+            assertEquals(1, run(terminal, (to, how) -> memory(1), file.toString(),
+                    "iscsi://host/target/0"));
+            assertFalse(told().contains("%"), told());
+        }
     }
 
     /** Goal: wrong usage exits with 2 and one line, a secret is not repeated. */
@@ -81,11 +129,11 @@ final class CopyTest {
                 disk.write(0, whole);
                 System.arraycopy(data, 0, whole, 0, size);
                 try (FileChannel file = FileChannel.open(source)) {
-                    assertEquals(size, new Copier(file, disk, new Progress(null)).toLun());
+                    assertEquals(size, new Copier(file, disk, new Progress(null, false)).toLun());
                 }
                 try (FileChannel file = FileChannel.open(back, StandardOpenOption.CREATE,
                         StandardOpenOption.WRITE)) {
-                    new Copier(file, disk, new Progress(null)).toFile();
+                    new Copier(file, disk, new Progress(null, false)).toFile();
                 }
                 assertTrue(Arrays.equals(whole, Files.readAllBytes(back)), "of " + size);
             }

@@ -1,6 +1,7 @@
 package org.lunarsan.initiator;
 
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import org.lunarsan.device.DeviceException;
@@ -39,7 +40,8 @@ public final class Discovery {
     }
 
     /**
-     * Logs in to the portal, asks, and logs out.
+     * Logs in to the portal, asks, and logs out. An interrupt ends it soon, as
+     * {@link IscsiException.Kind#INTERRUPTED}, and is kept for the caller.
      *
      * @param url {@code iscsi://[user@]host[:port]}; a target in it is not looked at
      * @return the targets in the portal's order
@@ -61,6 +63,8 @@ public final class Discovery {
      */
     public static List<Target> sendTargets(String url, IscsiOptions options)
             throws DeviceException {
+        Objects.requireNonNull(url, "url");
+        Objects.requireNonNull(options, "options");
         IscsiUrl portal = IscsiUrl.parse(url);
         try {
             return ask(portal, options);
@@ -77,7 +81,7 @@ public final class Discovery {
         try {
             TextQuestion question = TextQuestion.sendTargets("All");
             CompletableFuture<Request> asked = session.ask(question);
-            if (Waits.get(asked, options.loginTime.toNanos()) == null) {
+            if (Waits.getInterruptibly(asked, options.loginTime.toNanos()) == null) {
                 throw Failure.of(Kind.TIMED_OUT, session.portal()
                         + " did not answer SendTargets in time");
             }
@@ -90,7 +94,7 @@ public final class Discovery {
             throw Failure.of(Kind.PROTOCOL, session.portal()
                     + " answers SendTargets with nonsense: " + odd.getMessage(), odd);
         } finally {
-            session.logOut(options.logoutTime.toNanos());
+            session.leave();
         }
     }
 

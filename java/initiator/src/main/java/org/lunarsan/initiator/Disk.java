@@ -68,7 +68,7 @@ final class Disk {
         Session session = keeper.connect();
         try {
             long lun = Lun.of(unit.lun());
-            Unit asked = new Unit(session, lun);
+            Unit asked = Unit.ofOpening(session, lun);
             Inquiry identity = asked.identity();
             requireDisk(identity);
             asked.testReady();
@@ -79,7 +79,7 @@ final class Disk {
                     asked.mode());
         } catch (Failure | RuntimeException refused) {
             keeper.close();
-            session.logOut(options.logoutTime.toNanos());
+            session.leave();
             throw refused;
         }
     }

@@ -41,6 +41,11 @@ final class Failure extends Exception {
         return new Failure(kind, what, null, status, sense, null);
     }
 
+    /** The thread that asked was interrupted, and its interrupt is kept. */
+    static Failure interrupted() {
+        return of(Kind.INTERRUPTED, "the thread that asked for it was interrupted");
+    }
+
     /** With advice. */
     Failure hint(String advice) {
         return new Failure(kind, getMessage(), advice, status, sense, getCause());

@@ -1,6 +1,7 @@
 package org.lunarsan.initiator;
 
 import java.util.OptionalLong;
+import org.lunarsan.device.ChangedException;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DeviceOpenException;
@@ -33,12 +34,13 @@ final class Failures {
         return switch (failure.kind()) {
             case CLOSED -> new DeviceClosedException(device, operation, address, blocks, what,
                     null);
-            case SESSION_LOST, NOT_SENT, CHANGED, AUTHENTICATION, PROTOCOL, CONNECT, LOGIN ->
+            case CHANGED -> new ChangedException(device, operation, address, blocks, what, cause);
+            case SESSION_LOST, NOT_SENT, AUTHENTICATION, PROTOCOL, CONNECT, LOGIN ->
                 new DisconnectedException(device, operation, address, blocks, what, cause);
             case CACHE_LOST -> new PoisonedException(device, operation, address, blocks, what,
                     cause);
             case SENSE -> sensed(device, operation, address, blocks, failure.sense(), cause);
-            case TIMED_OUT, REFUSED, STATUS -> cause;
+            case TIMED_OUT, REFUSED, STATUS, INTERRUPTED -> cause;
         };
     }
 

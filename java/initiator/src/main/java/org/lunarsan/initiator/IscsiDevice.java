@@ -2,6 +2,7 @@ package org.lunarsan.initiator;
 
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.device.AsyncDevice;
@@ -20,8 +21,9 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  * When the session is lost, what was not answered is sent again in the next one, up to
  * {@link IscsiOptions.Builder#recoveryTime}: the caller sees latency. Before anything is sent, the
  * unit is asked whether it is the one that was opened, by its designators and block length, and
- * still as large; another one, or one that has shrunk, is never used. One that has grown goes on
- * with the blocks it had when it was opened.
+ * still as large; another one, or one that has shrunk, is never used, and fails calls with
+ * {@link org.lunarsan.device.ChangedException}. One that has grown goes on with the blocks it had
+ * when it was opened.
  *
  * <p>Where the target has a volatile write cache, a restart may lose what was acknowledged but not
  * flushed. The next flush then fails once, as do all that ran meanwhile: who gets
@@ -29,10 +31,12 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  * flush that succeeded. It is told once, to one caller: users that share a device share that news,
  * and {@link #losses()} counts for each of them.
  *
- * <p>Threads: any, platform or virtual. Futures complete in the thread that reads the connection:
- * what depends on them may ask this device again by the calls that return futures, and must not
- * wait there; a call that waits is refused there with {@link IllegalStateException}. Many calls at
- * once share connections and system calls.
+ * <p>Threads: any, platform or virtual. Calls of a thread that is interrupted do their work and
+ * keep the interrupt, but for those that open: they end soon, as
+ * {@link IscsiException.Kind#INTERRUPTED}, and leave nothing behind. Futures complete in the thread
+ * that reads the connection: what depends on them may ask this device again by the calls that
+ * return futures, and must not wait there; a call that waits is refused there with
+ * {@link IllegalStateException}. Many calls at once share connections and system calls.
  */
 public final class IscsiDevice implements AsyncDevice {
     private final IscsiUrl url;
@@ -77,6 +81,7 @@ public final class IscsiDevice implements AsyncDevice {
      * @throws DeviceException when it cannot be opened
      */
     public static IscsiDevice open(String url, IscsiOptions options) throws DeviceException {
+        Objects.requireNonNull(url, "url");
         IscsiDevice device = of(IscsiUrl.parse(url), options);
         device.open();
         return device;
@@ -91,6 +96,8 @@ public final class IscsiDevice implements AsyncDevice {
      * @throws IscsiUrlException when the URL names no LUN
      */
     public static IscsiDevice of(IscsiUrl url, IscsiOptions options) {
+        Objects.requireNonNull(url, "url");
+        Objects.requireNonNull(options, "options");
         if (url.unit().isEmpty()) {
             throw new IscsiUrlException("the URL names no LUN", "write iscsi://HOST/TARGET/LUN");
         }
@@ -100,7 +107,13 @@ public final class IscsiDevice implements AsyncDevice {
     @Override
     public void open() throws DeviceException {
         refuseToWaitInReader();
-        life.lock();
+        try {
+            life.lockInterruptibly();
+        } catch (InterruptedException by) {
+            Thread.currentThread().interrupt();
+            throw Failures.told(name, Operation.OPEN, DeviceException.NO_ADDRESS, 0,
+                    Failure.interrupted());
+        }
         try {
             if (disk != null) {
                 throw new DeviceOpenException(name, Operation.OPEN, "it is open already; one owner"
@@ -244,6 +257,7 @@ public final class IscsiDevice implements AsyncDevice {
     /** Refuses misuse; gives how many blocks are meant. */
     private int check(Disk open, Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         if (open == null) {
             long blocks = buffer.remaining() / (shape == null ? 1 : blockSize());
             throw new DeviceClosedException(name, operation, address, blocks,

@@ -52,7 +52,9 @@ public final class IscsiException extends DeviceException {
         /** The target answered something that cannot be. */
         PROTOCOL,
         /** The device is closed, or was meanwhile. */
-        CLOSED
+        CLOSED,
+        /** The calling thread was interrupted while it opened or discovered; it still is. */
+        INTERRUPTED
     }
 
     /** The kind. */

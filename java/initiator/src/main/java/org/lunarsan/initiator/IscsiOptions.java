@@ -2,6 +2,7 @@ package org.lunarsan.initiator;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
@@ -172,7 +173,7 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder initiatorName(String name) {
-            initiatorName = InitiatorName.checked(name);
+            initiatorName = InitiatorName.checked(Objects.requireNonNull(name, "name"));
             return this;
         }
 
@@ -197,6 +198,8 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder chap(String user, byte[] secret) {
+            Objects.requireNonNull(user, "user");
+            Objects.requireNonNull(secret, "secret");
             chapUser = Optional.of(user);
             chapSecret = Optional.of(secret.clone());
             return this;
@@ -210,7 +213,7 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder chapUser(String user) {
-            chapUser = Optional.of(user);
+            chapUser = Optional.of(Objects.requireNonNull(user, "user"));
             return this;
         }
 
@@ -221,7 +224,7 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder chapSecretFile(Path file) {
-            chapSecretFile = Optional.of(file);
+            chapSecretFile = Optional.of(Objects.requireNonNull(file, "file"));
             return this;
         }
 
@@ -233,6 +236,8 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder mutualChap(String user, byte[] secret) {
+            Objects.requireNonNull(user, "user");
+            Objects.requireNonNull(secret, "secret");
             mutualUser = Optional.of(user);
             mutualSecret = Optional.of(secret.clone());
             return this;
@@ -246,6 +251,8 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder mutualChapSecretFile(String user, Path file) {
+            Objects.requireNonNull(user, "user");
+            Objects.requireNonNull(file, "file");
             mutualUser = Optional.of(user);
             mutualSecretFile = Optional.of(file);
             return this;
@@ -258,8 +265,9 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder chapAlgorithms(List<ChapAlgorithm> algorithms) {
-            require(!algorithms.isEmpty(), "CHAP needs an algorithm");
-            chapAlgorithms = List.copyOf(algorithms);
+            List<ChapAlgorithm> given = listed(algorithms, "algorithms");
+            require(!given.isEmpty(), "CHAP needs an algorithm");
+            chapAlgorithms = given;
             return this;
         }
 
@@ -281,8 +289,7 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder headerDigest(Digest... digests) {
-            require(digests.length > 0, "HeaderDigest needs a value");
-            headerDigest = List.of(digests);
+            headerDigest = wanted(digests, "HeaderDigest needs a value");
             return this;
         }
 
@@ -293,8 +300,7 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder dataDigest(Digest... digests) {
-            require(digests.length > 0, "DataDigest needs a value");
-            dataDigest = List.of(digests);
+            dataDigest = wanted(digests, "DataDigest needs a value");
             return this;
         }
 
@@ -348,7 +354,7 @@ public final class IscsiOptions {
          * @return this
          */
         public Builder portals(List<Portal> others) {
-            portals = List.copyOf(others);
+            portals = listed(others, "others");
             return this;
         }
 
@@ -440,15 +446,28 @@ public final class IscsiOptions {
         }
 
         private static Duration checked(Duration time) {
-            Objects.requireNonNull(time);
+            Objects.requireNonNull(time, "time");
             require(!time.isNegative() && time.compareTo(WAIT_MAX) <= 0,
                     "a wait is at most a year, not " + time);
             return time;
         }
 
         private static Duration positive(Duration time) {
+            Objects.requireNonNull(time, "time");
             require(!time.isZero(), "without that wait nothing would ever be answered");
             return checked(time);
+        }
+
+        private static <T> List<T> listed(List<T> values, String name) {
+            Objects.requireNonNull(values, name);
+            values.forEach(value -> Objects.requireNonNull(value, name));
+            return List.copyOf(values);
+        }
+
+        private static List<Digest> wanted(Digest[] digests, String none) {
+            Objects.requireNonNull(digests, "digests");
+            require(digests.length > 0, none);
+            return listed(Arrays.asList(digests), "digests");
         }
 
         private static void require(boolean fits, String what) {

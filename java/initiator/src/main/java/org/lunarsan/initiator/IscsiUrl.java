@@ -4,6 +4,7 @@ import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.Optional;
 import org.lunarsan.iscsi.text.Digest;
 import org.lunarsan.iscsi.wire.Lun;
@@ -32,6 +33,15 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
     private static final int PORT_MAX = 65_535;
     private static final int PORT_DIGITS_MAX = 5;
 
+    /** Refuses null. */
+    public IscsiUrl {
+        Objects.requireNonNull(user, "user");
+        Objects.requireNonNull(portal, "portal");
+        Objects.requireNonNull(unit, "unit");
+        Objects.requireNonNull(headerDigest, "headerDigest");
+        Objects.requireNonNull(dataDigest, "dataDigest");
+    }
+
     /**
      * A network portal.
      *
@@ -39,6 +49,11 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
      * @param port TCP port, 1 to 65535
      */
     public record Portal(String host, int port) {
+        /** Refuses null. */
+        public Portal {
+            Objects.requireNonNull(host, "host");
+        }
+
         /**
          * Reads {@code host}, {@code host:port}, {@code [v6]} or {@code [v6]:port}.
          *
@@ -47,6 +62,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
          * @throws IscsiUrlException when it is none of these
          */
         public static Portal parse(String text) {
+            Objects.requireNonNull(text, "text");
             if (text.startsWith("[")) {
                 return parseBracketed(text);
             }
@@ -98,6 +114,10 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
      * @param lun 0 to 16,383
      */
     public record Unit(String target, int lun) {
+        /** Refuses null. */
+        public Unit {
+            Objects.requireNonNull(target, "target");
+        }
     }
 
     /**
@@ -107,6 +127,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
      * @return whether it begins with the scheme
      */
     public static boolean isOne(String text) {
+        Objects.requireNonNull(text, "text");
         return text.regionMatches(true, 0, SCHEME, 0, SCHEME.length());
     }
 
@@ -118,6 +139,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
      * @throws IscsiUrlException when it is none, or holds a secret
      */
     public static IscsiUrl parse(String text) {
+        Objects.requireNonNull(text, "text");
         // First of all, so that no message below can repeat a secret.
         refuseSecret(text);
         if (!isOne(text)) {

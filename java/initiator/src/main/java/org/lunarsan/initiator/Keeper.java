@@ -11,12 +11,15 @@ import org.lunarsan.initiator.IscsiException.Kind;
  * The sessions of one device, one after the other: another is made when one is lost, as long as
  * somebody waits for it.
  *
- * <p>Threads: any. Logins run in a thread of their own, which nobody can interrupt.
+ * <p>Threads: any. Logins run in a thread of their own, which no caller can interrupt: only that of
+ * the first one ends with whom it is for.
  */
 final class Keeper {
     /** The first login may take its time and so much more, where a name server does not answer. */
     private static final long NAME_SERVER_NANOS = 5_000_000_000L;
     private static final long SECOND_NANOS = 1_000_000_000L;
+    /** What an interrupted login may take to end: its socket is closed, its session left. */
+    private static final long CANCEL_NANOS = 4 * Session.HASTY_NANOS;
 
     private final Route route;
     private final UnitAttentions attentions;
@@ -47,21 +50,18 @@ final class Keeper {
         this.doubts = doubts;
     }
 
-    /** Makes the first session. A login that fails is not tried again. */
+    /** Makes the first session. A login that fails is not tried again; an interrupt ends it. */
     Session connect() throws Failure {
         CompletableFuture<Session> made = new CompletableFuture<>();
         number = 1;
-        Thread.ofVirtual().name("iscsi login").start(() -> {
-            try {
-                Session first = route.logIn(1, Route.Follows.NOTHING, attentions);
-                if (!made.complete(first)) {
-                    first.logOut(route.options().logoutTime.toNanos());
-                }
-            } catch (Failure | RuntimeException | Error failed) {
-                made.completeExceptionally(failed);
-            }
-        });
-        Waits.get(made, route.options().loginTime.toNanos() + NAME_SERVER_NANOS);
+        Thread login = Thread.ofVirtual().name("iscsi " + route.url().portal() + " login")
+                .start(() -> logInFirst(made));
+        try {
+            Waits.getInterruptibly(made, route.options().loginTime.toNanos() + NAME_SERVER_NANOS);
+        } catch (Failure interrupted) {
+            cancel(made, login, interrupted);
+            throw interrupted;
+        }
         made.completeExceptionally(Failure.of(Kind.CONNECT, "the login to " + route.url().portal()
                 + " did not come to its end"));
         if (made.isCompletedExceptionally()) {
@@ -70,6 +70,26 @@ final class Keeper {
         session = made.join();
         group = session.group();
         return session;
+    }
+
+    private void logInFirst(CompletableFuture<Session> made) {
+        try {
+            Session first = route.logIn(1, Route.Follows.NOTHING, attentions);
+            if (!made.complete(first)) {
+                first.leave();
+            }
+        } catch (Failure | RuntimeException | Error failed) {
+            made.completeExceptionally(failed);
+        }
+    }
+
+    /** Ends a login, and its session should it have one just now. */
+    private static void cancel(CompletableFuture<Session> made, Thread login, Failure why) {
+        if (!made.completeExceptionally(why) && !made.isCompletedExceptionally()) {
+            made.join().leave();
+        }
+        login.interrupt();
+        Waits.join(login, CANCEL_NANOS);
     }
 
     private static Failure thrown(Throwable why) {

@@ -21,7 +21,7 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
 
 /**
  * The login of one connection over a socket, PDU by PDU, until its time is over. Nothing behind its
- * last PDU is read.
+ * last PDU is read. To interrupt its thread closes the socket, as with any channel that blocks.
  *
  * <p>Threads: for one thread, which waits.
  */
@@ -54,7 +54,7 @@ final class Login {
     /** Logs in. A {@link LoginException} is what the target has to say against it. */
     Established run(SocketChannel channel, LoginOptions options) throws Failure, LoginException {
         AtomicBoolean ended = new AtomicBoolean();
-        Thread watch = Thread.ofVirtual().name("iscsi login watch").start(() -> {
+        Thread watch = Thread.ofVirtual().name("iscsi " + portal + " login watch").start(() -> {
             // Nothing else ends a write that the target does not take.
             for (long left = left(); left > 0 && !ended.get(); left = left()) {
                 LockSupport.parkNanos(left);

@@ -31,7 +31,7 @@ final class Names {
         this.resolver = resolver;
     }
 
-    /** The addresses of a portal's host, waited for until then. */
+    /** The addresses of a portal's host, waited for until then, or an interrupt. */
     List<InetAddress> addresses(Portal portal, long until) throws Failure {
         String host = portal.host();
         CompletableFuture<List<InetAddress>> asked = new CompletableFuture<>();
@@ -41,7 +41,7 @@ final class Names {
                     ask(host, asked));
         }
         CompletableFuture<List<InetAddress>> answer = before == null ? asked : before;
-        List<InetAddress> found = Waits.get(answer, until - System.nanoTime());
+        List<InetAddress> found = Waits.getInterruptibly(answer, until - System.nanoTime());
         if (found != null) {
             return found;
         }

@@ -187,7 +187,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     private Failure failed(Portal portal, LoginException refused) {
-        String what = "login to " + portal + " failed: " + refused.getMessage();
+        String what = "login to " + portal + " failed: " + refused.what();
         int status = refused.status();
         boolean proofRefused = status == LoginStatus.AUTHENTICATION_FAILURE
                 || status == LoginStatus.INITIATOR_ERROR;
@@ -199,15 +199,25 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
                             + " than SHA-256 (tgt does), MD5 alone proves them");
         }
         return switch (status) {
-            case LoginStatus.AUTHENTICATION_FAILURE ->
-                Failure.of(Kind.AUTHENTICATION, what, refused)
-                        .hint("check the CHAP user and the secret, also those of the target");
+            case LoginStatus.AUTHENTICATION_FAILURE -> unproven(what, refused);
             case LoginStatus.AUTHORIZATION_FAILURE ->
                 Failure.of(Kind.AUTHENTICATION, what, refused)
-                        .hint("the target does not let this initiator name or address in");
+                        .hint("let this initiator name and address in at the target");
             case LoginStatus.NOT_FOUND -> Failure.of(Kind.LOGIN, what, refused)
                     .hint("Discovery.sendTargets lists the targets that may be seen");
-            default -> Failure.of(Kind.LOGIN, what, refused);
+            default -> Failure.of(Kind.LOGIN, what, refused)
+                    .hint(refused.advice().orElse(null));
         };
+    }
+
+    private Failure unproven(String what, LoginException refused) {
+        if (chap.isPresent()) {
+            return Failure.of(Kind.AUTHENTICATION, what, refused)
+                    .hint("check the CHAP user and the secret, also those of the target");
+        }
+        return Failure.of(Kind.AUTHENTICATION,
+                what + ": it wants a proof by CHAP, and no CHAP user was given", refused)
+                .hint("name user and secret in the options, or write iscsi://USER@HOST with the"
+                        + " secret in " + IscsiOptions.SECRET_VARIABLE);
     }
 }

@@ -44,6 +44,8 @@ final class Session {
     /** Between two looks whether commands have come back: doubled each time, up to a limit. */
     private static final long HEARING_NANOS_MIN = 20_000;
     private static final long HEARING_NANOS_MAX = 1_000_000;
+    /** So long a thread that is interrupted waits for the answer to a logout. */
+    static final long HASTY_NANOS = 250_000_000L;
     private static final byte SYNCHRONIZE_CACHE_16 = (byte) 0x91;
 
     private final Route route;
@@ -291,6 +293,19 @@ final class Session {
         for (Connection connection : left) {
             connection.join(Math.max(until - System.nanoTime(), nanos / 2));
         }
+    }
+
+    /** Logs out one that is of no use; a thread that is interrupted does so in haste. */
+    void leave() {
+        if (Thread.currentThread().isInterrupted()) {
+            leaveInHaste();
+        } else {
+            logOut(options().logoutTime.toNanos());
+        }
+    }
+
+    void leaveInHaste() {
+        logOut(Math.min(HASTY_NANOS, options().logoutTime.toNanos()));
     }
 
     /** How many connections take commands. */

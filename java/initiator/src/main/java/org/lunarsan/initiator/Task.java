@@ -18,6 +18,8 @@ final class Task extends Command {
     static final long NO_USE = 0;
 
     private static final int STATUS_GOOD = 0;
+    /** Interrupts are kept, and nothing else is done. */
+    private static final Runnable KEEP = () -> { };
 
     /** What is done when a task came back, where no thread waits. */
     interface Completion {
@@ -135,20 +137,28 @@ final class Task extends Command {
 
     /** Submits it and waits until it came back, or was not accepted. */
     void execute() {
+        execute(KEEP);
+    }
+
+    /** The same; at the first interrupt this is run, and then it is waited for all the same. */
+    void execute(Runnable atInterrupt) {
         waitHere();
         if (home.submit(this)) {
-            await();
+            await(atInterrupt);
         } else {
             refused();
         }
     }
 
     /** Waits until it came back; an interrupt does not shorten it. */
-    void await() {
+    private void await(Runnable atInterrupt) {
         boolean interrupted = false;
         while (!done) {
             LockSupport.park(this);
-            interrupted |= Thread.interrupted();
+            if (Thread.interrupted() && !interrupted) {
+                interrupted = true;
+                atInterrupt.run();
+            }
         }
         waiter = null;
         if (interrupted) {

@@ -25,10 +25,23 @@ final class Unit {
 
     private final Session session;
     private final long lun;
+    /** Nobody but one thread uses the session yet. */
+    private final boolean opening;
 
+    /** In a session at work. Interrupts are kept, and shorten nothing. */
     Unit(Session session, long lun) {
+        this(session, lun, false);
+    }
+
+    private Unit(Session session, long lun, boolean opening) {
         this.session = session;
         this.lun = lun;
+        this.opening = opening;
+    }
+
+    /** In a session that is for the current thread alone, and ends when that is interrupted. */
+    static Unit ofOpening(Session session, long lun) {
+        return new Unit(session, lun, true);
     }
 
     /** Waits until the unit is ready. */
@@ -113,13 +126,25 @@ final class Unit {
             }
             try {
                 order.fill(task, lun);
-                task.execute();
+                execute(task);
                 if (outcome.judge(task) == Outcome.Verdict.GOOD) {
                     return data.slice(0, task.dataInBytes());
                 }
             } finally {
                 task.home.tasks().give(task);
             }
+        }
+    }
+
+    private void execute(Task task) throws Failure {
+        if (!opening) {
+            task.execute();
+            return;
+        }
+        // It comes back when the session ends.
+        task.execute(session::leaveInHaste);
+        if (Thread.currentThread().isInterrupted()) {
+            throw Failure.interrupted();
         }
     }
 

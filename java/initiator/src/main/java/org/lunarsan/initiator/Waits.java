@@ -8,7 +8,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Waits that an interrupt does not shorten: it is the caller's, and is kept for it.
+ * Waits that an interrupt does not shorten, but for one: it is the caller's, and is kept for it.
  *
  * <p>Threads: no state.
  */
@@ -48,6 +48,18 @@ final class Waits {
         }
         if (interrupted) {
             Thread.currentThread().interrupt();
+        }
+    }
+
+    /** As {@link #get}, but an interrupt ends it: for one who waits for what nobody has yet. */
+    static <T> T getInterruptibly(Future<T> future, long nanos) throws Failure {
+        try {
+            return future.get(nanos, TimeUnit.NANOSECONDS);
+        } catch (InterruptedException by) {
+            Thread.currentThread().interrupt();
+            throw Failure.interrupted();
+        } catch (TimeoutException | ExecutionException none) {
+            return null;
         }
     }
 

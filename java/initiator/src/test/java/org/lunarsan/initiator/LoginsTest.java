@@ -99,6 +99,25 @@ final class LoginsTest {
         }
     }
 
+    /** Goal: who gave no proof is told once what failed, why, and what to do. */
+    @Test
+    void aMissingProofIsToldOnce() throws Exception {
+        try (MiniTarget target = new MiniTarget(64)) {
+            target.chap = Optional.of(new Chap(ChapAlgorithm.SHA3_256, "vm",
+                    "hunter2-of-the-initiator", null, null));
+            IscsiException missing = refused(target, IscsiOptions.defaults());
+            assertEquals(target.url() + ": open: login to " + target.portal() + " failed: "
+                    + MiniTarget.NAME + " answers AUTHENTICATION_FAILURE (0201): it wants a proof"
+                    + " by CHAP, and no CHAP user was given (name user and secret in the options,"
+                    + " or write iscsi://USER@HOST with the secret in LUNAR_CHAP_SECRET)",
+                    missing.getMessage());
+            IscsiException wrong =
+                    refused(target, IscsiOptions.builder().chap("vm", OTHER).build());
+            assertEquals(1, wrong.getMessage().split("check the CHAP", -1).length - 1,
+                    wrong.getMessage());
+        }
+    }
+
     /** Goal: secrets come from a file too; short, missing and equal ones are refused. */
     @Test
     void secretsAreChecked(@TempDir Path folder) throws Exception {

@@ -18,6 +18,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.lunarsan.device.ChangedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DisconnectedException;
 import org.lunarsan.device.PoisonedException;
@@ -333,7 +334,7 @@ final class SessionLossTest {
         open(IscsiOptions.defaults());
         target.serial = "mini-2";
         target.cutAll();
-        DisconnectedException other = assertThrows(DisconnectedException.class,
+        ChangedException other = assertThrows(ChangedException.class,
                 () -> disk.write(1, filled(9, 1)));
         assertEquals(Kind.CHANGED, IscsiException.in(other).orElseThrow().kind());
         assertTrue(other.getMessage().contains("`mini-2` instead of `mini-1`"));
@@ -342,6 +343,7 @@ final class SessionLossTest {
         target.blocks = BLOCKS / 2;
         target.cutAll();
         assertEquals("it has shrunk from 512 blocks to 256", saidOnceLookedAt("instead of"));
+        assertThrows(ChangedException.class, () -> disk.read(1, new byte[512]));
         target.blocks = BLOCKS;
         target.cutAll();
         assertEquals("", saidOnceLookedAt("shrunk"));

@@ -60,6 +60,10 @@ final class Assembly {
                 device.open();
             } catch (DeviceException failure) {
                 failures.add(failure);
+                if (Thread.currentThread().isInterrupted()) {
+                    // It need not be missing: a device may not be opened by an interrupted thread.
+                    throw refuse("the thread was interrupted while it opened " + device.name());
+                }
                 continue;
             }
             opened.add(device);

@@ -3,6 +3,7 @@ package org.lunarsan.pool;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.Objects;
 import java.util.UUID;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
@@ -12,6 +13,13 @@ import org.lunarsan.device.Operation;
 /** Makes a pool of devices: writes the first labels. No state; for any thread. */
 final class Formatting {
     private Formatting() {}
+
+    /** A copy of what a caller gave; what is null in it is named. */
+    static List<Device> listed(List<? extends Device> members) {
+        Objects.requireNonNull(members, "members");
+        members.forEach(member -> Objects.requireNonNull(member, "a member"));
+        return List.copyOf(members);
+    }
 
     /**
      * Labels devices, which are closed before and after.

@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
@@ -66,7 +67,7 @@ public final class MirroredDevice implements Device {
      * @return the pool, closed
      */
     public static MirroredDevice of(List<? extends Device> members) {
-        return new MirroredDevice(List.copyOf(members), false);
+        return new MirroredDevice(Formatting.listed(members), false);
     }
 
     /**
@@ -78,7 +79,7 @@ public final class MirroredDevice implements Device {
      * @return the pool, closed
      */
     public static MirroredDevice ofThoseThere(List<? extends Device> members) {
-        return new MirroredDevice(List.copyOf(members), true);
+        return new MirroredDevice(Formatting.listed(members), true);
     }
 
     /**
@@ -91,7 +92,7 @@ public final class MirroredDevice implements Device {
      * @throws DeviceException when a device fails
      */
     public static UUID create(List<? extends Device> members) throws DeviceException {
-        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0, false);
+        return Formatting.create(PoolKind.MIRRORED, Formatting.listed(members), 0, false);
     }
 
     /**
@@ -105,7 +106,7 @@ public final class MirroredDevice implements Device {
      * @throws DeviceException when a device fails
      */
     public static UUID createErased(List<? extends Device> members) throws DeviceException {
-        return Formatting.create(PoolKind.MIRRORED, List.copyOf(members), 0, true);
+        return Formatting.create(PoolKind.MIRRORED, Formatting.listed(members), 0, true);
     }
 
     @Override
@@ -214,6 +215,7 @@ public final class MirroredDevice implements Device {
 
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         Mirror now = open(Operation.READ, address);
         if (geometry.checkBuffer(name, Operation.READ, address, buffer) > 0) {
             now.reader().read(address, buffer);
@@ -222,6 +224,7 @@ public final class MirroredDevice implements Device {
 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         Mirror now = open(Operation.WRITE, address);
         int blocks = geometry.checkBuffer(name, Operation.WRITE, address, buffer);
         PoolFailures.refuseReadOnly(this, Operation.WRITE, address, blocks);
@@ -306,6 +309,7 @@ public final class MirroredDevice implements Device {
      * @throws DeviceException when it fails
      */
     public void replace(int index, Device device) throws DeviceException {
+        Objects.requireNonNull(device, "device");
         Mirror now = open(Operation.WRITE, DeviceException.NO_ADDRESS);
         if (index < 0 || index >= now.membership().members().size()) {
             throw Formatting.refuse(name, "it has no member " + index);

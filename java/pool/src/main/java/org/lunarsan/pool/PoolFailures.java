@@ -1,6 +1,7 @@
 package org.lunarsan.pool;
 
 import java.util.List;
+import org.lunarsan.device.ChangedException;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
@@ -42,6 +43,8 @@ final class PoolFailures {
                     new PoisonedException(pool, operation, address, blocks, what, cause);
             case DisconnectedException lost ->
                     new DisconnectedException(pool, operation, address, blocks, what, cause);
+            case ChangedException changed ->
+                    new ChangedException(pool, operation, address, blocks, what, cause);
             case DeviceClosedException closed ->
                     new DeviceClosedException(pool, operation, address, blocks, what, cause);
             default -> new DeviceException(pool, operation, address, blocks, what, cause);

@@ -1,5 +1,6 @@
 package org.lunarsan.pool;
 
+import java.util.Objects;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 
@@ -15,6 +16,7 @@ public final class PoolLabels {
      * @throws DeviceException when it is too small for labels or fails
      */
     public static void clear(Device device) throws DeviceException {
+        Objects.requireNonNull(device, "device");
         try (device) {
             device.open();
             if (PoolLayout.of(device).dataBlocksMax() < 1) {

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.device.AsyncDevice;
@@ -69,7 +70,7 @@ public final class StripedDevice implements Device {
      * @return the pool, closed
      */
     public static StripedDevice of(List<? extends Device> members) {
-        return new StripedDevice(List.copyOf(members));
+        return new StripedDevice(Formatting.listed(members));
     }
 
     /**
@@ -86,7 +87,7 @@ public final class StripedDevice implements Device {
         if (stripeBlocks < 1 || stripeBlocks > Integer.MAX_VALUE / Geometry.BLOCK_BYTES_MAX) {
             throw Formatting.refuse("a pool", "a stripe cannot have " + stripeBlocks + " blocks");
         }
-        return Formatting.create(PoolKind.STRIPED, List.copyOf(members), stripeBlocks, false);
+        return Formatting.create(PoolKind.STRIPED, Formatting.listed(members), stripeBlocks, false);
     }
 
     @Override
@@ -205,6 +206,7 @@ public final class StripedDevice implements Device {
 
     private void transfer(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         Opened now = open(operation, address);
         int blocks = geometry.checkBuffer(name, operation, address, buffer);
         if (operation == Operation.WRITE) {

@@ -72,6 +72,30 @@ class MembersTest {
         }
     }
 
+    /** Goal: a member that an interrupt kept closed is not missing: no mirror goes on without. */
+    @Test
+    void anInterruptLeavesNoMemberOut() throws Exception {
+        Members.mirror(disks);
+        Device interrupted = new ForwardingDevice(disks.get(1)) {
+            @Override
+            public void open() throws DeviceException {
+                if (Thread.currentThread().isInterrupted()) {
+                    throw new DeviceOpenException(name(), Operation.OPEN, "interrupted", null);
+                }
+                super.open();
+            }
+        };
+        List<Device> members = List.of(disks.get(0), interrupted, disks.get(2));
+        try (MirroredDevice pool = MirroredDevice.ofThoseThere(members)) {
+            Thread.currentThread().interrupt();
+            assertRefused(pool, "interrupted while it opened disk1");
+            assertTrue(Thread.interrupted(), "the interrupt is the caller's");
+            disks.forEach(MembersTest::assertClosed);
+            pool.open();
+            assertEquals(PoolStatus.Health.HEALTHY, pool.status().health());
+        }
+    }
+
     /** Goal: what cannot become a pool is refused, members of another are not overwritten. */
     @Test
     void refusesToMakeImpossiblePools() throws Exception {

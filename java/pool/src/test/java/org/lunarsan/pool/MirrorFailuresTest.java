@@ -13,6 +13,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.ChangedException;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
@@ -54,6 +55,40 @@ class MirrorFailuresTest {
 
     private void hang(Operation operation) {
         members.get(0).inject(Fault.of(new Fault.Hang()).on(operation).times(1));
+    }
+
+    private static Fault changed(Operation operation) {
+        return Fault.of(new Fault.Fail(ChangedException::new)).on(operation);
+    }
+
+    /** Goal: a member that is another device now is left out, and its pool goes on without it. */
+    @Test
+    void leavesOutAMemberThatIsAnotherNow() throws Exception {
+        members.get(0).inject(changed(Operation.READ));
+        for (int step = 0; step < 30; step++) {
+            assertEquals(1, Members.read(pool, 0, 1)[0]);
+        }
+        assertEquals(MemberState.STALE, pool.status().members().get(0).state());
+        pool.write(0, filled(2, 1));
+        assertEquals(2, Members.read(pool, 0, 1)[0]);
+        members.get(1).inject(changed(Operation.WRITE).at(DATA, 1));
+        ChangedException last =
+                assertThrows(ChangedException.class, () -> pool.write(0, filled(3, 1)));
+        assertEquals(pool.name(), last.device());
+    }
+
+    /** Goal: stripes, which cannot go on without a member, say of what kind its failure is. */
+    @Test
+    void stripesTellThatAMemberIsAnotherNow() throws Exception {
+        List<FaultyDevice> parts = Members.faulty(Members.memories(2), 1);
+        StripedDevice.create(parts, 8);
+        try (StripedDevice stripes = StripedDevice.of(parts)) {
+            stripes.open();
+            parts.get(1).inject(changed(Operation.READ));
+            ChangedException told =
+                    assertThrows(ChangedException.class, () -> Members.read(stripes, 0, 16));
+            assertEquals(stripes.name(), told.device());
+        }
     }
 
     /** Goal: two writes that fail on different members are not both acknowledged. */

@@ -60,6 +60,14 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         assertFails(DeviceClosedException.class, async().unmapAsync(0, 1));
     }
 
+    /** Goal: null, an error of the program, is refused by the call itself: no future hides it. */
+    @Test
+    void refusesNullByTheCall() {
+        Class<NullPointerException> missing = NullPointerException.class;
+        assertThrows(missing, () -> async().readAsync(0, null));
+        assertThrows(missing, () -> async().writeAsync(0, null));
+    }
+
     /** Goal: a future completes with null, and its buffer's position is its limit then. */
     @Test
     void completesWithTheBufferMoved() {

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.locks.ReentrantLock;
@@ -87,6 +88,7 @@ public final class PowerCutDevice extends ForwardingDevice {
 
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         lock.lock();
         try {
             check(Operation.READ, address);
@@ -105,6 +107,7 @@ public final class PowerCutDevice extends ForwardingDevice {
 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
+        Objects.requireNonNull(buffer, "buffer");
         lock.lock();
         try {
             check(Operation.WRITE, address);

@@ -177,6 +177,16 @@ abstract class RefusalContract extends ContractBase {
         assertEquals(0, buffer.position());
     }
 
+    /** Goal: no buffer at all is an error of the program, for whoever calls. */
+    @Test
+    void refusesNull() {
+        Class<NullPointerException> missing = NullPointerException.class;
+        assertThrows(missing, () -> device.read(0, (ByteBuffer) null));
+        assertThrows(missing, () -> device.write(0, (ByteBuffer) null));
+        assertThrows(missing, () -> device.read(0, (byte[]) null));
+        assertThrows(missing, () -> device.write(0, (byte[]) null));
+    }
+
     /** Goal: a refused call leaves the position of its buffer. */
     @Test
     void leavesThePositionOfRefusedBuffers() {

@@ -248,7 +248,7 @@ public final class InitiatorLogin {
 
     private LoginException violation(String what) {
         String where = options.targetName().orElse("the portal");
-        return new LoginViolationException(0, "login to " + where + " failed: " + what);
+        return new LoginViolationException(0, "login to " + where + " failed: " + what, what);
     }
 
     private LoginStep failed(LoginException reason) {

@@ -14,8 +14,9 @@ public final class LoginRefusedException extends LoginException {
     /** The hash of the proof that was refused, or null. */
     private final ChapAlgorithm provenBy;
 
-    LoginRefusedException(int status, ChapAlgorithm provenBy, String message) {
-        super(status, message);
+    LoginRefusedException(int status, ChapAlgorithm provenBy, String what,
+            String advice) {
+        super(status, what, advice);
         this.provenBy = provenBy;
     }
 

@@ -9,7 +9,7 @@ package org.lunarsan.iscsi.login;
 public final class LoginViolationException extends LoginException {
     private static final long serialVersionUID = 1;
 
-    LoginViolationException(int status, String message) {
-        super(status, message);
+    LoginViolationException(int status, String message, String what) {
+        super(status, message, what, null);
     }
 }

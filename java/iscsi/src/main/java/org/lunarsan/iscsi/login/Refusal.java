@@ -27,10 +27,10 @@ final class Refusal {
         return switch (LoginStatus.statusClass(status)) {
             case CLASS_REDIRECTION -> moved(status, text, words);
             case CLASS_INITIATOR_ERROR -> new LoginRefusedException(status, provenBy,
-                    words + ": " + advice(status));
-            case CLASS_TARGET_ERROR -> new TargetErrorException(status,
-                    words + ": it may be tried again later");
-            default -> new LoginViolationException(status, words + ", which RFC 7143 reserves");
+                    words, advice(status));
+            case CLASS_TARGET_ERROR -> new TargetErrorException(status, words,
+                    "it may be tried again later");
+            default -> violated(status, words + ", which RFC 7143 reserves");
         };
     }
 
@@ -39,9 +39,13 @@ final class Refusal {
                 || status == LoginStatus.TARGET_MOVED_PERMANENTLY;
         String address = known ? address(text) : null;
         if (address == null) {
-            return new LoginViolationException(status, words + " without saying where to");
+            return violated(status, words + " without saying where to");
         }
-        return new TargetMovedException(status, address, words + ": log in at " + address);
+        return new TargetMovedException(status, address, words);
+    }
+
+    private static LoginException violated(int status, String what) {
+        return new LoginViolationException(status, what, what);
     }
 
     private static String address(byte[] text) {

@@ -9,7 +9,7 @@ package org.lunarsan.iscsi.login;
 public final class TargetErrorException extends LoginException {
     private static final long serialVersionUID = 1;
 
-    TargetErrorException(int status, String message) {
-        super(status, message);
+    TargetErrorException(int status, String what, String advice) {
+        super(status, what, advice);
     }
 }

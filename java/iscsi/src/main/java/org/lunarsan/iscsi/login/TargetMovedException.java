@@ -13,8 +13,8 @@ public final class TargetMovedException extends LoginException {
     /** Where to. */
     private final String address;
 
-    TargetMovedException(int status, String address, String message) {
-        super(status, message);
+    TargetMovedException(int status, String address, String what) {
+        super(status, what, "log in at " + address);
         this.address = address;
     }
 

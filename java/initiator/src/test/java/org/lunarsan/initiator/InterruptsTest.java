@@ -1,0 +1,247 @@
+package org.lunarsan.initiator;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.management.HotSpotDiagnosticMXBean;
+import com.sun.management.HotSpotDiagnosticMXBean.ThreadDumpFormat;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.SocketTimeoutException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.initiator.IscsiException.Kind;
+import org.lunarsan.initiator.IscsiUrl.Portal;
+import org.lunarsan.iscsi.pdu.LogoutRequest;
+import org.lunarsan.iscsi.pdu.Pdu;
+import org.lunarsan.iscsi.pdu.ScsiCommand;
+import org.lunarsan.iscsi.pdu.TextRequest;
+
+/** Threads that are interrupted while they open a device, or ask for targets. */
+final class InterruptsTest {
+    /** Far beyond what the tests wait, so that nothing but the interrupt ends anything. */
+    private static final Duration LONG = Duration.ofHours(1);
+    private static final Duration LIMIT = Duration.ofSeconds(60);
+    private static final IscsiOptions PATIENT = IscsiOptions.builder().loginTime(LONG)
+            .commandTime(LONG).pingInterval(Duration.ZERO).logoutTime(LONG).build();
+    private static final byte READ_CAPACITY_16 = (byte) 0x9e;
+
+    @TempDir Path folder;
+    private int dumps;
+
+    /** What is interrupted. */
+    private interface Asking {
+        void ask() throws IOException;
+    }
+
+    /** A thread that asks, and what came of it. */
+    private record Asked(Thread thread, CompletableFuture<Throwable> thrown) {
+        static Asked by(Thread.Builder builder, Asking what) {
+            CompletableFuture<Throwable> thrown = new CompletableFuture<>();
+            return new Asked(builder.start(() -> {
+                try {
+                    what.ask();
+                    thrown.complete(null);
+                } catch (IOException | RuntimeException | Error failure) {
+                    boolean kept = Thread.currentThread().isInterrupted();
+                    thrown.complete(kept ? failure : new AssertionError("not kept", failure));
+                }
+            }), thrown);
+        }
+
+        void interrupt() throws InterruptedException {
+            thread.interrupt();
+            assertTrue(thread.join(LIMIT), "it goes on");
+            Throwable told = thrown.join();
+            assertInstanceOf(DeviceOpenException.class, told, () -> "not " + told);
+            assertEquals(Kind.INTERRUPTED, IscsiException.in(told).orElseThrow().kind());
+        }
+    }
+
+    private static List<Thread.Builder> callers() {
+        return List.of(Thread.ofPlatform(), Thread.ofVirtual());
+    }
+
+    private static List<Asking> askings(String portal) {
+        String url = "iscsi://" + portal;
+        return List.of(() -> IscsiDevice.open(url + "/" + MiniTarget.NAME + "/0", PATIENT),
+                () -> Discovery.sendTargets(url, PATIENT));
+    }
+
+    /** Whether there is a thread, virtual ones too, of a session or login with this portal. */
+    private boolean hasThreads(String portal) throws IOException {
+        Path dump = folder.resolve("threads" + dumps++);
+        ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class)
+                .dumpThreads(dump.toString(), ThreadDumpFormat.TEXT_PLAIN);
+        return Files.readString(dump).contains("\"iscsi " + portal);
+    }
+
+    /** Threads that have been told to end may be at it for a moment. */
+    private void assertEnds(String portal) throws IOException {
+        long until = System.nanoTime() + LIMIT.toNanos();
+        while (hasThreads(portal)) {
+            assertTrue(until - System.nanoTime() > 0, "threads are left");
+            Thread.onSpinWait();
+        }
+    }
+
+    /** Goal: a login that is not answered ends with whom it is for: its socket and threads too. */
+    @Test
+    void anUnansweredLoginEnds() throws Exception {
+        try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+            String portal = "127.0.0.1:" + mute.getLocalPort();
+            for (Thread.Builder caller : callers()) {
+                for (Asking asking : askings(portal)) {
+                    Asked asked = Asked.by(caller, asking);
+                    try (Socket socket = mute.accept()) {
+                        assertTrue(socket.getInputStream().read() >= 0);
+                        assertTrue(hasThreads(portal), "else the test sees none");
+                        asked.interrupt();
+                        socket.setSoTimeout((int) LIMIT.toMillis());
+                        socket.getInputStream().readAllBytes();
+                    }
+                    assertEnds(portal);
+                }
+            }
+        }
+    }
+
+    /** Goal: a connection that is not taken is not waited for. */
+    @Test
+    void anUntakenConnectionEnds() throws Exception {
+        List<Socket> queued = new ArrayList<>();
+        try (ServerSocket full = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            while (fits(full, queued)) {
+                assertTrue(queued.size() < 100, "a queue of one takes no end");
+            }
+            String portal = "127.0.0.1:" + full.getLocalPort();
+            for (Asking asking : askings(portal)) {
+                Asked asked = Asked.by(Thread.ofPlatform(), asking);
+                while (!hasThreads(portal)) {
+                    Thread.onSpinWait();
+                }
+                asked.interrupt();
+                assertEnds(portal);
+            }
+        } finally {
+            for (Socket socket : queued) {
+                socket.close();
+            }
+        }
+    }
+
+    private static boolean fits(ServerSocket server, List<Socket> queued) throws IOException {
+        Socket socket = new Socket();
+        queued.add(socket);
+        try {
+            socket.connect(server.getLocalSocketAddress(), 200);
+            return true;
+        } catch (SocketTimeoutException full) {
+            return false;
+        }
+    }
+
+    /** Goal: so does what is asked in the new session, even if the logout is not answered. */
+    @Test
+    void anUnansweredQuestionEnds() throws Exception {
+        for (Thread.Builder caller : callers()) {
+            for (boolean deaf : new boolean[] {false, true}) {
+                endsAtTheQuestion(caller, 0, deaf);
+                endsAtTheQuestion(caller, 1, deaf);
+            }
+        }
+    }
+
+    private void endsAtTheQuestion(Thread.Builder caller, int asking, boolean deaf)
+            throws Exception {
+        try (MiniTarget target = new MiniTarget(64)) {
+            CountDownLatch asks = new CountDownLatch(1);
+            CountDownLatch leaves = new CountDownLatch(1);
+            target.script = (wire, pdu, data) -> {
+                if (isQuestion(pdu)) {
+                    asks.countDown();
+                    return true;
+                }
+                if (pdu instanceof LogoutRequest) {
+                    leaves.countDown();
+                    return deaf;
+                }
+                return false;
+            };
+            Asked asked = Asked.by(caller, askings(target.portal()).get(asking));
+            asks.await();
+            asked.interrupt();
+            leaves.await();
+            assertEnds(target.portal());
+            while (!target.wires.isEmpty()) {
+                Thread.onSpinWait();
+            }
+        }
+    }
+
+    private static boolean isQuestion(Pdu pdu) {
+        return pdu instanceof TextRequest
+                || pdu instanceof ScsiCommand command && command.cdb()[0] == READ_CAPACITY_16;
+    }
+
+    /** Goal: who is interrupted already logs in nowhere; afterwards the same device opens. */
+    @Test
+    void theInterruptedDoNotBegin() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                IscsiDevice disk = IscsiDevice.of(IscsiUrl.parse(target.url()), PATIENT)) {
+            Thread.currentThread().interrupt();
+            DeviceOpenException told = assertThrows(DeviceOpenException.class, disk::open);
+            assertTrue(Thread.interrupted(), "the interrupt is the caller's");
+            assertEquals(Kind.INTERRUPTED, IscsiException.in(told).orElseThrow().kind());
+            assertEquals(0, target.logins.get());
+            disk.open();
+            Thread.currentThread().interrupt();
+            disk.read(0, new byte[512]);
+            assertTrue(Thread.interrupted(), "what is open goes on");
+        }
+    }
+
+    /** Goal: who waits for another thread that opens the device, or for a name, ends as well. */
+    @Test
+    void nobodyWaitsForOthers() throws Exception {
+        try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+            String portal = "127.0.0.1:" + mute.getLocalPort();
+            IscsiDevice disk = IscsiDevice.of(IscsiUrl.parse(
+                    "iscsi://" + portal + "/" + MiniTarget.NAME + "/0"), PATIENT);
+            Asked first = Asked.by(Thread.ofPlatform(), disk::open);
+            try (Socket socket = mute.accept()) {
+                assertTrue(socket.getInputStream().read() >= 0);
+                Asked second = Asked.by(Thread.ofPlatform(), disk::open);
+                while (second.thread().getState() != Thread.State.WAITING) {
+                    Thread.onSpinWait();
+                }
+                second.interrupt();
+                assertFalse(first.thrown().isDone());
+                first.interrupt();
+            }
+            assertEnds(portal);
+        }
+        CompletableFuture<InetAddress[]> never = new CompletableFuture<>();
+        Names names = new Names(host -> never.join());
+        Thread.currentThread().interrupt();
+        Failure told = assertThrows(Failure.class, () -> names.addresses(
+                Portal.parse("somewhere:3260"), System.nanoTime() + LIMIT.toNanos()));
+        assertTrue(Thread.interrupted());
+        assertEquals(Kind.INTERRUPTED, told.kind());
+        never.complete(new InetAddress[0]);
+    }
+}
