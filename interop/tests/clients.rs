@@ -47,7 +47,7 @@ fn the_first_minutes() -> Result<()> {
     let perf = ["-r", "-m", "8", "-b", "8", "-t", "2", &url];
     must("iscsi-perf", &perf, TOOL_MAX)?;
     ensure!(lunar.server().is_running()?, "the server ended");
-    lunar.stop(Duration::from_secs(10))?;
+    lunar.stop(Duration::from_secs(60))?;
     Ok(())
 }
 
@@ -268,7 +268,7 @@ fn a_served_file_is_locked() -> Result<()> {
     ensure!(second.stderr.trim_end().lines().count() == 1, "not one line: {}", second.stderr);
     must_fail("qemu-io", &["-f", "raw", "-c", "write 0 512", &disk])?;
     ensure!(lunar.server().is_running()?, "the first server ended");
-    lunar.stop(Duration::from_secs(10))?;
+    lunar.stop(Duration::from_secs(60))?;
     must("qemu-io", &["-f", "raw", "-c", "write 0 512", &disk], TOOL_MAX)?;
     Ok(())
 }
@@ -287,7 +287,7 @@ fn a_file_that_qemu_uses_is_not_served() -> Result<()> {
         "qemu-storage-daemon",
         &["--blockdev", &hold, "--nbd-server", &server, "--export", export],
     )?;
-    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
     while !std::path::Path::new(&socket).exists() {
         let waiting = std::time::Instant::now() < until && qemu.is_running()?;
         ensure!(waiting, "qemu-storage-daemon does not serve: {}", qemu.log());

@@ -5,7 +5,7 @@ use interop::lunar;
 use interop::process::{End, run};
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// What the script ends with where the machine does not let it.
 const CANNOT: i32 = 77;

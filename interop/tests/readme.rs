@@ -7,7 +7,7 @@ use interop::{lunar, readme};
 use std::path::Path;
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The addresses that the README's examples listen on besides loopback (RFC 5737: documentation).
 const ADDRESSES: [&str; 2] = ["192.0.2.7/32", "198.51.100.7/32"];

@@ -105,7 +105,7 @@ fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
     let (key, code, _) = sense(&mut raw)?;
     ensure!((key, code) == (2, [0x04, 0x1b]), "still to be done: {key:x} {code:02x?}");
     ensure!(raw.read_block(9_999).is_err(), "a block was shown");
-    lunar.stop(Duration::from_secs(10))?;
+    lunar.stop(Duration::from_secs(60))?;
     let lunar = serve(&[])?;
     let mut raw = Raw::log_in(lunar.address(), TARGET)?;
     let began = Instant::now();

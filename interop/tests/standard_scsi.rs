@@ -320,7 +320,7 @@ fn extended_copy_of_large_segments() -> Result<()> {
     let status = raw.run(&[0x84, 0, 0x5a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256)?.data;
     ensure!(status[4] & 0x7f == 1 && u16_at(&status, 5) == 3, "copy status: {status:02x?}");
     drop(raw);
-    lunar.stop(std::time::Duration::from_secs(10))?;
+    lunar.stop(std::time::Duration::from_secs(60))?;
     let (source, copy) = (std::fs::read(source)?, std::fs::read(copy)?);
     let bytes = usize::try_from(BLOCKS * 512)?;
     ensure!(copy[4096..4096 + bytes] == source[..bytes], "the copy is another");
