@@ -361,9 +361,9 @@ fn register(raw: &mut Raw, lun: u8, key: u64) -> u8 {
 }
 
 /// Goal: a copy that runs is seen to run, keeps its name, and ends when aborted; what was begun is
-/// finished, and counts. Method: the destination's second write hangs until the abort is known. What
-/// then returns too late is left to the system and does not count; a busy machine may be too late,
-/// but not every time.
+/// finished, and counts. Method: the destination's second write hangs until the abort is known.
+/// What then returns too late is left to the system and does not count; a busy machine may be too
+/// late, but not every time.
 #[test]
 fn a_copy_is_aborted_in_the_middle() {
     let disks = Disks::new();
