@@ -164,7 +164,7 @@ impl FaultDevice {
         self.state().room = Some(room);
     }
 
-    /// Lets all go on that hang now.
+    /// Lets all go on that hang now, or are about to.
     pub fn release(&self) {
         self.released.send_modify(|count| *count += 1);
     }
@@ -199,7 +199,7 @@ impl FaultDevice {
         operation: Operation,
         range: Option<BlockRange>,
     ) -> Result<Option<u64>, Error> {
-        let effect = self.state().draw(operation, range);
+        let (effect, released) = self.draw(operation, range);
         let changes = !matches!(operation, Operation::Read | Operation::Status);
         if changes && self.poisoned.load(SeqCst) {
             return Err(self.error(ErrorKind::Poisoned, range));
@@ -211,7 +211,7 @@ impl FaultDevice {
                 Ok(None)
             }
             Some(Effect::Hang) => {
-                self.hang().await;
+                self.hang(released).await;
                 Ok(None)
             }
             Some(Effect::Tear { blocks }) if operation == Operation::Write => Ok(Some(blocks)),
@@ -225,7 +225,18 @@ impl FaultDevice {
         }
     }
 
-    async fn hang(&self) {
+    /// The effect on an operation, and what tells of releases since: whoever has seen that a fault
+    /// came may let it go on, also before it hangs.
+    fn draw(
+        &self,
+        operation: Operation,
+        range: Option<BlockRange>,
+    ) -> (Option<Effect>, watch::Receiver<u64>) {
+        let released = self.released.subscribe();
+        (self.state().draw(operation, range), released)
+    }
+
+    async fn hang(&self, mut released: watch::Receiver<u64>) {
         /// Counts also those whose future is dropped.
         struct Hanging<'a>(&'a AtomicUsize);
         impl Drop for Hanging<'_> {
@@ -233,7 +244,6 @@ impl FaultDevice {
                 self.0.fetch_sub(1, SeqCst);
             }
         }
-        let mut released = self.released.subscribe();
         self.hanging.fetch_add(1, SeqCst);
         let _counted = Hanging(&self.hanging);
         // The sender lives as long as `self`.
@@ -355,10 +365,10 @@ impl BlockDevice for FaultDevice {
             if !self.sync_counts().is_some_and(|counts| counts.poisoned) {
                 return self.flush().await;
             }
-            let effect = self.state().draw(Operation::Flush, None);
+            let (effect, released) = self.draw(Operation::Flush, None);
             match effect {
                 Some(Effect::Fail(kind)) => return Err(self.error(kind, None)),
-                Some(Effect::Hang) => self.hang().await,
+                Some(Effect::Hang) => self.hang(released).await,
                 _ => {}
             }
             self.inner.recover().await?;
@@ -469,6 +479,7 @@ impl AtomicWrite for FaultDevice {
 mod tests {
     use super::*;
     use crate::{BufferPool, MemoryDevice};
+    use std::pin::pin;
 
     fn device(seed: u64) -> Arc<FaultDevice> {
         FaultDevice::new(Arc::new(MemoryDevice::new(1 << 16, 512, 512).unwrap()), seed)
@@ -550,6 +561,19 @@ mod tests {
             device.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false).await.unwrap();
             assert!(begin.elapsed() >= Duration::from_secs(3600));
         });
+    }
+
+    /// Goal: what is let go on before it hangs, but after it was seen to, does not hang for ever.
+    #[test]
+    fn released_early() {
+        let device = device(0);
+        device.inject(Fault::new(Effect::Hang));
+        let (effect, released) = device.draw(Operation::Flush, None);
+        assert_eq!((effect, device.fired()), (Some(Effect::Hang), 1));
+        device.heal();
+        device.release();
+        block_on(async { assert!(futures_util::poll!(pin!(device.hang(released))).is_ready()) });
+        assert_eq!(device.hanging(), 0);
     }
 
     /// Chance follows the seed: the same faults in every run, about as many as asked for.

@@ -18,6 +18,8 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 256 * MIB;
 const NAME: u8 = 0x21;
 const CONFLICT: u8 = 0x18;
+/// PREEMPT AND ABORT waits so long for a piece of a copy that is being written.
+const HANGING_COPY_WAIT: Duration = Duration::from_millis(300);
 
 /// LUN 0 and 1: disks of 512-byte blocks. 2: one of 4096. 3: write protected. 4: seen by initiator
 /// 9 only. Their UUIDs are 10 to 14; that of another target's disk is 20.
@@ -359,29 +361,20 @@ fn register(raw: &mut Raw, lun: u8, key: u64) -> u8 {
 }
 
 /// Goal: a copy that runs is seen to run, keeps its name, and ends when aborted; what was begun is
-/// finished. Method: the destination's second write hangs.
+/// finished, and counts. Method: the destination's second write hangs until the abort is known.
+/// What then returns too late is left to the system and does not count; a busy machine may be too
+/// late, but not every time.
 #[test]
 fn a_copy_is_aborted_in_the_middle() {
     let disks = Disks::new();
     let mut raw = disks.log_in(1);
-    let (from, to) = (&disks.devices[0], &disks.devices[1]);
+    let to = &disks.devices[1];
     let data = pattern(5, 8 * MIB);
-    fill(from, 0, &data);
-    to.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1));
-    let list = simple(1, 16_384, 0, 0);
-    let running = send(&mut raw, 0, &copy_cdb(list.len()), &list);
-    disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
-    let (status, progress) = results(&mut raw, 0);
-    assert_eq!((status, progress), (0, vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 16, 0, 0]), "1 MiB");
-    assert_eq!(failed(&mut raw, &list), Sense::OPERATION_IN_PROGRESS);
-    let abort = send_function(&mut raw, ABORT_TASK, running);
-    std::thread::sleep(Duration::from_millis(50));
-    to.release();
-    let answer = answer_to(&mut raw, abort);
-    assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
-    let told = results(&mut raw, 0);
-    assert_eq!(told, (0, vec![0, 0, 0, 8, 2, 0, 0, 0, 0, 32, 0, 0]), "what was written counts");
-    assert_eq!(results(&mut raw, 0).0, 2, "told once");
+    fill(&disks.devices[0], 0, &data);
+    let until = Instant::now() + MINUTE;
+    while aborted_after(&disks, &mut raw) != 2 {
+        assert!(Instant::now() < until, "what was written does not count");
+    }
     to.heal();
     assert!(content(to, 0, 2 * MIB) == data[..2 << 20], "what was begun is whole");
     assert!(content(to, 2 * MIB, 6 * MIB).iter().all(|byte| *byte == 0), "nothing more");
@@ -389,20 +382,63 @@ fn a_copy_is_aborted_in_the_middle() {
     disks.ends_well();
 }
 
-/// Goal: with its connection a copy ends. Method: as above, but the peer is gone.
+/// Aborts a copy in its second MiB; how many it is told to have written.
+fn aborted_after(disks: &Disks, raw: &mut Raw) -> u8 {
+    let to = &disks.devices[1];
+    to.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1));
+    let writes = to.seen(Operation::Write);
+    let list = simple(1, 16_384, 0, 0);
+    let running = send(raw, 0, &copy_cdb(list.len()), &list);
+    disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
+    let (status, progress) = results(raw, 0);
+    assert_eq!((status, progress), (0, vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 16, 0, 0]), "1 MiB");
+    assert_eq!(failed(raw, &list), Sense::OPERATION_IN_PROGRESS);
+    let abort = send_function(raw, ABORT_TASK, running);
+    // The server takes up what comes in its order: once this is answered the abort is known.
+    let ping = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
+        .put_u32(16, raw.new_tag())
+        .put_u32(20, u32::MAX)
+        .put_u32(24, raw.cmd_sn)
+        .put_u32(28, raw.exp_stat_sn);
+    raw.send(&ping).unwrap();
+    let Answer::Pdu(first) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+    to.release();
+    let [answer, pong] = match first.u32_at(16) == abort {
+        true => [first, answer_to(raw, ping.u32_at(16))],
+        false => [answer_to(raw, abort), first],
+    };
+    assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
+    assert_eq!((pong.opcode(), pong.u32_at(16)), (opcode::NOP_IN, ping.u32_at(16)));
+    let (status, mut told) = results(raw, 0);
+    let written = std::mem::take(&mut told[9]);
+    assert_eq!((status, told), (0, vec![0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0]), "aborted");
+    assert_eq!(results(raw, 0).0, 2, "told once");
+    disks.rig.wait_for("it is written", |_| to.hanging() == 0);
+    assert_eq!(to.seen(Operation::Write) - writes, 2, "nothing more is begun");
+    to.heal();
+    written / 16
+}
+
+/// Goal: with its connection a copy ends, and what was begun is finished. Method: as above, but the
+/// peer is gone.
 #[test]
 fn a_copy_ends_with_its_session() {
     let disks = Disks::new();
     let mut raw = disks.log_in(1);
     let to = &disks.devices[1];
-    fill(&disks.devices[0], 0, &pattern(5, 8 * MIB));
+    let data = pattern(5, 8 * MIB);
+    fill(&disks.devices[0], 0, &data);
     to.inject(Fault::new(Effect::Hang).on(Operation::Write));
     let list = simple(1, 16_384, 0, 0);
     send(&mut raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
     drop(raw);
+    disks.rig.wait_until_alone();
     to.release();
-    disks.rig.wait_for("it is let go", |_| to.hanging() == 0);
+    let unit = disks.rig.server().unit(TARGET, 1).unwrap();
+    disks.rig.wait_for("it is let go", |_| unit.leftover_writes() == 0);
+    assert_eq!((to.hanging(), to.seen(Operation::Write)), (0, 1), "nothing more is begun");
+    assert!(content(to, 0, MIB) == data[..1 << 20], "what was begun is whole");
     let mut raw = disks.log_in(1);
     assert_eq!(results(&mut raw, 0).0, 2, "its result went with the nexus");
     log_out(raw);
@@ -415,7 +451,7 @@ fn a_copy_ends_with_its_session() {
 #[test]
 fn a_running_copy_is_fenced_off() {
     let disks = Disks::new();
-    let (mut raw, mut other) = (disks.log_in(1), disks.log_in(2));
+    let [mut raw, mut other, mut third] = [1, 2, 3].map(|number| disks.log_in(number));
     let to = &disks.devices[1];
     fill(&disks.devices[0], 0, &pattern(5, 8 * MIB));
     assert_eq!(register(&mut raw, 1, 1), 0);
@@ -425,22 +461,41 @@ fn a_running_copy_is_fenced_off() {
     let list = simple(1, 16_384, 0, 0);
     let running = send(&mut raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
+    let began = Instant::now();
     let preempt = send_persistent(&mut other, 1, 5, 2, 1);
+    while holder(&mut third, 1) != 2 {
+        assert!(began.elapsed() < MINUTE, "it is not preempted");
+    }
     let early = other.answer(Duration::from_millis(200)).unwrap();
-    assert_eq!(early, Answer::Silence, "a piece may still be written");
+    let waited = began.elapsed();
     to.release();
-    assert_eq!(outcome(&mut other, preempt).0, 0);
-    let written = to.seen(Operation::Write);
+    let answer = match early {
+        Answer::Silence => answer_to(&mut other, preempt),
+        // Here it was too late for that, on a busy machine.
+        Answer::Pdu(early) => {
+            assert!(waited >= HANGING_COPY_WAIT, "a piece may still be written: {waited:?}");
+            early
+        }
+        Answer::Closed => panic!("closed"),
+    };
+    assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
     let (status, sense) = outcome(&mut raw, running);
     let expected = conflict_at(Party::Destination).with_information(6 * MIB / 512);
     assert_eq!((status, sense), (2, expected.encode(SenseFormat::Fixed)));
-    assert_eq!(to.seen(Operation::Write), written, "nothing after the preemption");
+    assert_eq!(to.seen(Operation::Write), 2, "nothing after the preemption");
     let (status, details) = results(&mut raw, 4);
     assert_eq!((status, &details[60..]), (0, &expected.encode(SenseFormat::Fixed)[..]));
     assert_eq!(results(&mut raw, 0).1[4], 2);
-    log_out(raw);
-    log_out(other);
+    [raw, other, third].into_iter().for_each(log_out);
     disks.ends_well();
+}
+
+/// PERSISTENT RESERVE IN, READ RESERVATION: whose reservation it is.
+fn holder(raw: &mut Raw, lun: u8) -> u64 {
+    let read = at_lun(raw.command(0xc1, &[0x5e, 1, 0, 0, 0, 0, 0, 0, 24, 0], 24), lun);
+    raw.send(&read).unwrap();
+    let told = answer_to(raw, read.u32_at(16)).data;
+    u64::from_be_bytes(told[8..16].try_into().unwrap())
 }
 
 /// Goal: a failing disk is told as the source's or the destination's, with what is left to copy.
@@ -495,7 +550,8 @@ fn a_copy_that_waits_for_room_can_be_fenced_off() {
 }
 
 /// Goal: while the longest copy runs everybody else is served, and it holds two pieces, no more.
-/// Method: 8 GiB within a disk in memory, which never waits, and one thread for all.
+/// Method: 8 GiB within a disk in memory, which never waits, and one thread for all. Where the
+/// machine is busy the copy may be over before the reads of this test are, but not every time.
 #[test]
 fn a_long_copy_keeps_nobody_waiting() {
     let disks = Disks::with_cores(1);
@@ -503,21 +559,35 @@ fn a_long_copy_keeps_nobody_waiting() {
     fill(&disks.devices[0], 0, &vec![1; 32 << 20]);
     let segments = vec![segment(0, 0, 0xffff, 0, 100_000); 256];
     let long = list(NAME, &[cscd(10, 512)], &segments);
-    let running = send(&mut raw, 0, &copy_cdb(long.len()), &long);
-    for lba in 0..50 {
-        let began = Instant::now();
-        other.read_block(lba).unwrap();
-        assert!(began.elapsed() < Duration::from_secs(1), "took {:?}", began.elapsed());
-        let held = target::buffer_pool().in_use_bytes();
-        assert!(held <= 2 * (MIB as usize + 8192) + 65_536, "{held} bytes");
+    let until = Instant::now() + MINUTE;
+    while !served_beside(&mut raw, &long, &mut other) {
+        assert!(Instant::now() < until, "others are served when it is over");
     }
-    let (status, progress) = results(&mut raw, 0);
-    assert_eq!((status, progress[4]), (0, 0), "it runs");
-    let abort = send_function(&mut raw, ABORT_TASK, running);
-    assert_eq!(answer_to(&mut raw, abort).header[2], 0);
     log_out(raw);
     log_out(other);
     disks.ends_well();
+}
+
+/// Whether `other` reads while a copy runs, which is aborted then.
+fn served_beside(raw: &mut Raw, long: &[u8], other: &mut Raw) -> bool {
+    let running = send(raw, 0, &copy_cdb(long.len()), long);
+    let mut took = Vec::new();
+    for lba in 0..50 {
+        let began = Instant::now();
+        other.read_block(lba).unwrap();
+        took.push(began.elapsed());
+        let held = target::buffer_pool().in_use_bytes();
+        assert!(held <= 2 * (MIB as usize + 8192) + 65_536, "{held} bytes");
+    }
+    took.sort_unstable();
+    assert!(took[25] < Duration::from_secs(1), "half of all took {:?} and more", took[25]);
+    let look = raw.command(0xc1, &results_cdb(0, NAME), 255);
+    raw.send(&look).unwrap();
+    let progress = answer_to(raw, look.u32_at(16)).data;
+    let abort = send_function(raw, ABORT_TASK, running);
+    let aborted = answer_to(raw, abort);
+    assert_eq!(aborted.opcode(), 0x22);
+    (progress[4], aborted.header[2]) == (0, 0)
 }
 
 /// MAXIMUM CONCURRENT COPIES: one more gets BUSY.

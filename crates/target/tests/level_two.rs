@@ -231,9 +231,18 @@ fn acknowledge_end(raw: &mut Raw, late: &Pdu) {
 
 /// Goal: with FastAbort, writes that were asked for their data are aborted at once, on every
 /// connection; the other one is told, and data that is still sent for them changes nothing.
-/// Method: without it the target would wait three seconds for the data.
+/// Method: without it the target would wait three seconds for the data, every time; with it, only
+/// a busy machine takes as long.
 #[test]
 fn outstanding_writes_are_aborted_fast() {
+    let until = Instant::now() + MINUTE;
+    while abort_outstanding_writes() >= Duration::from_secs(2) {
+        assert!(Instant::now() < until, "the data is waited for");
+    }
+}
+
+/// How long ABORT TASK SET takes.
+fn abort_outstanding_writes() -> Duration {
     let rig = Rig::new();
     let (mut one, tsih) = connect(&rig, 1, FAST, 0, 0);
     assert!(one.text.contains("TaskReporting=FastAbort\0"), "{}", one.text);
@@ -248,7 +257,7 @@ fn outstanding_writes_are_aborted_fast() {
     acknowledge_end(&mut two, &data_out(&r2t, 7));
     // The answer waits for this connection's acknowledgement, too.
     assert_eq!(response(&answer_to(&mut one, function)), (COMPLETE, [0; 3]));
-    assert!(began.elapsed() < Duration::from_secs(2), "took {:?}", began.elapsed());
+    let took = began.elapsed();
     let nop = Pdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, u32::MAX)
         .put_u32(20, u32::MAX)
@@ -261,6 +270,7 @@ fn outstanding_writes_are_aborted_fast() {
     two.wait_until_closed(PATIENCE).unwrap();
     drop(two);
     rig.ends_well();
+    took
 }
 
 /// Goal: another session's reset ends a FastAbort session's write by a message, then by a unit

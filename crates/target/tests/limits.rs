@@ -1,7 +1,7 @@
 //! Limits over TCP: what is over its share waits, and keeps nobody else waiting.
 //!
-//! A large read puts a limit into debt for seconds; what has to wait is then known without a clock,
-//! and goes on at once when the limit is lifted.
+//! A large VERIFY puts a limit into debt for most of a minute; what has to wait is then known
+//! without a clock, and goes on at once when the limit is lifted.
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
 mod common;
@@ -37,8 +37,8 @@ fn of(number: u32, limit: Limit) -> Vec<InitiatorLimit> {
 fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
     let units = [1, 2].map(|number| {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
-        let uuid = uuid::Uuid::from_u128(number);
-        LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap()
+        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(number), Arc::new(memory));
+        LogicalUnit::open(LogicalUnitOptions { transfer_bytes: 64 << 20, ..options }).unwrap()
     });
     let luns = [0, 1].map(|id| LunOptions {
         id,
@@ -70,9 +70,13 @@ fn read(raw: &mut Raw, lun: u8, blocks: u16) -> u32 {
     send(raw, SIMPLE, lun, &ten(0x28, 0, blocks), u32::from(blocks) * 512)
 }
 
-/// Puts the limits of LUN 0 into debt for six seconds.
+/// Puts the limits of LUN 0 into debt for fifty seconds, longer than any test here takes: VERIFY of
+/// all the unit is paid for like a read, and sends nothing.
 fn indebt(raw: &mut Raw) {
-    let tag = read(raw, 0, 16_384);
+    let mut verify = [0; 16];
+    verify[0] = 0x8f;
+    verify[10..14].copy_from_slice(&(131_072_u32).to_be_bytes());
+    let tag = send(raw, SIMPLE, 0, &verify, 0);
     assert_eq!(ends(raw, 1), [tag]);
 }
 

@@ -4,6 +4,10 @@ use super::*;
 use crate::ExtentState;
 use crate::contract::Contract;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What happens sooner or later does within this.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// A directory that goes away with the test.
 pub(super) struct Scratch(pub(super) PathBuf);
@@ -44,6 +48,21 @@ impl Drop for Scratch {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Closing waits for what is under way, but not for ever: on a slow disk the rest ends later.
+#[track_caller]
+pub(super) fn closes(close: impl FnOnce(), mut is_over: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    close();
+    let waited = begun.elapsed();
+    let mut over = is_over();
+    assert!(over || waited >= CLOSING_WAIT_MAX, "it waited for {waited:?} only");
+    while !over {
+        assert!(begun.elapsed() < MINUTE, "something is left");
+        std::thread::sleep(Duration::from_millis(1));
+        over = is_over();
+    }
 }
 
 fn refused(options: FileOptions) -> String {
@@ -247,7 +266,8 @@ fn room() {
     assert_eq!(block_on(device.status(all, 9)).unwrap(), [mapped]);
 }
 
-/// Durable writes of many tasks share syncs, and none returns before a sync that began after it.
+/// Goal: durable writes of many tasks share syncs. Method: the first sync takes until all of them
+/// wait; one more is for all that it does not cover.
 #[test]
 fn syncs_are_shared() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -255,16 +275,29 @@ fn syncs_are_shared() {
     let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
     let syncs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&syncs);
-    let device = FileDevice::with_sync(Arc::clone(&disk), move || {
-        count.fetch_add(1, SeqCst);
-        std::thread::sleep(std::time::Duration::from_millis(3));
-        Ok(())
-    });
+    let (go, may_go) = std::sync::mpsc::channel();
+    let may_go = std::sync::Mutex::new(may_go);
+    let device =
+        FileDevice::with_sync(Arc::clone(&disk), move || match count.fetch_add(1, SeqCst) {
+            0 => may_go.lock().unwrap().recv_timeout(2 * MINUTE).map_err(io::Error::other),
+            _ => Ok(()),
+        });
     let write = |lba| device.write(BlockRange::new(lba, 1), Bytes::from(vec![1; 512]), true);
-    let results = block_on(futures_util::future::join_all((0..500).map(write)));
+    let all_wait =
+        || device.sync_counts().unwrap().requests + device.commit.waiting() as u64 == 500;
+    let results = std::thread::scope(|scope| {
+        let writes = scope.spawn(|| block_on(futures_util::future::join_all((0..500).map(write))));
+        let begun = Instant::now();
+        while !all_wait() {
+            assert!(begun.elapsed() < MINUTE, "not all wait for a sync");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        go.send(()).unwrap();
+        writes.join().unwrap()
+    });
     assert!(results.iter().all(Result::is_ok));
     let syncs = syncs.load(SeqCst);
-    assert!((1..=20).contains(&syncs), "{syncs} syncs for 500 writes");
+    assert!((1..=2).contains(&syncs), "{syncs} syncs for 500 writes");
 }
 
 /// After a sync has failed, the first to know hears `Medium`, all later changes `Poisoned`; reads
@@ -398,8 +431,11 @@ fn slow_writes_leave_the_core() {
         std::thread::sleep(std::time::Duration::from_millis(50));
         inline()
     }));
-    disk.pace.measure(|| std::thread::sleep(std::time::Duration::from_millis(250)));
-    assert!(!inline());
+    // For 200 ms: who looks later than that, as the machine is slow, sees nothing of it.
+    assert!((0..20).any(|_| {
+        disk.pace.measure(|| std::thread::sleep(Duration::from_millis(250)));
+        !inline()
+    }));
 }
 
 /// A core that was taken away for a few milliseconds writes inline again soon: the 200 ms that it
@@ -442,6 +478,5 @@ fn without_a_runtime() {
         let mut read = device.read(range, pool.take(4096));
         let _ = read.as_mut().poll(&mut context);
     }
-    drop(device);
-    assert_eq!(pool.in_use_bytes(), 0);
+    closes(|| drop(device), || pool.in_use_bytes() == 0);
 }

@@ -194,6 +194,7 @@ impl fmt::Debug for Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::tests::closes;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -221,8 +222,7 @@ mod tests {
         assert!((1..=3).contains(&MOST.load(SeqCst)));
         let shared = Arc::clone(&workers.shared);
         assert_eq!(workers.places.available_permits(), QUEUED_JOBS_MAX);
-        drop(workers);
-        assert_eq!(shared.lock().threads, 0);
+        closes(|| drop(workers), || shared.lock().threads == 0);
     }
 
     /// A job that panics is reported to its owner and harms no later one; one whose owner went

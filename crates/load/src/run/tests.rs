@@ -133,8 +133,8 @@ fn a_stall_is_seen_by_all_who_come() {
 }
 
 /// Goal: at a fixed rate the latency of a disk that answers at once is not that of a timer; with
-/// tokio's, whose steps are 1 ms, half of all took 0.9 ms and more. Method: the best of several
-/// tries, as others use the machine too; at 190 a second dues fall everywhere between the steps.
+/// tokio's, whose steps are 1 ms, half of all took 0.9 ms and more. Method: the best of many tries,
+/// as others use the machine too; at 190 a second dues fall everywhere between the steps.
 #[test]
 fn a_rate_does_not_add_the_steps_of_a_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -145,13 +145,15 @@ fn a_rate_does_not_add_the_steps_of_a_timer() {
         time: Duration::from_millis(400),
         ..work()
     };
-    let median = |_| {
+    let is_quick = || {
         let outcome = runtime.block_on(run(&disk, paced)).unwrap();
-        assert!((1..=76).contains(&outcome.requests), "{}", outcome.requests);
-        outcome.latency.percentile(50.0)
+        assert!(outcome.requests <= 76, "{}", outcome.requests);
+        outcome.requests > 0 && outcome.latency.percentile(50.0) < Duration::from_micros(500)
     };
-    let best = (0..10).map(median).find(|median| *median < Duration::from_micros(500));
-    assert!(best.is_some(), "half of all waited longer each time");
+    let begun = std::time::Instant::now();
+    while !is_quick() {
+        assert!(begun.elapsed().as_secs() < 30, "half of all waited longer each time");
+    }
 }
 
 /// Goal: writes are writes, one behind the other within the range, and bytes that are no zeroes.

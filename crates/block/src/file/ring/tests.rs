@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::contract::Contract;
-use crate::file::tests::Scratch;
+use crate::file::tests::{Scratch, closes};
 use crate::file::{FileDevice, FileOptions, open};
 use crate::{BlockDevice, BlockRange, BufferPool, ErrorKind, Geometry};
 use bytes::Bytes;
@@ -215,8 +215,7 @@ fn given_up() {
     }
     assert!(device.flights.begun() > 100 || skipped(&scratch, "given_up"));
     let flights = Arc::clone(&device.flights);
-    drop(device);
-    assert_eq!((flights.now(), pool.in_use_bytes()), (0, 0));
+    closes(|| drop(device), || (flights.now(), pool.in_use_bytes()) == (0, 0));
 }
 
 const TASKS: u64 = 6;
@@ -381,7 +380,7 @@ fn the_runtime_ends() {
     let pool = BufferPool::default();
     for round in 0..20 {
         let device = FileDevice::open(options(&scratch, 64)).unwrap();
-        runtime().block_on(with_ring(async {
+        let main = with_ring(async {
             for lba in 0..32 {
                 let mut read = device.read(BlockRange::new(lba, 1), pool.take(BLOCK));
                 let _ = futures_util::poll!(&mut read);
@@ -392,10 +391,10 @@ fn the_runtime_ends() {
             if round % 2 == 0 {
                 tokio::task::yield_now().await;
             }
-        }));
-        assert_eq!(device.flights.now(), 0);
-        drop(device);
-        assert_eq!(pool.in_use_bytes(), 0);
+        });
+        closes(|| runtime().block_on(main), || device.flights.now() == 0);
+        let opens = || FileDevice::open(options(&scratch, 64)).is_ok();
+        closes(|| drop(device), || pool.in_use_bytes() == 0 && opens());
     }
 }
 
