@@ -30,6 +30,7 @@ public final class FaultyDevice extends ForwardingDevice {
     private final Random random;
     private long fired;
     private long releases;
+    /** Not released yet. */
     private int hanging;
     private boolean open;
     private boolean poisoned;
@@ -80,6 +81,8 @@ public final class FaultyDevice extends ForwardingDevice {
     public void release() {
         locked(() -> {
             releases++;
+            // Not when they run: who waits for the next one that hangs must not find these.
+            hanging = 0;
             changed.signalAll();
         });
     }
@@ -117,7 +120,7 @@ public final class FaultyDevice extends ForwardingDevice {
     }
 
     /**
-     * How many faults had their effect.
+     * How many faults had their effect. What hangs counts as soon as it can be released.
      *
      * @return the count
      */
@@ -197,9 +200,12 @@ public final class FaultyDevice extends ForwardingDevice {
         inner().unmap(address, blocks);
     }
 
-    /** The effect that is due, or null; a poisoned device refuses before any. */
+    /**
+     * The effect that is due, or null; a poisoned device refuses before any. What has to hang hangs
+     * here: to whoever sees that it came it can be released.
+     */
     private Fault.Effect draw(Operation operation, long address, long blocks, boolean named)
-            throws PoisonedException {
+            throws DeviceException {
         lock.lock();
         try {
             refusePoisoned(operation, address, blocks);
@@ -219,6 +225,9 @@ public final class FaultyDevice extends ForwardingDevice {
                 }
                 armed.times = Math.max(armed.times - 1, -1);
                 fired++;
+                if (fault.effect() instanceof Fault.Hang) {
+                    hang(operation, address, blocks);
+                }
                 return fault.effect();
             }
             return null;
@@ -237,14 +246,14 @@ public final class FaultyDevice extends ForwardingDevice {
         }
     }
 
-    /** Waits or fails as the effect says. */
+    /** Waits or fails as the effect says; what hangs has done so. */
     private void meet(Fault.Effect effect, Operation operation, long address, long blocks)
             throws DeviceException {
         switch (effect) {
             case null -> { }
             case Fault.Flip flip -> { }
             case Fault.Delay delay -> delay(delay.time());
-            case Fault.Hang hang -> hang(operation, address, blocks);
+            case Fault.Hang hang -> { }
             case Fault.Tear tear ->
                     throw injected(MediumException::new, operation, address, blocks);
             case Fault.Fail fail -> {
@@ -282,21 +291,19 @@ public final class FaultyDevice extends ForwardingDevice {
         }
     }
 
+    /** With the lock held. */
     private void hang(Operation operation, long address, long blocks) throws DeviceException {
-        lock.lock();
-        try {
-            long before = releases;
-            hanging++;
-            changed.signalAll();
-            while (releases == before && (open || operation == Operation.OPEN)) {
-                changed.awaitUninterruptibly();
-            }
+        long before = releases;
+        hanging++;
+        changed.signalAll();
+        while (releases == before && (open || operation == Operation.OPEN)) {
+            changed.awaitUninterruptibly();
+        }
+        if (releases == before) {
             hanging--;
-            if (!open && operation != Operation.OPEN) {
-                throw Lifecycle.closed(name(), operation, address, blocks);
-            }
-        } finally {
-            lock.unlock();
+        }
+        if (!open && operation != Operation.OPEN) {
+            throw Lifecycle.closed(name(), operation, address, blocks);
         }
     }
 

@@ -1,15 +1,19 @@
 package org.lunarsan.device;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 
 class FaultyDeviceTest {
@@ -125,6 +129,54 @@ class FaultyDeviceTest {
         device.close();
         Throwable failure = second.handle((done, thrown) -> thrown).join();
         assertEquals(DeviceClosedException.class, failure.getClass());
+    }
+
+    /** Goal: what was released is not found hanging any more, though it has not gone on yet. */
+    @Test
+    void whatWasReleasedHangsNoMore() throws Exception {
+        AtomicReference<Runnable> atName = new AtomicReference<>(() -> { });
+        FaultyDevice device = new FaultyDevice(new ForwardingDevice(new MemoryDevice(512, 64)) {
+            @Override
+            public String name() {
+                atName.getAndSet(() -> { }).run();
+                return super.name();
+            }
+        }, 0);
+        device.open();
+        device.inject(Fault.fail().on(Operation.FLUSH));
+        device.inject(Fault.of(new Fault.Hang()).on(Operation.READ));
+        assertThrows(MediumException.class, device::flush);
+        CompletableFuture<Void> first =
+                AsyncDevice.of(device).readAsync(0, ByteBuffer.allocate(512));
+        device.awaitHanging(1);
+        // A poisoned device asks for its name with its lock held: nobody else goes on meanwhile.
+        AtomicReference<CompletableFuture<Void>> second = new AtomicReference<>();
+        atName.set(() -> {
+            device.release();
+            second.set(AsyncDevice.of(device).readAsync(0, ByteBuffer.allocate(512)));
+            assertDoesNotThrow(() -> device.awaitHanging(1));
+            device.release();
+        });
+        assertThrows(PoisonedException.class, device::flush);
+        first.get(1, TimeUnit.MINUTES);
+        second.get().get(1, TimeUnit.MINUTES);
+    }
+
+    /** Goal: as soon as a hang counts among the faults that came, it can be released. */
+    @Test
+    void whatCameCanBeReleased() throws Exception {
+        FaultyDevice device = device(0);
+        device.inject(Fault.of(new Fault.Hang()).on(Operation.FLUSH));
+        // The wrong moment is short: as many rounds as there is time for.
+        long until = System.nanoTime() + 1_000_000_000L;
+        for (int round = 1; round == 1 || until - System.nanoTime() > 0; round++) {
+            CompletableFuture<Void> flush = AsyncDevice.of(device).flushAsync();
+            while (device.fired() < round) {
+                Thread.onSpinWait();
+            }
+            device.release();
+            flush.get(1, TimeUnit.MINUTES);
+        }
     }
 
     /** Goal: chance follows the seed: the same faults in every run, about as many as asked for. */

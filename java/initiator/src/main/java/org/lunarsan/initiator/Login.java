@@ -3,6 +3,7 @@ package org.lunarsan.initiator;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.net.ConnectException;
 import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
@@ -44,10 +45,25 @@ final class Login {
             channel = SocketChannel.open();
             channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
             channel.socket().connect(address, millisLeft());
+            refuseItself(channel);
             return channel;
         } catch (IOException | RuntimeException refused) {
             close(channel);
             throw unreachable(portal, refused);
+        }
+    }
+
+    /**
+     * Where nobody listens on a port of this machine from which the system gives out ports, it
+     * gives sooner or later this very one to who asks for it, and connects the socket to itself
+     * (RFC 9293, simultaneous open). Then nobody is there, and the port is free for who should
+     * be, once the socket is closed.
+     */
+    static void refuseItself(SocketChannel channel) throws IOException {
+        if (channel.getLocalAddress().equals(channel.getRemoteAddress())) {
+            // No TIME-WAIT, which would keep the port.
+            channel.setOption(StandardSocketOptions.SO_LINGER, 0);
+            throw new ConnectException("Connection refused");
         }
     }
 

@@ -11,6 +11,7 @@ import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 
@@ -21,15 +22,22 @@ final class ConnectionsTest {
     void allConnectionsTakeCommands() throws Exception {
         try (MiniTarget target = new MiniTarget(1024)) {
             Set<Wire> used = ConcurrentHashMap.newKeySet();
+            CompletableFuture<Void> all = new CompletableFuture<>();
             target.script = (wire, pdu, data) -> {
-                if (pdu instanceof ScsiCommand) {
+                if (pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a) {
                     used.add(wire);
+                    if (used.size() == 4) {
+                        all.complete(null);
+                    }
+                    // A connection that is always done by then would be given all commands.
+                    all.completeOnTimeout(null, 1, TimeUnit.MINUTES).join();
                 }
                 return false;
             };
             IscsiOptions four = IscsiOptions.builder().connections(4).build();
             try (IscsiDevice disk = IscsiDevice.open(target.url(), four)) {
                 assertEquals(4, disk.connections());
+                disk.read(0, new byte[512]);
                 writeMany(disk);
                 assertEquals(4, used.size());
                 assertEquals(1, target.sessions.get());

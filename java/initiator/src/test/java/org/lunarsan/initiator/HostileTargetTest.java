@@ -139,7 +139,7 @@ final class HostileTargetTest {
             try (MiniTarget target = new MiniTarget(256)) {
                 IscsiOptions options =
                         IscsiOptions.builder().pingInterval(Duration.ofMillis(50))
-                                .pingTime(Duration.ofMillis(100)).build();
+                                .pingTime(Duration.ofSeconds(2)).build();
                 AtomicInteger noises = new AtomicInteger(60);
                 target.script = (wire, pdu, data) -> {
                     boolean noisy;

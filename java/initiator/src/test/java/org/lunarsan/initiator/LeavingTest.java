@@ -69,7 +69,7 @@ final class LeavingTest {
     /** Goal: what cannot be aborted because its connection is being left ends the session. */
     @Test
     void whatCannotBeAbortedEndsTheSession() throws Exception {
-        IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(1)).build();
+        IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(5)).build();
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url(), hasty)) {
             leaveAtWrite(target, 0xffff);

@@ -8,8 +8,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.net.ConnectException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.SocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -22,6 +26,8 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -192,19 +198,47 @@ final class LoginsTest {
     @Test
     void silenceIsNoLogin() throws Exception {
         InetAddress here = InetAddress.getLoopbackAddress();
-        int port;
         try (ServerSocket mute = new ServerSocket(0, 5, here)) {
-            port = mute.getLocalPort();
-            String url = "iscsi://127.0.0.1:" + port + "/" + MiniTarget.NAME + "/0";
+            String url = urlOf(mute.getLocalPort());
             IscsiOptions hasty =
-                    IscsiOptions.builder().loginTime(Duration.ofMillis(200)).build();
+                    IscsiOptions.builder().loginTime(Duration.ofSeconds(2)).build();
             DeviceException late =
                     assertThrows(DeviceException.class, () -> IscsiDevice.open(url, hasty));
             assertTrue(late.getMessage().contains("in time"), late.getMessage());
         }
-        String url = "iscsi://127.0.0.1:" + port + "/" + MiniTarget.NAME + "/0";
-        DeviceException none = assertThrows(DeviceException.class, () -> IscsiDevice.open(url));
-        assertEquals(Kind.CONNECT, IscsiException.in(none).orElseThrow().kind());
+        // Bound, it is nobody else's; and nobody listens.
+        try (Socket bound = new Socket()) {
+            bound.bind(new InetSocketAddress(here, 0));
+            DeviceException none = assertThrows(DeviceException.class,
+                    () -> IscsiDevice.open(urlOf(bound.getLocalPort())));
+            assertEquals(Kind.CONNECT, IscsiException.in(none).orElseThrow().kind());
+        }
+    }
+
+    /**
+     * Goal: a socket that the system has connected to itself is nobody's, and its port is free at
+     * once for who should listen there; another connection from the same address is one.
+     */
+    @Test
+    void nobodyIsConnectedToItself() throws Exception {
+        InetSocketAddress any = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
+        try (ServerSocket server = new ServerSocket(0, 5, any.getAddress());
+                SocketChannel other = SocketChannel.open(server.getLocalSocketAddress())) {
+            Login.refuseItself(other);
+        }
+        SocketAddress itself;
+        try (SocketChannel channel = SocketChannel.open().bind(any)) {
+            itself = channel.getLocalAddress();
+            assertTrue(channel.connect(itself));
+            assertThrows(ConnectException.class, () -> Login.refuseItself(channel));
+        }
+        try (SocketChannel again = SocketChannel.open()) {
+            again.bind(itself);
+        }
+    }
+
+    private static String urlOf(int port) {
+        return "iscsi://127.0.0.1:" + port + "/" + MiniTarget.NAME + "/0";
     }
 
     /** Goal: a target that takes nothing, and a name server that hangs, are left in time. */
@@ -213,8 +247,10 @@ final class LoginsTest {
         CompletableFuture<Void> never = new CompletableFuture<>();
         Portal portal = Portal.parse("somewhere:3260");
         AtomicInteger lookups = new AtomicInteger();
+        CountDownLatch isAsked = new CountDownLatch(1);
         Names names = new Names(host -> {
             lookups.incrementAndGet();
+            isAsked.countDown();
             never.join();
             return new InetAddress[] {InetAddress.getLoopbackAddress()};
         });
@@ -222,6 +258,7 @@ final class LoginsTest {
             Failure late = assertThrows(Failure.class,
                     () -> names.addresses(portal, System.nanoTime() + 50_000_000L));
             assertEquals(Kind.CONNECT, late.kind());
+            assertTrue(isAsked.await(1, TimeUnit.MINUTES), "nobody looks it up");
         }
         assertEquals(1, lookups.get(), "not one more for each try");
         never.complete(null);

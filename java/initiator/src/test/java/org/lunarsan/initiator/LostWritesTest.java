@@ -142,6 +142,8 @@ final class LostWritesTest {
                 disk.write(1, new byte[512]);
                 CompletableFuture<Void> flushed = new CompletableFuture<>();
                 CompletableFuture<Void> isHeld = new CompletableFuture<>();
+                CompletableFuture<Void> isMet = new CompletableFuture<>();
+                CompletableFuture<Void> isAnswered = new CompletableFuture<>();
                 AtomicBoolean isFirst = new AtomicBoolean(true);
                 target.script = (wire, pdu, data) -> {
                     boolean read = pdu instanceof ScsiCommand command
@@ -149,18 +151,28 @@ final class LostWritesTest {
                     if (read) {
                         wire.expCmdSn = ((ScsiCommand) pdu).cmdSn() + 1;
                         isHeld.complete(null);
-                        // The flush, on the other connection, has its answer meanwhile.
+                        // The flush, on the other connection, has its answer by now; if that
+                        // sufficed for it, it would end meanwhile.
+                        isAnswered.join();
                         flushed.completeOnTimeout(null, 300, TimeUnit.MILLISECONDS).join();
                         late.answer(wire, (ScsiCommand) pdu);
+                    }
+                    if (pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x91) {
+                        isMet.complete(null);
                     }
                     return read;
                 };
                 CompletableFuture<Void> read = disk.readAsync(1, ByteBuffer.allocate(512));
                 isHeld.join();
-                Throwable told = disk.flushAsync().handle((done, thrown) -> {
+                CompletableFuture<Throwable> flush = disk.flushAsync().handle((done, thrown) -> {
                     flushed.complete(null);
                     return thrown;
-                }).join();
+                });
+                isMet.join();
+                // Behind the flush on its connection, for the other one has more to do.
+                disk.read(2, new byte[512]);
+                isAnswered.complete(null);
+                Throwable told = flush.join();
                 assertTrue(told instanceof PoisonedException, () -> "not " + told);
                 read.join();
                 disk.flush();

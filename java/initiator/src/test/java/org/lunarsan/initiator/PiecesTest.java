@@ -7,8 +7,11 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.MediumException;
@@ -80,25 +83,36 @@ final class PiecesTest {
     void aFailedPieceFailsTheWhole() throws Exception {
         try (MiniTarget target = new MiniTarget(4096);
                 IscsiDevice disk = IscsiDevice.open(target.url())) {
+            List<ScsiCommand> held = new ArrayList<>();
+            CompletableFuture<Void> over = new CompletableFuture<>();
             AtomicInteger answered = new AtomicInteger();
             target.script = (wire, pdu, data) -> {
-                boolean bad = opcode(pdu) == READ && lba(pdu) == LBA + 512;
-                if (bad) {
-                    ScsiCommand command = (ScsiCommand) pdu;
-                    wire.expCmdSn = command.cmdSn() + 1;
-                    new MiniUnit(wire).fail(command,
-                            MiniTarget.senseOf(Sense.MEDIUM_ERROR, UNRECOVERED_READ, -1));
+                if (opcode(pdu) != READ) {
+                    return false;
                 }
-                answered.addAndGet(opcode(pdu) == READ ? 1 : 0);
-                return bad;
+                wire.expCmdSn = ((ScsiCommand) pdu).cmdSn() + 1;
+                held.add((ScsiCommand) pdu);
+                if (held.size() == 2) {
+                    held.sort(Comparator.comparingLong(PiecesTest::lba));
+                    answered.incrementAndGet();
+                    new MiniUnit(wire).fail(held.getLast(),
+                            MiniTarget.senseOf(Sense.MEDIUM_ERROR, UNRECOVERED_READ, -1));
+                    // If that sufficed for the whole, it would end meanwhile.
+                    over.completeOnTimeout(null, 300, TimeUnit.MILLISECONDS).join();
+                    answered.incrementAndGet();
+                    new MiniUnit(wire).execute(held.getFirst(), data);
+                }
+                return true;
             };
             ByteBuffer buffer = ByteBuffer.allocate(BLOCKS * 512);
             MediumException told = assertThrows(MediumException.class,
                     () -> disk.read(LBA, buffer));
+            int answeredThen = answered.get();
+            over.complete(null);
+            assertEquals(2, answeredThen);
             assertEquals(LBA + 512, told.address());
             assertEquals(288, told.blocks());
             assertEquals(0, buffer.position());
-            assertEquals(2, answered.get());
         }
     }
 

@@ -88,7 +88,7 @@ final class SendingTest {
     /** Goal: commands are aborted in time, and the session left, where the socket is full. */
     @Test
     void timersRunWhileNothingIsTaken() throws Exception {
-        IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(1))
+        IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(5))
                 .abortTime(Duration.ofMillis(200)).queueDepth(64).build();
         CompletableFuture<Void> hold = new CompletableFuture<>();
         try (MiniTarget target = new MiniTarget(512)) {

@@ -39,7 +39,8 @@ class MirrorClosingTest {
 
     private static MirroredDevice opened(List<? extends Device> members) throws DeviceException {
         MirroredDevice pool = MirroredDevice.of(members);
-        pool.closeWait = Duration.ofMillis(50);
+        // Time enough for members that answer, on a machine that has much else to do.
+        pool.closeWait = Duration.ofSeconds(3);
         pool.open();
         return pool;
     }

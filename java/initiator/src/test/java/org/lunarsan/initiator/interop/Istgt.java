@@ -13,7 +13,7 @@ import java.util.List;
  */
 final class Istgt implements AutoCloseable {
     static final String TARGET = "iqn.2026-11.org.lunarsan.test:istgt";
-    private static final int TRIES_MAX = 100_000;
+    private static final long START_NANOS_MAX = 60_000_000_000L;
 
     private final Server server;
     private final int port;
@@ -80,12 +80,13 @@ final class Istgt implements AutoCloseable {
     }
 
     private void awaitListening() throws IOException {
-        for (int tries = 0;; tries++) {
+        long until = System.nanoTime() + START_NANOS_MAX;
+        while (true) {
             try {
                 new Socket("127.0.0.1", port).close();
                 return;
             } catch (IOException notYet) {
-                if (tries == TRIES_MAX) {
+                if (until - System.nanoTime() <= 0) {
                     throw notYet;
                 }
                 Thread.onSpinWait();

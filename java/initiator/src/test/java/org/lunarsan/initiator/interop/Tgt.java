@@ -11,7 +11,7 @@ import java.util.List;
  */
 final class Tgt implements AutoCloseable {
     static final String TARGET = "iqn.2026-11.org.lunarsan.test:tgt";
-    private static final int TRIES_MAX = 400;
+    private static final long START_NANOS_MAX = 60_000_000_000L;
 
     private final Server server;
     private final String control;
@@ -31,12 +31,13 @@ final class Tgt implements AutoCloseable {
 
     /** It says nothing when it is ready: it is asked until it answers. */
     private void awaitReady() throws IOException {
-        for (int tries = 0;; tries++) {
+        long until = System.nanoTime() + START_NANOS_MAX;
+        while (true) {
             try {
                 admin("show", "--mode", "target");
                 return;
             } catch (IOException notYet) {
-                if (tries == TRIES_MAX) {
+                if (until - System.nanoTime() <= 0) {
                     throw notYet;
                 }
                 Thread.onSpinWait();

@@ -19,6 +19,7 @@ import org.lunarsan.iscsi.scsi.Cdb;
 class GarbageTest {
     private static final int BLOCK = 4096;
     private static final int READS = 20_000;
+    private static final long WARM_NANOS_MAX = 60_000_000_000L;
 
     private final Rig rig = new Rig();
     private final Command read = Rig.read(BLOCK);
@@ -31,21 +32,23 @@ class GarbageTest {
 
     /**
      * Goal: a read that goes well allocates nothing here: the machine, digests and framing both
-     * ways. Method: what this thread allocated, over many reads, less the first ones.
+     * ways. Method: what this thread allocated, over many reads, once the compiler has done its
+     * part; on a busy machine that takes a while.
      */
     @Test
     void aReadAllocatesNothing() {
         deframer.expect(new Digests(true, true), Rig.SEGMENT);
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         long thread = Thread.currentThread().threadId();
-        for (int warm = 0; warm < READS; warm++) {
-            readOnce();
-        }
-        long before = threads.getThreadAllocatedBytes(thread);
-        for (int reads = 0; reads < READS; reads++) {
-            readOnce();
-        }
-        long each = (threads.getThreadAllocatedBytes(thread) - before) / READS;
+        long until = System.nanoTime() + WARM_NANOS_MAX;
+        long each;
+        do {
+            long before = threads.getThreadAllocatedBytes(thread);
+            for (int reads = 0; reads < READS; reads++) {
+                readOnce();
+            }
+            each = (threads.getThreadAllocatedBytes(thread) - before) / READS;
+        } while (each > 8 && until - System.nanoTime() > 0);
         assertTrue(each <= 8, each + " bytes for each read");
     }
 
