@@ -43,8 +43,8 @@ pub async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<tokio
 }
 
 /// Where nobody listens on a port of this machine from which the system gives out ports, it gives
-/// sooner or later this very one to who asks for it, and connects the socket to itself (RFC 9293
-/// §3.5, simultaneous open). Then nobody is there, and the port is free for who should be.
+/// sooner or later this very one to who asks for it, and connects the socket to itself (RFC 9293,
+/// simultaneous open). Then nobody is there, and the port is free for who should be.
 fn refuse_itself(socket: &SockRef<'_>, peer: SocketAddr) -> io::Result<()> {
     if socket.local_addr()?.as_socket() != Some(peer) {
         return Ok(());
