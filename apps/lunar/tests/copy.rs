@@ -3,14 +3,17 @@
 
 mod common;
 
-use common::{ELSEWHERE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said};
+use common::{
+    ELSEWHERE, PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said,
+};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const SIZE: usize = 24 << 20;
 
@@ -36,6 +39,16 @@ fn copy(arguments: &[&str]) -> serde_json::Value {
 
 fn allocated_bytes(path: &Path) -> u64 {
     path.metadata().unwrap().blocks() * 512
+}
+
+/// Waits until `done` says so.
+#[track_caller]
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Goal: what arrives is what was there, at every stop: file, LUN with large blocks, larger LUN
@@ -97,28 +110,32 @@ fn nonsense_is_refused() {
 }
 
 /// Goal: a copy goes on when the server of its destination is killed and started again, and what
-/// the volatile cache of that lost is copied again. Method: a limit makes it take its time.
+/// the volatile cache of that lost is copied again. Method: a limit makes it take its time until
+/// then, six seconds and more of them behind what is looked for before the kill.
 #[test]
 fn a_copy_outlives_its_server() {
     let scratch = Scratch::new("copy-restart");
-    let (path, all) = source(&scratch);
-    let image = scratch.path().join("served.img");
-    let image = image.to_str().unwrap();
-    let mut listen = ELSEWHERE.to_owned();
-    let serve = |listen: &str| {
+    let (path, mut all) = source(&scratch);
+    let (from, more) = (15 << 20, pattern(7, 8 << 20));
+    all[from..from + more.len()].copy_from_slice(&more);
+    let source = File::options().write(true).open(&path).unwrap();
+    source.write_all_at(&more, from as u64).unwrap();
+    let served = scratch.path().join("served.img");
+    let image = served.to_str().unwrap();
+    let serve = |listen: &str, limit: &[&str]| {
         let size = SIZE.to_string();
-        let options = ["--size", &size, "--limit-bandwidth", "20Mbit", "--listen", listen];
+        let options = ["--size", &size, "--listen", listen];
         let name = ["--name", "iqn.2026-11.org.lunarsan.test:copy", "--cache", "write-back"];
-        Server::start_command(lunar(&[&["serve", image], &options[..], &name[..]].concat()))
+        Server::start_command(lunar(&[&["serve", image], &options[..], &name, limit].concat()))
     };
-    let server = serve(&listen);
-    listen = server.portal().strip_prefix("iscsi://").unwrap().to_owned();
+    let server = serve(ELSEWHERE, &["--limit-bandwidth", "10Mbit"]);
+    let listen = server.portal().strip_prefix("iscsi://").unwrap().to_owned();
     let command = lunar(&["copy", "--json", "--verify", &path, &server.lun(0)]);
     let copying = std::thread::spawn(move || finish(command, b""));
-    std::thread::sleep(Duration::from_millis(800));
-    assert!(!copying.is_finished(), "there is something to lose");
+    wait_until("there is something to lose", || allocated_bytes(&served) >= 3 << 20);
+    assert!(!copying.is_finished(), "and something to copy");
     server.stop_by("KILL");
-    let server = serve(&listen);
+    let server = serve(&listen, &[]);
     let output = copying.join().unwrap();
     assert_exit(&output, 0);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -128,6 +145,21 @@ fn a_copy_outlives_its_server() {
     assert!(json(&output)["verify_seconds"].as_f64().unwrap() > 0.0);
     assert_exit(&server.stop().0, 0);
     assert!(std::fs::read(image).unwrap() == all);
+}
+
+/// What is written to a terminal, read as it comes: one that nobody reads fills, and then whoever
+/// writes waits.
+fn read_terminal(mut ours: File) -> (Arc<Mutex<Vec<u8>>>, std::thread::JoinHandle<()>) {
+    let shown = Arc::<Mutex<Vec<u8>>>::default();
+    let all = Arc::clone(&shown);
+    let reader = std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        // A terminal whose last user has gone tells an error instead of an end.
+        while let Ok(bytes @ 1..) = ours.read(&mut piece) {
+            all.lock().unwrap().extend_from_slice(&piece[..bytes]);
+        }
+    });
+    (shown, reader)
 }
 
 /// Goal: on a terminal a line of the log stands for itself, not behind the bar, and a copy that is
@@ -147,17 +179,16 @@ fn a_terminal_stays_readable() {
     let mut command = lunar(&["copy", &path, &server.lun(0)]);
     let mut child = command.env("TERM", "xterm").stderr(theirs).spawn().unwrap();
     drop(command);
-    std::thread::sleep(Duration::from_millis(1500));
+    let (shown, reader) = read_terminal(File::from(ours));
+    let shows = |words: &str| String::from_utf8_lossy(&shown.lock().unwrap()).contains(words);
+    wait_until("a bar", || shows("copying "));
     server.stop_by("KILL");
-    std::thread::sleep(Duration::from_secs(1));
+    wait_until("something is logged", || shows("WARN"));
     common::signal(child.id(), "INT");
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let (mut text, mut ours) = (Vec::new(), File::from(ours));
-    // A terminal whose last user has gone tells an error instead of an end.
-    let _ = ours.read_to_end(&mut text);
-    let text = String::from_utf8_lossy(&text);
-    assert!(text.contains("copying "), "a bar: {text:?}");
-    let at = text.find("WARN").unwrap_or_else(|| panic!("nothing is logged: {text:?}"));
+    reader.join().unwrap();
+    let text = String::from_utf8_lossy(&shown.lock().unwrap()).into_owned();
+    let at = text.find("WARN").unwrap();
     let line = text[..at].rsplit(['\r', '\n']).next().unwrap_or_default();
     assert!(!line.contains("copying "), "behind the bar: {text:?}");
     let last = text.rsplit("\u{1b}[2K").next().unwrap_or_default();

@@ -7,6 +7,7 @@ use common::{PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, run, s
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Child, Output};
+use std::sync::mpsc;
 use std::time::Instant;
 
 const ALICE: &str = "iqn.2026-11.org.example:alice";
@@ -420,7 +421,8 @@ fn a_socket_of_somebody_else_is_told() {
 }
 
 /// Goal: while a server ends it can be looked at, and says so; a change is refused. Method: a
-/// connection that does not leave keeps the end waiting for seconds.
+/// connection that does not leave keeps the end waiting for seconds, in which all is asked at once,
+/// again and again from before the end on. The change can be made at no time, for another reason.
 #[test]
 fn a_server_that_ends_takes_no_changes() {
     let machine = Machine::new("ends");
@@ -428,12 +430,37 @@ fn a_server_that_ends_takes_no_changes() {
     let portal = server.portal();
     let stays = std::net::TcpStream::connect(portal.trim_start_matches("iscsi://")).unwrap();
     assert_exit(&run(&["info", &server.lun(0)]), 0);
-    let stopped = std::thread::spawn(move || server.stop());
-    wait_until("it is stopping", || machine.ctl_json(&["status"])["stopping"] == true);
-    let refused = machine.ctl(&["add-lun", "mem:1M"]);
-    assert_exit(&refused, 1);
-    assert!(said(&refused).contains("the server is stopping"), "{}", said(&refused));
-    assert!(machine.ctl_text(&["status"]).contains("stopping"));
-    drop(stays);
-    assert_exit(&stopped.join().unwrap().0, 0);
+    std::thread::scope(|all| {
+        let (asked, asks) = mpsc::channel();
+        let until = |arguments: &'static [&str], stops: fn(&Output) -> bool| {
+            let (machine, asked) = (&machine, asked.clone());
+            all.spawn(move || {
+                wait_until("it is stopping", || {
+                    let output = machine.ctl(arguments);
+                    let _ = asked.send(());
+                    stops(&output)
+                });
+            })
+        };
+        let refused = until(&["add-lun", "mem:1M", "--id", "0"], |output| {
+            let stopping = said(output).contains("the server is stopping");
+            assert_exit(output, if stopping { 1 } else { 2 });
+            stopping
+        });
+        let told = until(&["status", "--json"], |output| {
+            assert_exit(output, 0);
+            json(output)["stopping"] == true
+        });
+        let shown = until(&["status"], |output| {
+            assert_exit(output, 0);
+            said(output).contains("stopping")
+        });
+        for _ in 0..3 {
+            asks.recv_timeout(PATIENCE).expect("an answer");
+        }
+        let stopped = all.spawn(|| server.stop());
+        [refused, told, shown].into_iter().for_each(|asked| asked.join().unwrap());
+        drop(stays);
+        assert_exit(&stopped.join().unwrap().0, 0);
+    });
 }

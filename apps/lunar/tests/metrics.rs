@@ -4,21 +4,9 @@
 mod common;
 
 use common::*;
-use std::io::{Read, Write};
-use std::time::Duration;
 
 const ALICE: &str = "iqn.2026-11.org.example:alice";
 const BOB: &str = "iqn.2026-11.org.example:bob";
-
-fn get(url: &str) -> String {
-    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let mut tcp = std::net::TcpStream::connect(address).unwrap();
-    tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(tcp, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    tcp.read_to_string(&mut answer).unwrap();
-    answer
-}
 
 fn target(name: &str, more: &str, lun: &str) -> String {
     format!(

@@ -109,7 +109,7 @@ fn a_lost_session_is_followed_in_its_portal_group_only() {
     let home = Home::new();
     block_on(async {
         let way = Way::new(home.portal(0)).await;
-        let disk = connect(way.address, "one", 3).await;
+        let disk = connect(way.address, "one", 10).await;
         write(&disk, 1).await.unwrap();
         way.break_and_lead_to(home.portal(1));
         let error = write(&disk, 2).await.expect_err("the other group is another nexus");

@@ -20,6 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// For how long a flush asks the other paths of a reset; one that tells of it later tells again.
+const HEARING_TIME: Duration = Duration::from_secs(2);
 const PIECE_BYTES: usize = 4096;
 const PIECES: usize = (8 << 20) / PIECE_BYTES;
 
@@ -227,7 +229,7 @@ fn sessions_make_up_for_connections() {
             let options = SessionOptions { connections: 4, path_policy: policy, ..options() };
             let disk = open(&[&line], options).await;
             assert_eq!((disk.paths(), disk.connections()), (4, 4));
-            assert_eq!(home.sessions(), 4);
+            until("all are there", || home.sessions() == 4).await;
             let changes = async {
                 for wanted in [1, 6, 2, 4] {
                     disk.set_connections(wanted).await;
@@ -236,7 +238,7 @@ fn sessions_make_up_for_connections() {
                 }
             };
             tokio::join!(use_disk(&disk, 2, 32), changes);
-            assert_eq!(home.sessions(), 4);
+            until("the others have left", || home.sessions() == 4).await;
             use_disk(&disk, 1, 32).await;
             close(disk).await;
             until("all have left", || home.sessions() == 0).await;
@@ -527,32 +529,46 @@ async fn set_states(operator: &RemoteDisk, [first, second]: [u8; 2]) {
 }
 
 /// Goal: one reset is told once, though each path hears of it, and a flush over one path covers
-/// what was written over all.
+/// what was written over all. Method: again where the paths had no time to tell in.
 #[test]
 fn a_reset_is_told_once() {
+    const TRIES: usize = 8;
     let home = Home::new();
     block_on(async {
-        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
-        let policy = PathPolicy::RoundRobin;
-        let options = SessionOptions { path_policy: policy, ..options() };
-        let disk = open(&[&lines[0], &lines[1]], options).await;
-        for piece in 0..8 {
-            write(&disk, piece, 1).await;
+        for _ in 0..TRIES {
+            if is_told_once(&home).await {
+                return;
+            }
         }
-        disk.flush().await.unwrap();
-        for piece in 0..8 {
-            write(&disk, piece, 2).await;
-        }
-        reset(&home).await;
-        let error = disk.flush().await.expect_err("the cache may have lost something");
-        assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
-        for piece in 0..8 {
-            write(&disk, piece, 3).await;
-        }
-        disk.flush().await.expect("told once");
-        close(disk).await;
+        panic!("no path tells within {HEARING_TIME:?}");
     });
     home.end();
+}
+
+/// `false`: it is told again by a path that has not told within [`HEARING_TIME`].
+async fn is_told_once(home: &Home) -> bool {
+    let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+    let options = SessionOptions { path_policy: PathPolicy::RoundRobin, ..options() };
+    let disk = open(&[&lines[0], &lines[1]], options).await;
+    for piece in 0..8 {
+        write(&disk, piece, 1).await;
+    }
+    disk.flush().await.unwrap();
+    for piece in 0..8 {
+        write(&disk, piece, 2).await;
+    }
+    reset(home).await;
+    let begin = Instant::now();
+    let error = disk.flush().await.expect_err("the cache may have lost something");
+    let in_time = begin.elapsed() < HEARING_TIME;
+    assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
+    for piece in 0..8 {
+        write(&disk, piece, 3).await;
+    }
+    let again = disk.flush().await;
+    assert!(again.is_ok() || !in_time, "told once: {again:?}");
+    close(disk).await;
+    again.is_ok()
 }
 
 /// Goal: a disk is opened when one of its portals is gone, and has that path when it is back.
@@ -585,13 +601,13 @@ fn a_portal_may_be_missing() {
 fn a_command_that_hangs_has_its_time() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let options = SessionOptions { command_seconds: 1, ..options() };
+        let options = SessionOptions { command_seconds: 3, ..options() };
         let disk = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
         home.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
         let data = Bytes::from(vec![1; PIECE_BYTES]);
         let error = disk.write(range_of(3), data, false).await.unwrap_err();
         let said = error.to_string();
-        assert!(said.contains("did not answer a command within 1 s"), "{said}");
+        assert!(said.contains("did not answer a command within 3 s"), "{said}");
         assert!(said.contains("/0") && said.contains("blocks 24+8"), "{said}");
         let options = SessionOptions { command_seconds: 0, ..options };
         let patient = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
@@ -602,7 +618,7 @@ fn a_command_that_hangs_has_its_time() {
         assert!(waited.is_err(), "its blocks are not free");
         home.device.release();
         second.await;
-        assert_eq!(read(&disk, 3).await, 2);
+        assert_eq!(read(&patient, 3).await, 2);
         patient.close().await.unwrap();
         disk.close().await.unwrap();
     });

@@ -104,16 +104,16 @@ fn a_restart_is_latency() {
 fn the_wait_has_an_end() {
     let mut home = Home::new("recovery-end", &[]);
     block_on(async {
-        let (patient, impatient) = (home.connect(3).await, home.connect(0).await);
+        let (patient, impatient) = (home.connect(10).await, home.connect(0).await);
         home.kill();
         let begin = Instant::now();
         let error = read(&impatient, 0, 1).await.unwrap_err();
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         assert_eq!(error.kind, block::ErrorKind::Disconnected);
+        assert!(!error.to_string().contains("not back after"), "nothing was tried: {error}");
         let error = read(&patient, 0, 1).await.unwrap_err();
-        assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() >= Duration::from_secs(10), "{:?}", begin.elapsed());
         let said = error.to_string();
-        assert!(said.contains("not back after 3 s") && said.contains("cannot connect"), "{said}");
+        assert!(said.contains("not back after 10 s") && said.contains("cannot connect"), "{said}");
         home.start("disk.img", &[]);
         read(&patient, 0, 1).await.unwrap();
         assert!(read(&impatient, 0, 1).await.is_err());

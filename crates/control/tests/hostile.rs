@@ -59,18 +59,28 @@ fn nonsense_is_refused() {
 #[test]
 fn slow_heads_are_cut() {
     let scratch = Scratch::new("slow");
-    let head_time = Duration::from_millis(200);
+    let head_time = Duration::from_secs(2);
     let server = start(&scratch, HttpLimits { head_time, ..HttpLimits::default() });
     for bytes in [&b""[..], b"GET /api/v1/status HT", b"GET /api/v1/status HTTP/1.1\r\nHost: "] {
         let started = Instant::now();
         let mut stream = connect(&server);
-        stream.write_all(bytes).unwrap();
-        let mut rest = Vec::new();
-        stream.read_to_end(&mut rest).unwrap();
+        // On a busy machine the time may be over before that.
+        let _ = stream.write_all(bytes);
+        if let Err(error) = stream.read_to_end(&mut Vec::new()) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
         assert!(started.elapsed() >= head_time, "it was given its time");
     }
-    let answer = exchange(server.address(), b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(parse(&answer).0, 200, "an idle connection ends, after its answer");
+    let (started, mut answer) = (Instant::now(), String::new());
+    // One whose head was late itself, on a busy machine, is asked again.
+    while !answer.starts_with("HTTP/1.1 200") {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "an idle connection ends, after its answer: {answer}"
+        );
+        let request = b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\n\r\n";
+        answer = exchange(server.address(), request);
+    }
 }
 
 /// Goal: clients that hold every place keep others waiting only as long as a head may take.
@@ -158,12 +168,13 @@ fn who_does_not_read_is_left() {
 #[test]
 fn the_end_waits_for_nobody() {
     let scratch = Scratch::new("end");
-    let server = start(&scratch, HttpLimits::default());
+    let limits = HttpLimits { head_time: 4 * PATIENCE, ..HttpLimits::default() };
+    let server = start(&scratch, limits);
     let mut stream = connect(&server);
     stream.write_all(b"GET /api/v1/sta").unwrap();
     let started = Instant::now();
     drop(server);
-    assert!(started.elapsed() < Duration::from_secs(8));
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
     assert!(!scratch.path("api.sock").exists());
     assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
 }

@@ -2,15 +2,18 @@
 #![allow(dead_code)] // every test file uses its own part
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here should take, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory of its own, removed with all it holds.
 pub struct Scratch(PathBuf);
@@ -120,15 +123,73 @@ pub fn assert_exit(output: &Output, status: i32) {
     assert_eq!(output.status.code(), Some(status), "{}", said(output));
 }
 
-/// Sends a signal by name.
+/// A process by its number.
+pub fn process(pid: u32) -> Pid {
+    Pid::from_raw(pid.try_into().unwrap()).unwrap()
+}
+
+/// Sends a signal by name. At once: a `kill(1)` of its own may take seconds on a busy machine.
+#[track_caller]
 pub fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
-    assert!(sent.success());
+    let signal = match name {
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        _ => panic!("a signal called {name}"),
+    };
+    kill_process(process(pid), signal).unwrap_or_else(|error| panic!("SIG{name}: {error}"));
+}
+
+/// What is at this address of HTTP, with the head.
+pub fn get(url: &str) -> String {
+    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut tcp = TcpStream::connect(address).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(tcp, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// What a process says on stderr, read as it comes: a pipe that nobody reads fills, and then the
+/// process waits.
+struct Heard {
+    said: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Heard {
+    fn of(mut stderr: ChildStderr) -> Self {
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let all = Arc::clone(&said);
+        let reader = std::thread::spawn(move || {
+            let mut piece = vec![0; 64 << 10];
+            while let Ok(bytes @ 1..) = stderr.read(&mut piece) {
+                all.lock().unwrap().extend_from_slice(&piece[..bytes]);
+            }
+        });
+        Self { said, reader }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    /// All of it: waits until nobody can say more.
+    fn end(self) -> Vec<u8> {
+        self.reader.join().unwrap();
+        std::mem::take(&mut *self.said.lock().unwrap())
+    }
 }
 
 /// A server in the background, killed when dropped.
 pub struct Server {
     child: Option<Child>,
+    /// Where its stderr is a pipe.
+    heard: Option<Heard>,
     /// What it told in JSON.
     pub report: Value,
 }
@@ -144,6 +205,7 @@ impl Server {
     pub fn start_command(mut command: Command) -> Self {
         let mut child = command.arg("--json").spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
+        let heard = child.stderr.take().map(Heard::of);
         let (told, line) = mpsc::channel();
         std::thread::spawn(move || {
             let mut line = String::new();
@@ -154,10 +216,10 @@ impl Server {
         let report: Value = serde_json::from_str(&line).unwrap_or_default();
         if report.get("targets").is_none() {
             let _ = child.kill();
-            let output = child.wait_with_output().unwrap();
+            let output = ended(child, heard);
             panic!("{command:?} does not serve: {line}{}", said(&output));
         }
-        Self { child: Some(child), report }
+        Self { child: Some(child), heard, report }
     }
 
     pub fn pid(&self) -> u32 {
@@ -175,28 +237,54 @@ impl Server {
         format!("{}/{name}/{id}", self.portal())
     }
 
+    /// Whether it has said this on stderr.
+    #[track_caller]
+    pub fn has_said(&self, words: &str) -> bool {
+        self.heard.as_ref().unwrap().so_far().contains(words)
+    }
+
+    /// Waits until it has said this on stderr.
+    #[track_caller]
+    pub fn until_said(&self, words: &str) {
+        let begin = Instant::now();
+        while !self.has_said(words) {
+            assert!(begin.elapsed() < PATIENCE, "it does not say `{words}`");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Sends SIGTERM and waits; returns what it said last and how long it took.
     pub fn stop(self) -> (Output, Duration) {
         self.stop_by("TERM")
     }
 
     /// The same with another signal.
-    pub fn stop_by(mut self, name: &str) -> (Output, Duration) {
-        let child = self.child.take().unwrap();
-        let (start, pid) = (Instant::now(), child.id());
-        signal(pid, name);
+    pub fn stop_by(self, name: &str) -> (Output, Duration) {
+        let start = Instant::now();
+        signal(self.pid(), name);
+        (self.end(), start.elapsed())
+    }
+
+    /// Waits until it has ended, as it was told before; returns what it said last.
+    pub fn end(mut self) -> Output {
+        let (child, heard) = (self.child.take().unwrap(), self.heard.take());
+        let pid = child.id();
         let (done, output) = mpsc::channel();
         std::thread::spawn(move || {
-            let _ = done.send(child.wait_with_output());
+            let _ = done.send(ended(child, heard));
         });
-        match output.recv_timeout(PATIENCE) {
-            Ok(output) => (output.unwrap(), start.elapsed()),
-            Err(_) => {
-                signal(pid, "KILL");
-                panic!("the server did not end within {PATIENCE:?} of SIG{name}");
-            }
-        }
+        output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            signal(pid, "KILL");
+            panic!("the server did not end within {PATIENCE:?}");
+        })
     }
+}
+
+/// Waits for its end; all it said.
+fn ended(child: Child, heard: Option<Heard>) -> Output {
+    let mut output = child.wait_with_output().unwrap();
+    output.stderr = heard.map(Heard::end).unwrap_or_default();
+    output
 }
 
 impl Drop for Server {

@@ -78,12 +78,10 @@ impl Home {
     }
 }
 
-/// On this thread, for as long as anything may take.
+/// On this thread, for as long as anything may take: tens of thousands of commands.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
+    runtime.enable_all().build().unwrap().block_on(async {
+        tokio::time::timeout(4 * PATIENCE, future).await.expect("nothing hangs")
+    })
 }

@@ -184,17 +184,22 @@ mod tests {
     use crate::target::cells::{CELLS, RING};
     use crate::target::serve::Portal;
 
-    /// Goal: the ring reads a file, or says that it may not; nothing else is told.
+    /// Goal: the ring reads a file, or says that it may not; nothing else is told. Method: for as
+    /// long as it takes until a read ends in time, on a machine that may be busy.
     #[test]
     fn a_file_is_read() {
         let cell = CELLS.iter().find(|cell| cell.lanes.contains(&RING)).unwrap();
         let portal = Portal { url: String::new(), pid: 0, program: None };
-        let measured = Duration::from_millis(20);
-        let times = Times { warm_up: Duration::ZERO, measured };
-        let asked = Turn { cell, lane: &RING, seed: 1, times, portal: &portal };
         let folder = std::env::temp_dir();
         let file = Scratch::new(&folder, "ring", DISK_BYTES).unwrap();
-        match turn(&asked, file.path()) {
+        let ask = |milliseconds| {
+            let measured = Duration::from_millis(milliseconds);
+            let times = Times { warm_up: Duration::ZERO, measured };
+            turn(&Turn { cell, lane: &RING, seed: 1, times, portal: &portal }, file.path())
+        };
+        let mut told = [20, 200, 2000, 20_000].into_iter().map(ask);
+        let told = told.find(|told| told.as_ref().map_or(true, |told| told.iops > 0.0));
+        match told.expect("a read ends in 20 s") {
             Ok(sample) => assert!(sample.iops > 0.0 && sample.p50_us > Some(0.0), "{sample:?}"),
             Err(error) => {
                 let told = format!("{error:#}");
