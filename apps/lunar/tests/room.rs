@@ -215,6 +215,9 @@ fn a_threshold_of_room_is_told() {
             };
             assert_eq!((told[0], told[2]), (0xf0, 6), "a unit attention, with information");
             assert_eq!((&told[3..7], &told[12..14]), (&[0, 0, 0, 16][..], &[0x38, 0x07][..]));
+            // It has looked again meanwhile, and says no more: room_seen would be told.
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+            assert!(room_seen(&disk).await < 20);
             std::fs::remove_file(small.neighbour()).unwrap();
             // It tells again once it has seen that there was room meanwhile.
             while room_seen(&disk).await < 20 {
