@@ -95,6 +95,7 @@ impl Signals {
     /// The next one that somebody meant as a further one.
     async fn second(&mut self) {
         let first = tokio::time::Instant::now();
+        self.end().await;
         while first.elapsed() < ONE_SIGNAL {
             self.end().await;
         }
