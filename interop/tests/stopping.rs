@@ -9,7 +9,10 @@ use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:stopping";
 /// Five seconds are promised for the sessions; the rest is for a busy machine.
-const STOP_MAX: Duration = Duration::from_secs(15);
+const STOP_MAX: Duration = Duration::from_secs(6);
+/// When it is given up: a machine that is busy may take longer, but not every time.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const TRIES: usize = 3;
 
 fn serve(scratch: &Scratch) -> Result<Lunar> {
     let disk = scratch.path("disk.img");
@@ -20,6 +23,23 @@ fn serve(scratch: &Scratch) -> Result<Lunar> {
 /// Message before its connection is closed. RFC 7143 §11.9.
 #[test]
 fn silent_initiators_are_told_and_left() -> Result<()> {
+    stops_in_time(stop_with_silent_initiators)
+}
+
+/// Whether it does so once.
+fn stops_in_time(stop: fn() -> Result<Duration>) -> Result<()> {
+    let mut times = Vec::new();
+    while times.len() < TRIES {
+        let took = stop()?;
+        if took < STOP_MAX {
+            return Ok(());
+        }
+        times.push(took);
+    }
+    anyhow::bail!("it took {times:?}")
+}
+
+fn stop_with_silent_initiators() -> Result<Duration> {
     let scratch = Scratch::new("stop-silent")?;
     let lunar = serve(&scratch)?;
     let mut sessions = Vec::new();
@@ -29,8 +49,7 @@ fn silent_initiators_are_told_and_left() -> Result<()> {
         sessions.push(raw);
     }
     let stuck_in_login = Raw::connect(lunar.address())?;
-    let took = lunar.stop(STOP_MAX)?;
-    ensure!(took < STOP_MAX, "took {took:?}");
+    let took = lunar.stop(WAIT_MAX)?;
     for raw in &mut sessions {
         let mut told = false;
         loop {
@@ -43,21 +62,24 @@ fn silent_initiators_are_told_and_left() -> Result<()> {
         ensure!(told, "a session was closed without a word");
     }
     drop(stuck_in_login);
-    Ok(())
+    Ok(took)
 }
 
 /// Goal: a server under load stops in time too. Method: iscsi-perf reads at depth 32 meanwhile.
 #[test]
 fn a_busy_server_stops() -> Result<()> {
+    stops_in_time(stop_under_load)
+}
+
+fn stop_under_load() -> Result<Duration> {
     let scratch = Scratch::new("stop-busy")?;
     let lunar = serve(&scratch)?;
     let url = lunar.url(TARGET, 0);
     let load = Server::start("iscsi-perf", &["-r", "-m", "32", "-b", "8", "-t", "60", &url])?;
     std::thread::sleep(Duration::from_secs(2));
-    let took = lunar.stop(STOP_MAX)?;
-    ensure!(took < STOP_MAX, "took {took:?}");
+    let took = lunar.stop(WAIT_MAX)?;
     drop(load);
-    Ok(())
+    Ok(took)
 }
 
 /// Goal: what was acknowledged before the stop is there after a start.
@@ -70,7 +92,7 @@ fn a_restart_keeps_the_data() -> Result<()> {
     let url = lunar.url(TARGET, 0);
     let convert = ["convert", "-n", "-f", "raw", "-O", "raw", &image, &url];
     interop::process::must("qemu-img", &convert, limit)?;
-    lunar.stop(STOP_MAX)?;
+    lunar.stop(WAIT_MAX)?;
     let lunar = serve(&scratch)?;
     let url = lunar.url(TARGET, 0);
     let compare = ["compare", "-f", "raw", "-F", "raw", &image, &url];

@@ -151,19 +151,27 @@ fn run(test: impl Future<Output = ()>) {
     });
 }
 
-/// Goal: the connections of a session share its work, each takes a good part of it, and it is done
-/// right. How large the parts are is for the machine to say: the fastest connection has the most.
+/// Goal: the connections of a session share its work evenly, and it is done right. Method: again
+/// where the machine was busy, for what a core is slow at it is given less of.
 #[test]
 fn work_is_shared() {
+    const TRIES: usize = 8;
     run(async {
-        let rig = Rig::new(4).await;
-        assert_eq!(rig.connections(), 4);
-        rig.use_disk(1, 64).await;
-        let carried = rig.relay.carried();
-        assert_eq!(carried.len(), 4, "{carried:?}");
-        // Of four mebibytes.
-        assert!(carried.iter().all(|bytes| *bytes > 128 << 10), "{carried:?}");
-        rig.ends_well().await;
+        let mut told = Vec::new();
+        for _ in 0..TRIES {
+            let rig = Rig::new(4).await;
+            assert_eq!(rig.connections(), 4);
+            rig.use_disk(1, 64).await;
+            let carried = rig.relay.carried();
+            assert_eq!(carried.len(), 4, "{carried:?}");
+            rig.ends_well().await;
+            let (least, most) = (*carried.iter().min().unwrap(), *carried.iter().max().unwrap());
+            if least * 2 > most && least > 512 << 10 {
+                return;
+            }
+            told.push(carried);
+        }
+        panic!("uneven each time: {told:?}");
     });
 }
 

@@ -62,11 +62,22 @@ fn most(limit: f64) -> f64 {
     limit + (limit * BURST_SECONDS + 1.0) / SECONDS as f64
 }
 
-fn assert_limited(rates: [f64; 2], limit: f64) {
-    let [limited, free] = rates;
-    let bounds = 0.1 * limit..=most(limit);
-    assert!(bounds.contains(&limited), "{limited}/s instead of {limit}/s");
-    assert!(free > limited, "{free}/s without a limit, {limited}/s with {limit}/s");
+/// What is not limited gets more, and what shares a limit a fair part of it: a busy machine may
+/// take that away, but not so often in a row.
+const TRIES: usize = 5;
+
+fn assert_limited(rates: impl Fn() -> [f64; 2], limit: f64) {
+    let mut told = Vec::new();
+    for _ in 0..TRIES {
+        let [limited, free] = rates();
+        let bounds = 0.1 * limit..=most(limit);
+        assert!(bounds.contains(&limited), "{limited}/s instead of {limit}/s");
+        if free > 1.5 * limited {
+            return;
+        }
+        told.push([limited, free]);
+    }
+    panic!("with a limit of {limit}/s and without: {told:?}");
 }
 
 /// Goal: the keys of a configuration limit what they name, and leave the rest alone.
@@ -89,8 +100,8 @@ fn a_configured_limit_is_kept_and_used() {
             .as_bytes(),
         );
         let server = Server::start_command(lunar(&["target", "--config", &file]));
-        let rates = rates(&server.portal(), "iqn.2026-11.org.example:t", 32);
-        assert_limited(rates, 100.0);
+        let portal = server.portal();
+        assert_limited(|| rates(&portal, "iqn.2026-11.org.example:t", 32), 100.0);
         assert_exit(&server.stop().0, 0);
     }
 }
@@ -108,10 +119,13 @@ fn a_limit_of_a_target_is_for_all_its_luns() {
           [[target.lun]]\nid = 1\ndevice = \"mem:16M\"\n",
     );
     let server = Server::start_command(lunar(&["target", "--config", &file]));
-    let [first, second] = rates(&server.portal(), "iqn.2026-11.org.example:t", 8);
-    let both = first + second;
-    assert!((20.0..=most(200.0)).contains(&both), "{first}/s and {second}/s instead of 200/s");
-    assert!(first.min(second) > 0.2 * both / 2.0, "{first}/s and {second}/s: uneven shares");
+    let is_fair = || {
+        let [first, second] = rates(&server.portal(), "iqn.2026-11.org.example:t", 8);
+        let both = first + second;
+        assert!((20.0..=most(200.0)).contains(&both), "{first}/s and {second}/s instead of 200/s");
+        first.min(second) > 0.5 * both / 2.0
+    };
+    assert!((0..TRIES).any(|_| is_fair()), "uneven shares each time");
     assert_exit(&server.stop().0, 0);
 }
 

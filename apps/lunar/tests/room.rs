@@ -126,13 +126,19 @@ fn a_full_file_system_holds_writes_until_there_is_room() {
     assert!(said.contains("writes wait") && said.contains("no write waits"), "{said}");
 }
 
-/// Goal: a write that waits keeps nobody from stopping the server.
+/// Goal: a write that waits keeps nobody from stopping the server. Method: a busy machine may take
+/// longer, but not every time.
 #[test]
 fn a_held_write_does_not_hold_the_server() {
+    let in_time = || time_to_end_beside_a_held_write() < Duration::from_secs(8);
+    assert!((0..3).any(|_| in_time()), "8 s and more each time");
+}
+
+fn time_to_end_beside_a_held_write() -> Duration {
     let small = Small::serve("held-stop", &["mem:16M", "--out-of-space", "hold"]);
     std::fs::write(small.neighbour(), vec![1; 20 << 20]).unwrap();
     let data = pattern(9, 8 << 20);
-    let took = block_on(async {
+    block_on(async {
         let disk = small.connect(0).await;
         let mut filling = Box::pin(fill(&disk, &data));
         tokio::select! {
@@ -145,8 +151,7 @@ fn a_held_write_does_not_hold_the_server() {
         let (last, took) = stopped.unwrap();
         assert_exit(&last, 0);
         took
-    });
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    })
 }
 
 /// The same disk, where writes are to fail.

@@ -342,9 +342,15 @@ fn sigterm_with_an_open_session() {
     assert!(json(&client)["error"].is_string(), "{}", said(&client));
 }
 
-/// Goal: SIGTERM ends the server in 5 seconds where the initiator does not answer.
+/// Goal: SIGTERM ends the server in 5 seconds where the initiator does not answer. Method: a busy
+/// machine may take longer, but not every time.
 #[test]
 fn sigterm_with_a_frozen_initiator() {
+    let in_time = || time_to_end_of_a_frozen_one() < Duration::from_secs(8);
+    assert!((0..3).any(|_| in_time()), "8 s and more each time");
+}
+
+fn time_to_end_of_a_frozen_one() -> Duration {
     let server = Server::start(&["mem:16M"]);
     let session = OpenSession::with(&server);
     session.freeze();
@@ -352,7 +358,7 @@ fn sigterm_with_a_frozen_initiator() {
     assert_exit(&last, 0);
     assert!(said(&last).contains("were cut"), "{}", said(&last));
     assert!(took > Duration::from_secs(3), "{took:?}: initiators are given time");
-    assert!(took < Duration::from_secs(30), "{took:?}: 5 s, on a machine that may be busy");
+    took
 }
 
 /// Sends these while the process stands still, so that they come at once, however long that takes.

@@ -551,7 +551,8 @@ fn a_copy_that_waits_for_room_can_be_fenced_off() {
 
 /// Goal: while the longest copy runs everybody else is served, and it holds two pieces, no more.
 /// Method: 8 GiB within a disk in memory, which never waits, and one thread for all. Where the
-/// machine is busy the copy may be over before the reads of this test are, but not every time.
+/// machine is busy a read may take long, or the copy be over before the reads of this test are, but
+/// not every time.
 #[test]
 fn a_long_copy_keeps_nobody_waiting() {
     let disks = Disks::with_cores(1);
@@ -561,7 +562,7 @@ fn a_long_copy_keeps_nobody_waiting() {
     let long = list(NAME, &[cscd(10, 512)], &segments);
     let until = Instant::now() + MINUTE;
     while !served_beside(&mut raw, &long, &mut other) {
-        assert!(Instant::now() < until, "others are served when it is over");
+        assert!(Instant::now() < until, "others wait, or are served when it is over");
     }
     log_out(raw);
     log_out(other);
@@ -571,23 +572,21 @@ fn a_long_copy_keeps_nobody_waiting() {
 /// Whether `other` reads while a copy runs, which is aborted then.
 fn served_beside(raw: &mut Raw, long: &[u8], other: &mut Raw) -> bool {
     let running = send(raw, 0, &copy_cdb(long.len()), long);
-    let mut took = Vec::new();
+    let mut longest = Duration::ZERO;
     for lba in 0..50 {
         let began = Instant::now();
         other.read_block(lba).unwrap();
-        took.push(began.elapsed());
+        longest = longest.max(began.elapsed());
         let held = target::buffer_pool().in_use_bytes();
         assert!(held <= 2 * (MIB as usize + 8192) + 65_536, "{held} bytes");
     }
-    took.sort_unstable();
-    assert!(took[25] < Duration::from_secs(1), "half of all took {:?} and more", took[25]);
     let look = raw.command(0xc1, &results_cdb(0, NAME), 255);
     raw.send(&look).unwrap();
     let progress = answer_to(raw, look.u32_at(16)).data;
     let abort = send_function(raw, ABORT_TASK, running);
     let aborted = answer_to(raw, abort);
     assert_eq!(aborted.opcode(), 0x22);
-    (progress[4], aborted.header[2]) == (0, 0)
+    (progress[4], aborted.header[2]) == (0, 0) && longest < Duration::from_secs(1)
 }
 
 /// MAXIMUM CONCURRENT COPIES: one more gets BUSY.

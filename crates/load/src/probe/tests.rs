@@ -33,16 +33,20 @@ fn shapes_are_measured() {
     }
     let delay = Duration::from_millis(3);
     let model = Model { delay, rate_bytes_per_second: Some(10_000_000), window_bytes: None };
+    const MOST: f64 = 10_100_000.0;
     let far = Probe::start(Some(model)).unwrap();
     let mut probed = Probed::default();
     let shape = Shape { writes: false, io_bytes: 4096, depth: 8, connections: 2 };
-    for _ in 0..3 {
+    // A window may begin and end within what one read brings; and a thread that stood still before
+    // it reads late what was let go earlier, but not in every round.
+    for round in 0..12 {
+        if round >= 3 && probed.stream_bytes_per_second().least <= MOST {
+            break;
+        }
         far.round(shape, ROUND, &mut probed).unwrap();
     }
     assert!(probed.ping_micros().least >= 6_000.0, "{probed:?}");
-    // A window may begin and end within what one read brings; and a thread that stood still before
-    // it reads late what was let go earlier, but not in every round.
-    assert!(probed.stream_bytes_per_second().least <= 12_500_000.0, "{probed:?}");
+    assert!(probed.stream_bytes_per_second().least <= MOST, "{probed:?}");
 }
 
 /// Goal: a machine that is not quiet is told of, with what moved most; small movements are not.

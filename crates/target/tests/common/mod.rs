@@ -9,6 +9,7 @@ pub mod copy;
 
 use block::{BlockDevice, FaultDevice, MemoryDevice};
 use raw::{Answer, Pdu, Raw, opcode};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use target::{
@@ -137,11 +138,35 @@ impl Rig {
         }
         self.device.heal();
         self.device.release();
-        let began = Instant::now();
+        let began = Granted::now();
         let report = self.server.take().unwrap().shutdown(Duration::from_secs(3), &mut |_| {});
         assert!(report.failed_syncs.is_empty(), "{report:?}");
-        assert!(began.elapsed() < Duration::from_secs(30), "took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(6), "took {:?}", began.elapsed());
         self.wait_for("every buffer is back", |_| target::buffer_pool().in_use_bytes() == 0);
+    }
+}
+
+/// A clock that stands while the machine is busy with others: one thread's short sleeps, counted.
+pub struct Granted(Arc<AtomicU32>);
+
+impl Granted {
+    const STEP: Duration = Duration::from_millis(10);
+
+    pub fn now() -> Self {
+        let steps = Arc::new(AtomicU32::new(0));
+        let counted = Arc::downgrade(&steps);
+        std::thread::spawn(move || {
+            while let Some(steps) = counted.upgrade() {
+                steps.fetch_add(1, Relaxed);
+                drop(steps);
+                std::thread::sleep(Self::STEP);
+            }
+        });
+        Self(steps)
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Self::STEP * self.0.load(Relaxed)
     }
 }
 
