@@ -9,6 +9,7 @@
 //! their owners hold, least first.
 
 use crate::buffer::IdleMemory;
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -108,7 +109,7 @@ pub(crate) struct Account {
 }
 
 /// What a budget counts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MemoryUsage {
     /// The limit.
     pub limit_bytes: usize,
@@ -120,6 +121,13 @@ pub struct MemoryUsage {
     pub by_kind: [usize; MemoryKind::ALL.len()],
     /// Requests that wait for memory.
     pub waiting: usize,
+}
+
+impl MemoryUsage {
+    /// Each kind with what accounts hold of it.
+    pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, usize)> + '_ {
+        MemoryKind::ALL.into_iter().zip(self.by_kind)
+    }
 }
 
 /// Memory that was reserved and is not charged to an account yet; given back when dropped.
@@ -422,6 +430,11 @@ impl MemoryCharge {
         Self { account: Arc::clone(account), bytes }
     }
 
+    /// The bytes that it is for: it ends with their last share.
+    pub fn attach(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Charged { bytes, _charge: self })
+    }
+
     /// How much is charged.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -437,6 +450,18 @@ impl MemoryCharge {
             self.account.budget.release(self.bytes - bytes);
         }
         self.bytes = bytes;
+    }
+}
+
+/// Bytes with their charge.
+struct Charged {
+    bytes: Vec<u8>,
+    _charge: MemoryCharge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -497,7 +522,6 @@ impl fmt::Debug for MemoryBudget {
 mod tests {
     use super::*;
     use crate::BufferPool;
-    use bytes::Bytes;
     use futures_util::FutureExt;
     use std::pin::pin;
     use std::task::{Context, Waker};

@@ -75,18 +75,6 @@ enum Source {
     SingleUse,
 }
 
-/// Bytes with their charge.
-struct Charged {
-    bytes: Vec<u8>,
-    _charge: MemoryCharge,
-}
-
-impl AsRef<[u8]> for Charged {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
 impl BufferPool {
     /// A pool that allocates at most `pooled_bytes_max` for pooled buffers, with a budget that
     /// never refuses: for programs whose peers are chosen by their user.
@@ -129,6 +117,11 @@ impl BufferPool {
         self.account.held_bytes()
     }
 
+    /// What is charged to all accounts of its owner.
+    pub fn owner_bytes(&self) -> usize {
+        self.account.owner().held_bytes()
+    }
+
     /// What a buffer of `len` bytes is charged.
     #[inline]
     pub fn charged_bytes(len: usize) -> usize {
@@ -143,9 +136,8 @@ impl BufferPool {
     /// Beyond the limit of the pool the buffer is allocated for this one use, and counted by
     /// [`over_limit`](Self::over_limit).
     pub fn take(&self, len: usize) -> Buffer {
-        self.take_idle(len).unwrap_or_else(|| {
-            self.allocate(len, self.budget().reserve(Self::charged_bytes(len)))
-        })
+        self.take_idle(len)
+            .unwrap_or_else(|| self.allocate(len, self.budget().reserve(Self::charged_bytes(len))))
     }
 
     /// A buffer of exactly `len` zero bytes, whatever else is in use.
@@ -184,8 +176,7 @@ impl BufferPool {
 
     /// Charges `bytes` until its last share is dropped, whatever else is in use.
     pub fn charge_vec(&self, bytes: Vec<u8>) -> Bytes {
-        let charge = self.charge(bytes.capacity());
-        Bytes::from_owner(Charged { bytes, _charge: charge })
+        self.charge(bytes.capacity()).attach(bytes)
     }
 
     /// Memory of all buffers that are in use, of all accounts, pooled or not; each counts with its
@@ -215,7 +206,8 @@ impl BufferPool {
     fn take_idle(&self, len: usize) -> Option<Buffer> {
         let class = class_of(len)?;
         let shelf = thread_number() % SHELVES;
-        let memory = self.account.idle.pop(shelf, class).or_else(|| self.account.idle.pop_any(class))?;
+        let memory =
+            self.account.idle.pop(shelf, class).or_else(|| self.account.idle.pop_any(class))?;
         let source = Source::Shelf { shelf: shelf as u8, class: class as u8 };
         Some(self.buffer(memory, len, source))
     }

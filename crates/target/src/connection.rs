@@ -1,14 +1,17 @@
 //! One connection of the target: the machine, and what its outputs mean here.
 
 use crate::access::{self, Path};
+use crate::backoff::PeerNetwork;
 use crate::join;
 use crate::login::Login;
+use crate::memory::ConnectionMemory;
 use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
 use crate::task_map::TaskSet;
 use crate::tasks::{Asker, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
+use block::MemoryCharge;
 use bytes::Bytes;
 use iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
@@ -68,6 +71,7 @@ struct Connection {
     view: Option<KnownView>,
     /// In full feature phase: the trace of the session that is known here.
     traced: Option<u32>,
+    memory: ConnectionMemory,
     tasks: Tasks,
     commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
@@ -82,7 +86,7 @@ struct Connection {
 /// Where the data segment in hand goes.
 enum Receiving {
     Nowhere,
-    Control { data: Vec<u8>, filled: usize },
+    Control { data: Vec<u8>, charge: MemoryCharge, filled: usize },
     Task { task: TaskId, at: usize, end: usize },
 }
 
@@ -101,7 +105,8 @@ impl Connection {
             ..ConnectionLimits::default()
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
-        let tasks = Tasks::new(limits);
+        let memory = shared.memory.accounts(PeerNetwork::of(path.peer.ip()), None);
+        let tasks = Tasks::new(limits, memory.clone());
         let commands = Commands::new(shared.clock);
         Self {
             shared,
@@ -116,6 +121,7 @@ impl Connection {
             session: None,
             view: None,
             traced: None,
+            memory,
             tasks,
             commands,
             managed: TaskSet::default(),
@@ -163,7 +169,7 @@ impl Connection {
             match self.machine.poll() {
                 Output::Send(pdu) => out.push(pdu),
                 Output::ToSession(message) => self.tell_session(now, message),
-                Output::Start(task) => self.start(now, task, out.bytes()),
+                Output::Start(task) => self.start(now, task),
                 Output::Receive(place) => self.receive(place),
                 Output::Run(task) => self.run(now, task),
                 Output::Wait(deadline) => {
@@ -178,14 +184,14 @@ impl Connection {
         }
     }
 
-    fn start(&mut self, now: Time, task: Task, outbox_bytes: usize) {
+    fn start(&mut self, now: Time, task: Task) {
         let Some((session, _)) = &self.session else { return };
         let view = session.view_known(&mut self.view);
         let unit = view.unit(task.lun);
         self.commands.start(now, &task, unit.is_some());
         let asker = Asker { shared: &self.shared, session, view };
         // Fed at once, it waits for no turn of its own.
-        if let Some(answer) = self.tasks.start(&asker, unit, task, outbox_bytes) {
+        if let Some(answer) = self.tasks.start(&asker, unit, task) {
             self.feed(now, answer);
         }
     }
@@ -285,7 +291,10 @@ impl Connection {
 
     fn receive(&mut self, place: Place) {
         self.receiving = match place {
-            Place::Control => Receiving::Control { data: Vec::new(), filled: 0 },
+            Place::Control => {
+                let charge = self.memory.control.charge(0);
+                Receiving::Control { data: Vec::new(), charge, filled: 0 }
+            }
             Place::Task { task, offset_bytes, buffer_bytes } => {
                 self.tasks.reserve(task, buffer_bytes);
                 let at = offset_bytes as usize;
@@ -297,6 +306,11 @@ impl Connection {
 
     fn join(&mut self, join: Join) {
         Login::succeeded(&self.shared, &join, self.path);
+        if join.user.is_some() {
+            let network = PeerNetwork::of(self.path.peer.ip());
+            self.memory = self.shared.memory.accounts(network, join.user.clone());
+            self.tasks = Tasks::new(&self.shared.limits, self.memory.clone());
+        }
         let cid = join.claim.cid;
         let shared = Arc::clone(&self.shared);
         let joining = join::join(shared, join, self.path, self.mailbox.clone());
@@ -382,8 +396,9 @@ impl Role for Connection {
         self.receiving = Receiving::Nowhere;
         let segment_bytes = header.data_segment_bytes() as usize;
         self.handle(now, Input::Header(header), out);
-        if let Receiving::Control { data, .. } = &mut self.receiving {
+        if let Receiving::Control { data, charge, .. } = &mut self.receiving {
             // The machine has judged the length: it is within MaxRecvDataSegmentLength.
+            charge.set(segment_bytes);
             data.resize(segment_bytes, 0);
         }
     }
@@ -395,7 +410,7 @@ impl Role for Connection {
     fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.receiving {
             Receiving::Nowhere => &mut [],
-            Receiving::Control { data, filled } => &mut data[*filled..],
+            Receiving::Control { data, filled, .. } => &mut data[*filled..],
             Receiving::Task { task, at, end } => self.tasks.room(*task, *at, *end),
         }
     }
@@ -410,7 +425,7 @@ impl Role for Connection {
 
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
-            Receiving::Control { data, .. } => Bytes::from(data),
+            Receiving::Control { data, charge, .. } => charge.attach(data),
             _ => Bytes::new(),
         };
         self.handle(now, Input::Payload { data, digest_ok }, out);
@@ -425,7 +440,7 @@ impl Role for Connection {
         any |= self.poll_mail(now, context, out);
         any |= self.poll_finished(context);
         if let Some((session, _)) = &self.session {
-            let started = self.tasks.start_deferred(&self.shared, session, out.bytes());
+            let started = self.tasks.start_deferred(&self.shared, session, context);
             any |= !started.is_empty();
             self.answers.extend(started);
         }

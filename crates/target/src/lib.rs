@@ -18,6 +18,7 @@ mod login;
 mod login_refusal;
 mod long_operation;
 mod manage;
+mod memory;
 mod options;
 mod poison;
 mod quota;
@@ -53,4 +54,4 @@ pub use statistics::{
     TargetStatistics,
 };
 pub use trace::{NoTrace, TRACES_MAX, Trace};
-pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions, buffer_pool};
+pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions};

@@ -3,6 +3,7 @@
 use crate::LogicalUnit;
 use crate::access_list::Access;
 use crate::quota::InitiatorLimit;
+use block::BufferPool;
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
 use std::net::SocketAddr;
@@ -25,6 +26,9 @@ pub struct ServerOptions {
     pub latency_mode: bool,
     /// Named limits.
     pub limits: Limits,
+    /// Where its buffers come from, with the budget of the process: what peers cause is charged to
+    /// it.
+    pub buffers: BufferPool,
 }
 
 /// An address to listen on.
@@ -59,10 +63,14 @@ pub struct Limits {
     pub login_backoff_seconds_max: u16,
     /// Commands an initiator may have in flight in one session (MaxCmdSN window).
     pub window_commands: u32,
-    /// Bytes of data-out buffers one connection may hold; commands beyond get TASK SET FULL.
+    /// Bytes of data-out buffers one connection may hold, from the first byte until the command has
+    /// ended; further data is asked for when some have, and what comes unasked gets TASK SET FULL.
     pub data_out_bytes: usize,
-    /// Bytes of read data one connection may have in flight; further reads wait.
+    /// Bytes of read data one connection may hold, until the socket has taken them; further reads
+    /// wait.
     pub data_in_bytes: usize,
+    /// Seconds that a command waits for memory before it ends BUSY.
+    pub memory_wait_seconds: u16,
     /// The longest single transfer in bytes (VPD B0 MAXIMUM TRANSFER LENGTH).
     pub transfer_bytes: u32,
     /// Seconds of silence before the target pings.
@@ -81,6 +89,7 @@ impl Default for Limits {
             window_commands: 128,
             data_out_bytes: 64 << 20,
             data_in_bytes: 64 << 20,
+            memory_wait_seconds: 5,
             transfer_bytes: 8 << 20,
             ping_after_seconds: 30,
             ping_timeout_seconds: 15,

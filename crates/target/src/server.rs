@@ -8,6 +8,7 @@ use crate::connection;
 use crate::final_sync;
 use crate::log_budget::LogBudget;
 use crate::login::printable;
+use crate::memory::MemoryOwners;
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::room;
@@ -16,6 +17,7 @@ use crate::statistics::{Counters, Observer};
 use crate::trace::Places;
 use crate::unit::LogicalUnit;
 use arc_swap::ArcSwap;
+use block::BufferPool;
 use net::{Clock, CoreOptions, Cores};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -82,6 +84,11 @@ impl Server {
     /// The addresses it listens on, in the order of the portals, with the ports it got.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
+    }
+
+    /// The memory that all its units and connections draw on.
+    pub fn buffers(&self) -> &BufferPool {
+        self.shared.memory.buffers()
     }
 
     /// How much each initiator may do at `target`.
@@ -191,6 +198,7 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) clock: Clock,
     pub(crate) backoff: Backoff,
+    pub(crate) memory: MemoryOwners,
     pub(crate) quotas: TargetQuotas,
     pub(crate) counters: Counters,
     /// Lines of the log about logins that failed.
@@ -222,6 +230,7 @@ impl Shared {
             addresses,
             clock: Clock::start(),
             backoff,
+            memory: MemoryOwners::new(options.buffers),
             quotas,
             counters: Counters::default(),
             login_lines: LogBudget::default(),

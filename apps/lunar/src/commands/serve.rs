@@ -205,6 +205,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         latency_mode: args.latency_mode,
         io_uring: true,
         limits: Limits::default(),
+        memory_bytes_max: control::memory_bytes_max_default(),
         metrics: args.metrics,
         targets: vec![target],
     })

@@ -338,6 +338,8 @@ const HOMES: &[(&str, &[&str])] = &[
             "window_commands",
             "data_out_bytes",
             "data_in_bytes",
+            "memory_bytes_max",
+            "memory_wait_seconds",
             "transfer_bytes",
             "ping_after_seconds",
             "ping_timeout_seconds",

@@ -29,6 +29,8 @@ pub struct Configuration {
     pub io_uring: bool,
     /// Named limits.
     pub limits: Limits,
+    /// Memory that all peers of the process may cause together.
+    pub memory_bytes_max: usize,
     /// Where metrics are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// The targets.

@@ -9,6 +9,7 @@ use super::rules;
 use crate::Readable;
 use crate::api_options::ApiOptions;
 use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::memory_bytes_max_default;
 use crate::units::parse_rate;
 use iscsi::login::Secret;
 use iscsi::text::{Digest, Offer};
@@ -32,6 +33,8 @@ struct DataPath {
 
 /// The longest transfer one command may be allowed.
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
+/// From what the longest transfers of a few initiators need.
+const MEMORY_BYTES_MAX_RANGE: std::ops::RangeInclusive<u64> = 64 << 20..=1 << 50;
 
 /// Reads and checks a configuration. `path` names the file that `text` came from: relative paths
 /// in it are relative to its directory. Files that it names are `readable`.
@@ -100,9 +103,9 @@ impl Resolver<'_> {
             Some(mut table) => api(&mut table, self),
             None => ApiOptions::default(),
         };
-        let limits = match top.table("limits", &mut self.problems) {
+        let (limits, memory_bytes_max) = match top.table("limits", &mut self.problems) {
             Some(mut table) => self.limits(&mut table),
-            None => Limits::default(),
+            None => (Limits::default(), None),
         };
         let data_path = self.data_path(top);
         let metrics = self.metrics(top);
@@ -129,6 +132,7 @@ impl Resolver<'_> {
             latency_mode: data_path.latency_mode,
             io_uring: data_path.io_uring,
             limits,
+            memory_bytes_max: memory_bytes_max.unwrap_or_else(memory_bytes_max_default),
             metrics,
             targets: targets.into_iter().map(|(target, _)| target).collect(),
         }
@@ -225,7 +229,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn limits(&mut self, table: &mut TableReader<'_, '_>) -> Limits {
+    fn limits(&mut self, table: &mut TableReader<'_, '_>) -> (Limits, Option<usize>) {
         let mut limits = Limits::default();
         let to = &mut self.problems;
         if let Some(connections) = table.integer("connections", 1..=1_000_000, to) {
@@ -235,6 +239,7 @@ impl Resolver<'_> {
             ("login_seconds", &mut limits.login_seconds),
             ("ping_after_seconds", &mut limits.ping_after_seconds),
             ("ping_timeout_seconds", &mut limits.ping_timeout_seconds),
+            ("memory_wait_seconds", &mut limits.memory_wait_seconds),
         ] {
             if let Some(seconds) = table.integer(key, 1..=3600, to) {
                 *slot = seconds.value as u16;
@@ -271,8 +276,9 @@ impl Resolver<'_> {
                 to.add(&transfer.span, "`transfer_bytes` is uneven", Some(hint));
             }
         }
+        let memory = table.size("memory_bytes_max", MEMORY_BYTES_MAX_RANGE, to);
         table.finish(&[], to);
-        limits
+        (limits, memory.map(|bytes| bytes.value as usize))
     }
 
     fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {

@@ -3,6 +3,7 @@
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use crate::api_options::{ApiListen, ApiOptions};
 use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::memory_bytes_max_default;
 use crate::secrets;
 use iscsi::login::Secret;
 use iscsi::text::Digest;
@@ -313,7 +314,7 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
         ("discovery", vec![chap_setting(&discovery)]),
         ("api", of_api(&configuration.api)),
         ("metrics", vec![Setting::optional("listen", metrics)]),
-        ("limits", of_limits(&configuration.limits)),
+        ("limits", of_limits(configuration)),
         (
             "data_path",
             vec![
@@ -375,7 +376,8 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
     all.into()
 }
 
-fn of_limits(is: &Limits) -> Vec<Setting> {
+fn of_limits(configuration: &Configuration) -> Vec<Setting> {
+    let is = &configuration.limits;
     let usual = Limits::default();
     let number = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Number);
     let size = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Size);
@@ -395,6 +397,16 @@ fn of_limits(is: &Limits) -> Vec<Setting> {
         number("window_commands", is.window_commands.into(), usual.window_commands.into()),
         size("data_out_bytes", is.data_out_bytes as u64, usual.data_out_bytes as u64),
         size("data_in_bytes", is.data_in_bytes as u64, usual.data_in_bytes as u64),
+        size(
+            "memory_bytes_max",
+            configuration.memory_bytes_max as u64,
+            memory_bytes_max_default() as u64,
+        ),
+        number(
+            "memory_wait_seconds",
+            is.memory_wait_seconds.into(),
+            usual.memory_wait_seconds.into(),
+        ),
         size("transfer_bytes", is.transfer_bytes.into(), usual.transfer_bytes.into()),
         number("ping_after_seconds", is.ping_after_seconds.into(), usual.ping_after_seconds.into()),
         number(

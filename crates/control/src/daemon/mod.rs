@@ -178,6 +178,7 @@ impl Opened {
             cores: configuration.cores,
             latency_mode: configuration.latency_mode,
             limits: configuration.limits.clone(),
+            buffers: opening.buffers().clone(),
         })?;
         let told = Mutex::new(Told { applied: configuration, running });
         Ok(Daemon {

@@ -46,6 +46,7 @@ pub fn serve() -> Server {
         cores: 1,
         latency_mode: false,
         limits: Limits::default(),
+        buffers: block::BufferPool::default(),
     };
     Server::start(options).unwrap()
 }

@@ -162,6 +162,22 @@ pub struct Task {
     pub expected_read_bytes: Option<u32>,
 }
 
+impl Task {
+    /// Data-out that the initiator announces. RFC 7143 §11.3.4.
+    pub fn expected_data_out_bytes(&self) -> u32 {
+        if self.write { self.expected_bytes } else { 0 }
+    }
+
+    /// Data-in that the initiator has room for. RFC 7143 §11.2.2.4, §11.3.4.
+    pub fn expected_data_in_bytes(&self) -> u32 {
+        match (self.read, self.write) {
+            (true, true) => self.expected_read_bytes.unwrap_or(0),
+            (true, false) => self.expected_bytes,
+            (false, _) => 0,
+        }
+    }
+}
+
 /// A command descriptor block: 16 bytes, of which short ones use the first, or more with an
 /// extended CDB header segment. RFC 7143 §11.2.2.3.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -205,8 +221,12 @@ pub struct Outcome {
     pub fenced: bool,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
-    /// All the data the command produced; what the initiator did not expect becomes a residual.
+    /// The data of the command. What the initiator does not expect is not sent, and becomes a
+    /// residual.
     pub data_in: Bytes,
+    /// How many bytes of data-in the command would have moved, for the residual, where `data_in`
+    /// is shorter because the rest is not expected.
+    pub data_in_bytes: u32,
     /// How many bytes of data-out the command would have moved, for the residual.
     pub data_out_bytes: u32,
 }
