@@ -1,5 +1,6 @@
 //! The loop of a connection, the same for both roles.
 
+use crate::buffer_limits::{BufferLimits, SocketBuffers};
 use crate::busy_poll::tell_busy;
 use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
@@ -53,6 +54,10 @@ pub trait Role {
     fn tap(&mut self) -> TapChange {
         TapChange::Same
     }
+    /// How much of its data is held. Asked in every turn; nothing is dropped that is held already.
+    fn buffer_limits(&self) -> BufferLimits {
+        BufferLimits::LARGEST
+    }
     /// `false` while the machine waits for an answer before it can judge the next PDU.
     fn can_receive(&self) -> bool;
     /// The connection is over: flush and close.
@@ -73,8 +78,7 @@ struct Woken {
 /// Drives `role` over `tcp` until it is over. What went wrong with the socket is told to the role
 /// as [`Role::peer_closed`], so it needs no answer here.
 pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
-    let mut connection =
-        Connection { inbound: Inbound::new(), outbox: Outbox::default(), open: true };
+    let mut connection = Connection::new();
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
         set_timer(timer.as_mut(), role.deadline(), &clock);
@@ -100,11 +104,34 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
 struct Connection {
     inbound: Inbound,
     outbox: Outbox,
+    limits: BufferLimits,
+    socket_buffers: SocketBuffers,
     /// The socket still works.
     open: bool,
 }
 
 impl Connection {
+    fn new() -> Self {
+        Self {
+            inbound: Inbound::new(),
+            outbox: Outbox::default(),
+            limits: BufferLimits::LARGEST,
+            socket_buffers: SocketBuffers::default(),
+            open: true,
+        }
+    }
+
+    /// Takes over what the role says now.
+    #[cold]
+    fn set_limits(&mut self, tcp: &TcpStream, limits: BufferLimits) {
+        if limits.socket_bytes_max != self.limits.socket_bytes_max {
+            self.socket_buffers.set(tcp, limits.socket_bytes_max);
+        }
+        self.inbound.receive_bytes_max = limits.receive_bytes_max;
+        self.outbox.set_bytes_max(limits.send_bytes_max);
+        self.limits = limits;
+    }
+
     async fn wait<R: Role>(
         &mut self,
         tcp: &TcpStream,
@@ -117,6 +144,10 @@ impl Connection {
             if let TapChange::To(tap) = role.tap() {
                 self.inbound.tap.set(tap.clone());
                 self.outbox.set_tap(tap);
+            }
+            let limits = role.buffer_limits();
+            if limits != self.limits {
+                self.set_limits(tcp, limits);
             }
             let now = clock.now();
             let work = role.poll_work(now, context, &mut self.outbox).is_ready();
@@ -201,15 +232,19 @@ async fn close(tcp: &TcpStream, outbox: &mut Outbox) {
     // Half-close, then wait for the peer: closing with unread bytes would reset the connection
     // and could take our last PDU from it.
     let _ = socket2::SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
-    let mut rest = [0; 4096];
     while tcp.readable().await.is_ok() {
-        match tcp.try_read(&mut rest) {
+        match discard(tcp) {
             Ok(0) => return,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
     }
+}
+
+/// Reads what nobody wants. Apart, so that no connection carries the buffer all its life.
+fn discard(tcp: &TcpStream) -> io::Result<usize> {
+    tcp.try_read(&mut [0; 4096])
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 //! [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves
 //! with one system call; those of a turn are bounded, so that its neighbours on the core get
 //! theirs. Large payloads are received straight into the buffer the role names.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod buffer_limits;
 mod busy_poll;
 mod clock;
 mod cores;
@@ -17,7 +18,10 @@ mod outbox;
 mod socket;
 mod tap;
 mod turn;
+#[allow(unsafe_code)]
+mod unsafe_buffer_lock;
 
+pub use buffer_limits::BufferLimits;
 pub use clock::Clock;
 pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local};
 pub use drive::{Role, drive};
