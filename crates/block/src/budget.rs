@@ -12,13 +12,16 @@ use crate::buffer::IdleMemory;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
 
 /// The part of the limit that only unconditional charges may use: 1/16. They are small and made by
 /// what has to go on when memory is short, such as the answer to a ping.
 const RESERVED_PART: usize = 16;
+
+/// Memory is exhausted when less than this part of the limit is free: 1/8.
+const EXHAUSTED_PART: usize = 8;
 
 /// Waiting requests that one release looks at, at most.
 const GRANT_SCAN_MAX: usize = 16;
@@ -36,6 +39,9 @@ pub struct MemoryBudget {
 struct Shared {
     limit_bytes: usize,
     used_bytes: AtomicUsize,
+    /// Set above half of the limit, cleared below three eighths: those who follow it change their
+    /// ways seldom.
+    scarce: AtomicBool,
     /// Entries of the queue: while there are none, a release looks no further.
     waiting: AtomicUsize,
     queue: Mutex<WaitQueue>,
@@ -163,6 +169,7 @@ impl MemoryBudget {
         let shared = Shared {
             limit_bytes,
             used_bytes: AtomicUsize::new(0),
+            scarce: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             queue: Mutex::default(),
             accounts: Mutex::default(),
@@ -181,11 +188,28 @@ impl MemoryBudget {
         self.shared.limit_bytes
     }
 
-    /// More than half of the limit is in use: what is not needed at once should be given back, and
-    /// owners are held to their shares.
+    /// More than half of the limit is in use, or was and not much less is: what is not needed at
+    /// once should be given back.
     #[inline]
     pub fn is_scarce(&self) -> bool {
-        self.shared.used_bytes.load(Relaxed) > self.shared.limit_bytes / 2
+        self.shared.scarce.load(Relaxed)
+    }
+
+    /// Seven eighths of the limit are in use, and the owner holds more than is free. Requests alone
+    /// do not come to that; unconditional charges may.
+    pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
+        let limit = self.shared.limit_bytes;
+        let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));
+        free < limit / EXHAUSTED_PART && owner.held_bytes() > free
+    }
+
+    /// Memory in use has become `used` bytes.
+    fn judge_scarcity(&self, used: usize) {
+        let limit = self.shared.limit_bytes;
+        let is_scarce = self.is_scarce();
+        if !is_scarce && used > limit / 2 || is_scarce && used < limit / 8 * 3 {
+            self.shared.scarce.store(!is_scarce, Relaxed);
+        }
     }
 
     /// What is used at the moment. Counts that change meanwhile may be missing.
@@ -225,9 +249,11 @@ impl MemoryBudget {
     #[cold]
     fn reserve_scarce(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
         self.shed_idle();
-        // Those that wait already come first; a request that waits itself is in their order.
-        let others_wait = self.shared.waiting.load(SeqCst) > 0;
-        (!others_wait).then(|| self.reserve_share(owner.held_bytes(), bytes)).flatten()
+        let held_bytes = owner.held_bytes();
+        // Those that wait and hold no more come first.
+        let is_next = self.shared.waiting.load(SeqCst) == 0
+            || lock(&self.shared.queue).least_held().is_none_or(|least| held_bytes < least);
+        is_next.then(|| self.reserve_share(held_bytes, bytes)).flatten()
     }
 
     /// Reserves `bytes` if the owner then holds no more than what was free before; one that holds
@@ -241,7 +267,8 @@ impl MemoryBudget {
 
     /// Reserves `bytes` whatever is in use: for what is bounded by other means.
     pub(crate) fn reserve(&self, bytes: usize) -> Reservation {
-        self.shared.used_bytes.fetch_add(bytes, SeqCst);
+        let before = self.shared.used_bytes.fetch_add(bytes, SeqCst);
+        self.judge_scarcity(before.saturating_add(bytes));
         self.reservation(bytes)
     }
 
@@ -270,11 +297,22 @@ impl MemoryBudget {
 
     fn add_up_to(&self, bytes: usize, most: usize) -> bool {
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
-        self.shared.used_bytes.fetch_update(SeqCst, Relaxed, add).is_ok()
+        match self.shared.used_bytes.fetch_update(SeqCst, Relaxed, add) {
+            Ok(before) => {
+                self.judge_scarcity(before + bytes);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn subtract(&self, bytes: usize) {
+        let before = self.shared.used_bytes.fetch_sub(bytes, SeqCst);
+        self.judge_scarcity(before.saturating_sub(bytes));
     }
 
     pub(crate) fn release(&self, bytes: usize) {
-        self.shared.used_bytes.fetch_sub(bytes, SeqCst);
+        self.subtract(bytes);
         if self.shared.waiting.load(SeqCst) > 0 {
             self.grant_waiting();
         }
@@ -285,7 +323,7 @@ impl MemoryBudget {
         let pools: Vec<_> = lock(&self.shared.pools).live().collect();
         for pool in pools {
             let bytes = pool.shed();
-            self.shared.used_bytes.fetch_sub(bytes, SeqCst);
+            self.subtract(bytes);
         }
     }
 
@@ -305,7 +343,7 @@ impl MemoryBudget {
                     // Whoever asked is gone: what was reserved is for the next.
                     if let Err(mut unused) = waiter.grant.send(reservation) {
                         let bytes = std::mem::take(&mut unused.bytes);
-                        self.shared.used_bytes.fetch_sub(bytes, SeqCst);
+                        self.subtract(bytes);
                     }
                 }
                 None => refused.push((held_bytes, sequence, waiter)),
@@ -337,6 +375,11 @@ impl WaitQueue {
     fn insert(&mut self, held_bytes: usize, sequence: u64, waiter: Waiter) {
         self.held_bytes.insert(sequence, held_bytes);
         self.entries.insert((held_bytes, sequence), waiter);
+    }
+
+    /// What the owner held whose request is the next.
+    fn least_held(&self) -> Option<usize> {
+        self.entries.keys().next().map(|(held_bytes, _)| *held_bytes)
     }
 
     fn pop_least(&mut self) -> Option<((usize, u64), Waiter)> {
@@ -594,7 +637,8 @@ mod tests {
         assert_eq!(pool.budget().usage().waiting, 0);
     }
 
-    /// Goal: a newcomer does not overtake those that wait for what is scarce.
+    /// Goal: a newcomer does not overtake those that wait for what is scarce, unless its owner
+    /// holds less than theirs.
     #[test]
     fn waiting_requests_come_before_new_ones() {
         let pool = pool();
@@ -606,6 +650,14 @@ mod tests {
         drop(held);
         assert!(waits.now_or_never().is_some());
         assert!(second.try_take(4096).is_some());
+
+        let pool = self::pool();
+        let (greedy, newcomer) = (owner(&pool), owner(&pool));
+        let _held = take_all(&greedy);
+        let mut waits = pin!(greedy.take_when_free(1 << 20));
+        assert!((&mut waits).now_or_never().is_none());
+        assert!(newcomer.try_take(1 << 20).is_some());
+        assert!((&mut waits).now_or_never().is_none());
     }
 
     /// Goal: a request that is given up leaves nothing, whether or not it was granted already.

@@ -106,6 +106,11 @@ impl BufferPool {
         Self { account: Account::new(self.budget(), &self.account.idle, owner, kind) }
     }
 
+    /// A handle to the same memory that draws on another account of the same owner.
+    pub fn sibling(&self, kind: MemoryKind) -> Self {
+        self.account(self.account.owner(), kind)
+    }
+
     /// The budget that its memory is charged to.
     pub fn budget(&self) -> &MemoryBudget {
         self.account.budget()
@@ -120,6 +125,12 @@ impl BufferPool {
     /// What is charged to all accounts of its owner.
     pub fn owner_bytes(&self) -> usize {
         self.account.owner().held_bytes()
+    }
+
+    /// Memory is exhausted, and the owner of this account holds more than is free: what it can do
+    /// without is to be given back.
+    pub fn must_give_back(&self) -> bool {
+        self.budget().is_exhausted_by(self.account.owner())
     }
 
     /// What a buffer of `len` bytes is charged.

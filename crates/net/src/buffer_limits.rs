@@ -31,6 +31,26 @@ impl BufferLimits {
     };
 }
 
+/// What a connection holds while it waits for its peer, beside the data of its tasks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct BufferedBytes {
+    /// Received and not handled, because the role cannot take more or because too much waits to
+    /// be sent.
+    pub received: usize,
+    /// Headers that wait to be sent, and the list of what they belong to.
+    pub queued: usize,
+    /// Memory of the socket: what is not sent or not acknowledged, and while nothing is received,
+    /// what may come.
+    pub socket: usize,
+}
+
+impl BufferedBytes {
+    /// Whether anything is held.
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
 /// The buffers of one socket: as the system tunes them, or bounded.
 #[derive(Debug, Default)]
 pub(crate) enum SocketBuffers {

@@ -1,14 +1,17 @@
 //! The loop of a connection, the same for both roles.
 
-use crate::buffer_limits::{BufferLimits, SocketBuffers};
+use crate::buffer_limits::{BufferLimits, BufferedBytes, SocketBuffers};
 use crate::busy_poll::tell_busy;
 use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
 use crate::tap::TapChange;
+use crate::unsafe_socket_memory::SocketMemory;
 use iscsi::framing::Header;
+use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,6 +23,8 @@ use wire::Time;
 const LINGER: Duration = Duration::from_secs(5);
 /// Stands for "no deadline" in the timer.
 const FAR: Duration = Duration::from_secs(24 * 3600);
+/// How often a role is asked whether a waiting connection may hold what it does.
+pub const HELD_CHECK: Duration = Duration::from_secs(1);
 
 /// A protocol machine and what it stands on, as the loop sees it.
 ///
@@ -58,6 +63,12 @@ pub trait Role {
     fn buffer_limits(&self) -> BufferLimits {
         BufferLimits::LARGEST
     }
+    /// Called before the connection waits for a peer that leaves something with it, at least once
+    /// a [`HELD_CHECK`], and when nothing is left. `false`: the connection is dropped at once, with
+    /// all that it holds.
+    fn may_hold(&mut self, _bytes: BufferedBytes) -> bool {
+        true
+    }
     /// `false` while the machine waits for an answer before it can judge the next PDU.
     fn can_receive(&self) -> bool;
     /// The connection is over: flush and close.
@@ -82,6 +93,9 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
         set_timer(timer.as_mut(), role.deadline(), &clock);
+        if !connection.held.is_none() {
+            set_timer(timer.as_mut(), Some(clock.now().after(HELD_CHECK)), &clock);
+        }
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
         connection.outbox.begin_turn();
         let now = woken.now;
@@ -106,6 +120,8 @@ struct Connection {
     outbox: Outbox,
     limits: BufferLimits,
     socket_buffers: SocketBuffers,
+    /// As the role was told last.
+    held: BufferedBytes,
     /// The socket still works.
     open: bool,
 }
@@ -117,6 +133,7 @@ impl Connection {
             outbox: Outbox::default(),
             limits: BufferLimits::LARGEST,
             socket_buffers: SocketBuffers::default(),
+            held: BufferedBytes::default(),
             open: true,
         }
     }
@@ -153,22 +170,60 @@ impl Connection {
             let work = role.poll_work(now, context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
             let mut woken = Woken { now, work, timer, readable: false, at_once };
-            let mut writable = false;
+            let (mut receives, mut writable) = (true, false);
             if self.open {
-                if role.can_receive() && !self.outbox.is_full() {
+                receives = role.can_receive() && !self.outbox.is_full();
+                if receives {
                     woken.readable =
                         self.inbound.is_stalled() || tcp.poll_read_ready(context).is_ready();
                 }
                 writable = !self.outbox.is_empty() && tcp.poll_write_ready(context).is_ready();
             }
             if woken.work || woken.timer || woken.readable || writable || role.is_over() {
-                Poll::Ready(woken)
-            } else {
-                at_once = false;
-                Poll::Pending
+                return Poll::Ready(woken);
             }
+            at_once = false;
+            if self.open && !self.may_hold(tcp, role, receives) {
+                self.drop_at_once(tcp, role, now);
+                return Poll::Ready(woken);
+            }
+            Poll::Pending
         })
         .await
+    }
+
+    /// Asks the role whether what is held may be held while the connection waits.
+    fn may_hold<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, receives: bool) -> bool {
+        let bytes = if receives && self.outbox.is_empty() {
+            BufferedBytes::default() // as mostly
+        } else {
+            self.held_bytes(tcp, receives)
+        };
+        if bytes.is_none() && self.held.is_none() {
+            return true;
+        }
+        self.held = bytes;
+        role.may_hold(bytes)
+    }
+
+    fn held_bytes(&self, tcp: &TcpStream, receives: bool) -> BufferedBytes {
+        // A system that does not tell counts as one that holds nothing.
+        let socket = SocketMemory::of(tcp.as_fd()).map_or(0, |memory| {
+            memory.queued + if receives { memory.received } else { memory.received_max }
+        });
+        BufferedBytes {
+            received: self.inbound.leftover_bytes(),
+            queued: self.outbox.queue_bytes(),
+            socket,
+        }
+    }
+
+    /// Ends the connection without sending what waits; the kernel gives its buffers up as well.
+    #[cold]
+    fn drop_at_once<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+        let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else they go a minute later
+        self.inbound.forget();
+        self.lost(role, now, None);
     }
 
     /// `true`: there may be more.
@@ -209,6 +264,7 @@ impl Connection {
         }
         self.open = false;
         self.outbox = Outbox::default();
+        self.held = BufferedBytes::default();
         role.peer_closed(now, &mut self.outbox);
     }
 }
@@ -231,7 +287,7 @@ async fn close(tcp: &TcpStream, outbox: &mut Outbox) {
     }
     // Half-close, then wait for the peer: closing with unread bytes would reset the connection
     // and could take our last PDU from it.
-    let _ = socket2::SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
+    let _ = SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
     while tcp.readable().await.is_ok() {
         match discard(tcp) {
             Ok(0) => return,

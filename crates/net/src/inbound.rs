@@ -102,6 +102,17 @@ impl Inbound {
         self.stalled
     }
 
+    /// Drops bytes that are kept; nothing more is received.
+    pub(crate) fn forget(&mut self) {
+        self.leftover = Vec::new();
+        self.stalled = false;
+    }
+
+    /// Memory of bytes that are kept.
+    pub(crate) fn leftover_bytes(&self) -> usize {
+        self.leftover.capacity()
+    }
+
     /// Handles bytes that came while the role could not take them.
     pub(crate) fn resume<R: Role>(
         &mut self,

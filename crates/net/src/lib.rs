@@ -20,11 +20,13 @@ mod tap;
 mod turn;
 #[allow(unsafe_code)]
 mod unsafe_buffer_lock;
+#[allow(unsafe_code)]
+mod unsafe_socket_memory;
 
-pub use buffer_limits::BufferLimits;
+pub use buffer_limits::{BufferLimits, BufferedBytes};
 pub use clock::Clock;
 pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local};
-pub use drive::{Role, drive};
+pub use drive::{HELD_CHECK, Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
 pub use socket::{connect, listen, prepare};

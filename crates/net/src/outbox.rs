@@ -127,6 +127,11 @@ impl Outbox {
         self.bytes
     }
 
+    /// Memory of headers and of the list of pieces; data segments are not in it.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>()
+    }
+
     /// So much waits that nothing more should be done for this peer.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes() >= self.bytes_max

@@ -20,7 +20,9 @@ use iscsi::framing::{Header, Place, TaskId};
 use iscsi::login::{Join, Joined};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
-use net::{Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange, TappedConnection};
+use net::{
+    BufferLimits, BufferedBytes, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange, TappedConnection,
+};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -106,7 +108,7 @@ impl Connection {
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
         let memory = shared.memory.accounts(PeerNetwork::of(path.peer.ip()), None);
-        let tasks = Tasks::new(limits, memory.clone());
+        let tasks = Tasks::new(limits, &memory);
         let commands = Commands::new(shared.clock);
         Self {
             shared,
@@ -309,7 +311,7 @@ impl Connection {
         if join.user.is_some() {
             let network = PeerNetwork::of(self.path.peer.ip());
             self.memory = self.shared.memory.accounts(network, join.user.clone());
-            self.tasks = Tasks::new(&self.shared.limits, self.memory.clone());
+            self.tasks = Tasks::new(&self.shared.limits, &self.memory);
         }
         let cid = join.claim.cid;
         let shared = Arc::clone(&self.shared);
@@ -480,6 +482,19 @@ impl Role for Connection {
         let tap;
         (*known, tap) = session.trace.tap();
         TapChange::To(tap.map(|tap| TappedConnection::new(tap, peer, local)))
+    }
+
+    fn buffer_limits(&self) -> BufferLimits {
+        self.memory.buffer_limits()
+    }
+
+    fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        let may = self.memory.may_hold(bytes);
+        if !may {
+            let why = "memory is exhausted, and the peer takes no answers (memory_bytes_max)";
+            self.shared.warn_of_connection(Some(self.path.peer), why);
+        }
+        may
     }
 
     fn can_receive(&self) -> bool {

@@ -2,8 +2,9 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::backoff::PeerNetwork;
-use block::{Buffer, BufferPool, MemoryKind, MemoryOwner};
+use block::{Buffer, BufferPool, MemoryCharge, MemoryKind, MemoryOwner};
 use bytes::Bytes;
+use net::{BufferLimits, BufferedBytes};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(crate) struct MemoryOwners {
 }
 
 /// The accounts of one connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ConnectionMemory {
     /// Read data, until the socket has taken it.
     pub(crate) data_in: BufferPool,
@@ -40,7 +41,25 @@ pub(crate) struct ConnectionMemory {
     pub(crate) data_out: BufferPool,
     /// Text, ping data and parameter lists.
     pub(crate) control: BufferPool,
+    /// What the connection holds while it waits for its peer, once it does.
+    buffered: Option<Box<Buffered>>,
 }
+
+/// Charges for what a connection holds beside the data of its tasks.
+#[derive(Debug)]
+struct Buffered {
+    received: MemoryCharge,
+    queued: MemoryCharge,
+    socket: MemoryCharge,
+}
+
+/// What a connection buffers at most while memory is scarce: enough for a peer that takes its
+/// answers.
+const SCARCE_LIMITS: BufferLimits = BufferLimits {
+    receive_bytes_max: 16 << 10,
+    send_bytes_max: 64 << 10,
+    socket_bytes_max: Some(128 << 10),
+};
 
 impl MemoryOwners {
     pub(crate) fn new(buffers: BufferPool) -> Self {
@@ -60,6 +79,7 @@ impl MemoryOwners {
             data_in: account(MemoryKind::DataIn),
             data_out: account(MemoryKind::DataOut),
             control: account(MemoryKind::Control),
+            buffered: None,
         }
     }
 
@@ -75,6 +95,34 @@ impl MemoryOwners {
         let owner = Arc::new(MemoryOwner::default());
         owners.insert(key, Arc::downgrade(&owner));
         owner
+    }
+}
+
+impl ConnectionMemory {
+    /// How much the connection may buffer now.
+    pub(crate) fn buffer_limits(&self) -> BufferLimits {
+        match self.control.budget().is_scarce() {
+            true => SCARCE_LIMITS,
+            false => BufferLimits::LARGEST,
+        }
+    }
+
+    /// Charges what the connection holds while it waits for its peer. `false`: memory is exhausted,
+    /// and the owner holds more than its share of it.
+    pub(crate) fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        let control = &self.control;
+        let buffered = self.buffered.get_or_insert_with(|| {
+            let charge = |kind| control.sibling(kind).charge(0);
+            Box::new(Buffered {
+                received: control.charge(0),
+                queued: charge(MemoryKind::Outbox),
+                socket: charge(MemoryKind::Socket),
+            })
+        });
+        buffered.received.set(bytes.received);
+        buffered.queued.set(bytes.queued);
+        buffered.socket.set(bytes.socket);
+        bytes == BufferedBytes::default() || !self.control.must_give_back()
     }
 }
 

@@ -156,9 +156,9 @@ struct Ran {
 }
 
 impl Tasks {
-    pub(crate) fn new(limits: &Limits, memory: ConnectionMemory) -> Self {
+    pub(crate) fn new(limits: &Limits, memory: &ConnectionMemory) -> Self {
         let wait_max = Duration::from_secs(limits.memory_wait_seconds.into());
-        let ConnectionMemory { data_in, data_out, .. } = memory;
+        let (data_in, data_out) = (memory.data_in.clone(), memory.data_out.clone());
         let work = WorkMemory { buffers: data_in.clone(), wait_max };
         Self {
             limits: limits.clone(),

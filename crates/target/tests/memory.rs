@@ -200,6 +200,33 @@ fn who_takes_no_answers_keeps_nobody_from_memory() {
         assert_eq!(other.read_blocks(0, 128).unwrap(), vec![5; 128 * 512]);
         assert!(usage(&rig).used_bytes <= LIMIT, "{:?}", usage(&rig));
     }
+    for kind in [MemoryKind::DataIn, MemoryKind::Outbox, MemoryKind::Socket] {
+        assert!(used(&rig, kind) > 0, "{kind:?} of those that take nothing");
+    }
+    drop(greedy);
+    rig.wait_for("all is given back", |rig| usage(rig).kinds().all(|(_, bytes)| bytes == 0));
+    log_out(other);
+    rig.ends_well();
+}
+
+/// Goal: connections that fill the memory of the process, their sockets included, and take nothing
+/// are dropped, those of the owner that holds most; an initiator elsewhere is served on.
+#[test]
+fn connections_that_exhaust_memory_are_dropped() {
+    const LIMIT: usize = 12 * MIB;
+    let rig = Rig::with(|options| with_budget(options, LIMIT));
+    let mut greedy: Vec<_> = (1..=8).map(|number| rig.log_in(number)).collect();
+    let mut other = log_in_from(&rig, "127.0.0.2", 9);
+    for raw in &mut greedy {
+        for _ in 0..16 {
+            send_long_read(raw, 2048, 2048 * 512);
+        }
+        other.read_block(0).unwrap();
+    }
+    rig.wait_for("some are dropped", |rig| rig.sessions() < 9);
+    rig.wait_for("some is free", |rig| usage(rig).used_bytes <= LIMIT);
+    other.write_blocks(0, &vec![5; 128 * 512]).unwrap();
+    assert!(rig.sessions() >= 2, "not more than need be");
     drop(greedy);
     log_out(other);
     rig.ends_well();
