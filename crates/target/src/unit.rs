@@ -137,6 +137,7 @@ impl LogicalUnit {
                 })?;
             }
         }
+        options.device.set_buffers(&options.buffers);
         let unit = Arc::new(Self {
             block_bytes: options.device.geometry().block_bytes,
             options,
