@@ -12,23 +12,19 @@ const MEMORY_PART: u64 = 4;
 /// The default of `[limits] memory_bytes_max`: a quarter of the machine's memory, or of the least
 /// limit of a control group that this process is in (version 1 and 2), and at least 256 MiB.
 pub fn memory_bytes_max_default() -> usize {
-    let bytes = memory_bytes(Path::new("/")) / MEMORY_PART;
+    // Not from /proc/meminfo: where ProcSubset=pid holds (systemd.exec(5)), there is none.
+    let machine = rustix::system::sysinfo();
+    let machine_bytes = machine.totalram.saturating_mul(machine.mem_unit.into());
+    let bytes = memory_bytes(Path::new("/"), machine_bytes) / MEMORY_PART;
     usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MAX_LEAST)
 }
 
-/// Memory of the machine, or less where a control group has less; as `/proc` below `root` says.
-fn memory_bytes(root: &Path) -> u64 {
+/// The memory of the machine, or less where a control group has less, as `/proc` below `root` says.
+fn memory_bytes(root: &Path, machine_bytes: u64) -> u64 {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    let machine = total_bytes(&read("proc/meminfo")).unwrap_or_default();
     let groups = group_directories(&read("proc/self/cgroup"), &read("proc/self/mountinfo"));
     let limits = groups.iter().flat_map(|group| group.limits(root));
-    limits.fold(machine, u64::min)
-}
-
-/// `MemTotal` of `/proc/meminfo`, which counts in KiB.
-fn total_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    limits.fold(machine_bytes, u64::min)
 }
 
 /// Where a control group of this process has its files.
@@ -95,7 +91,7 @@ fn relative(path: &Path) -> &Path {
 mod tests {
     use super::*;
 
-    const MEMINFO: &str = "MemTotal:       16777216 kB\nMemFree:        1 kB\n";
+    const MACHINE: u64 = 16 << 30;
     const MOUNTS_1: &str = "\
         30 25 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755\n\
         31 30 0:27 / /sys/fs/cgroup/cpu rw shared:8 - cgroup cgroup rw,cpu\n\
@@ -106,13 +102,13 @@ mod tests {
     /// A `/proc` and files of control groups in a directory of their own.
     fn machine(name: &str, cgroup: &str, mounts: &str, files: &[(&str, &str)]) -> u64 {
         let root = std::env::temp_dir().join(format!("memory-{name}-{}", std::process::id()));
-        let own = [("proc/meminfo", MEMINFO), ("proc/self/cgroup", cgroup)];
+        let own = [("proc/self/cgroup", cgroup)];
         for (path, text) in own.iter().chain(&[("proc/self/mountinfo", mounts)]).chain(files) {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let bytes = memory_bytes(&root);
+        let bytes = memory_bytes(&root, MACHINE);
         fs::remove_dir_all(&root).unwrap();
         bytes
     }
@@ -121,7 +117,7 @@ mod tests {
     #[test]
     fn the_least_limit_counts() {
         let none = machine("none", "0::/\n", MOUNTS_2, &[]);
-        assert_eq!(none, 16 << 30);
+        assert_eq!(none, MACHINE);
         let files = [
             ("sys/fs/cgroup/a.slice/memory.max", "1073741824\n"),
             ("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n"),
@@ -148,6 +144,5 @@ mod tests {
     #[test]
     fn this_machine_has_some() {
         assert!(memory_bytes_max_default() >= MEMORY_BYTES_MAX_LEAST);
-        assert!(memory_bytes(Path::new("/")) > 0);
     }
 }
