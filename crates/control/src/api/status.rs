@@ -40,6 +40,11 @@ pub struct Status {
     pub sessions: usize,
     /// How many connections there are, logged in or not.
     pub connections: usize,
+    /// How many connections there may be at once.
+    pub connections_max: usize,
+    /// The limit `connections` of the configuration: more than `connections_max` where the system
+    /// grants the process too few open files.
+    pub connections_configured: usize,
     /// Each unit once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
     /// What runs otherwise than configured, a line each: an apply or a restart undoes it, where
@@ -89,6 +94,8 @@ impl Status {
             luns: catalogue.targets.iter().map(|target| target.luns.len()).sum(),
             sessions: server.sessions().len(),
             connections: server.connections(),
+            connections_max: server.connections_max(),
+            connections_configured: served.daemon.running().limits.connections,
             units: units.collect(),
             drift: drift.changes.iter().map(Change::drift_line).collect(),
         }
