@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Values of `sock_diag(7)` SK_MEMINFO in their order; the kernel gives as many as there is room for.
+/// Values of SK_MEMINFO in their order (sock_diag(7)); the kernel gives as many as fit.
 const VALUES: usize = 9;
 /// Memory of data that was received and not read.
 const RMEM_ALLOC: usize = 0;

@@ -1,10 +1,12 @@
 //! One connection of the target: the machine, and what its outputs mean here.
 
-use crate::access::{self, Path};
+use crate::access::{self, Path, TargetsQuery};
 use crate::backoff::PeerNetwork;
+use crate::connection_table::Phase;
 use crate::join;
 use crate::login::Login;
 use crate::memory::ConnectionMemory;
+use crate::presence::Presence;
 use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
@@ -13,15 +15,19 @@ use crate::tasks::{Asker, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use block::MemoryCharge;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Abortable;
 use iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
 };
-use iscsi::framing::{Header, Place, TaskId};
-use iscsi::login::{Join, Joined};
+use iscsi::framing::{HEADER_SEGMENTS_BYTES_MAX, Header, Place, TaskId};
+use iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
+use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
 use net::{
-    BufferLimits, BufferedBytes, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange, TappedConnection,
+    BufferLimits, BufferedBytes, Cores, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange,
+    TappedConnection,
 };
 use std::collections::VecDeque;
 use std::future::Future;
@@ -39,8 +45,27 @@ const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 /// Messages taken from the mailbox in one go.
 const MAIL_BATCH: usize = 64;
 
-/// Serves one accepted connection until it is over.
-pub(crate) async fn serve(shared: Arc<Shared>, tcp: std::net::TcpStream, path: Path) {
+/// What a connection buffers that is in no normal session, whose peer need have proven nothing:
+/// one PDU of a login, one answer, and little in the kernel.
+const BUFFERS_OUTSIDE_SESSIONS: BufferLimits = BufferLimits {
+    receive_bytes_max: HEADER_SEGMENTS_BYTES_MAX + LOGIN_SEGMENT_BYTES_MAX,
+    send_bytes_max: 16 << 10,
+    socket_bytes_max: Some(16 << 10),
+};
+
+/// Serves an accepted connection on one of the cores, if there is room for it.
+pub(crate) fn spawn(shared: &Arc<Shared>, cores: &Cores, tcp: std::net::TcpStream, path: Path) {
+    let (mailbox, mail) = unbounded_channel();
+    let Some((presence, abort)) = shared.enter(path.peer, &mailbox) else { return };
+    let shared = Arc::clone(shared);
+    cores.spawn(move || {
+        let connection = move || Connection::new(shared, presence, path, mailbox, mail);
+        Abortable::new(serve(connection, tcp, path), abort).map(|_| ())
+    });
+}
+
+/// Serves a connection until it is over.
+async fn serve(connection: impl FnOnce() -> Connection, tcp: std::net::TcpStream, path: Path) {
     let tcp = match net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
         Ok(tcp) => tcp,
         Err(error) => {
@@ -48,16 +73,15 @@ pub(crate) async fn serve(shared: Arc<Shared>, tcp: std::net::TcpStream, path: P
             return;
         }
     };
-    let (mailbox, mail) = unbounded_channel();
-    let Some(_presence) = shared.enter(&mailbox) else { return };
-    let clock = shared.clock;
-    let mut connection = Connection::new(shared, path, mailbox, mail);
+    let mut connection = connection();
+    let clock = connection.shared.clock;
     net::drive(tcp, &mut connection, clock).await;
     connection.log_end();
 }
 
 struct Connection {
     shared: Arc<Shared>,
+    presence: Presence,
     path: Path,
     machine: TargetConnection,
     /// Answers that the machine gets when it has nothing more to say.
@@ -74,6 +98,8 @@ struct Connection {
     /// In full feature phase: the trace of the session that is known here.
     traced: Option<u32>,
     memory: ConnectionMemory,
+    /// In full feature phase of a normal session.
+    in_normal_session: bool,
     tasks: Tasks,
     commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
@@ -95,6 +121,7 @@ enum Receiving {
 impl Connection {
     fn new(
         shared: Arc<Shared>,
+        presence: Presence,
         path: Path,
         mailbox: Mailbox,
         mail: UnboundedReceiver<Mail>,
@@ -104,6 +131,7 @@ impl Connection {
             login_seconds: limits.login_seconds.into(),
             ping_after_seconds: limits.ping_after_seconds.into(),
             ping_timeout_seconds: limits.ping_timeout_seconds.into(),
+            text_bytes_max: limits.text_bytes,
             ..ConnectionLimits::default()
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
@@ -112,6 +140,7 @@ impl Connection {
         let commands = Commands::new(shared.clock);
         Self {
             shared,
+            presence,
             path,
             machine,
             answers: VecDeque::new(),
@@ -124,6 +153,7 @@ impl Connection {
             view: None,
             traced: None,
             memory,
+            in_normal_session: false,
             tasks,
             commands,
             managed: TaskSet::default(),
@@ -214,12 +244,13 @@ impl Connection {
                 self.answers.extend(answer.map(Box::new).map(Input::Identified));
             }
             Output::Join(join) => self.join(*join),
-            Output::ListTargets { only } => {
+            Output::ListTargets { only, after, text_bytes } => {
+                let query = TargetsQuery { only, after, text_bytes };
                 let initiator = self.session.as_ref().map(|(session, _)| session);
                 let name = initiator.map_or("", |session| &session.key.initiator_name);
-                let records =
-                    access::visible_targets(&self.shared, name, self.path, only.as_deref());
-                self.answers.push_back(Input::Targets(records));
+                let (records, more) =
+                    access::visible_targets(&self.shared, name, self.path, &query);
+                self.answers.push_back(Input::Targets { records, more });
             }
             Output::Abort(task) => {
                 self.commands.abort(task);
@@ -239,6 +270,9 @@ impl Connection {
             Output::FullFeature(parameters) => {
                 out.set_digests(parameters.digests);
                 self.traced = Some(0);
+                let session = self.session.as_ref().map(|(session, _)| session);
+                self.in_normal_session =
+                    session.is_some_and(|session| session.key.target_name.is_some());
             }
             Output::Close(reason) => self.close(reason),
             // Those are followed where they come.
@@ -263,6 +297,7 @@ impl Connection {
             _ => {}
         }
         self.over = Some(reason);
+        self.presence.log_out();
     }
 
     /// The machine hears the answer before anything more is asked of it: what it sends next tells
@@ -313,9 +348,20 @@ impl Connection {
             self.memory = self.shared.memory.accounts(network, join.user.clone());
             self.tasks = Tasks::new(&self.shared.limits, &self.memory);
         }
+        let key = join::session_key(&join, self.path);
+        let joins = join::joins(&self.shared, &key, join.claim.tsih);
+        let phase = match join.claim.session_type {
+            _ if join.user.is_some() => Phase::Proven,
+            SessionType::Normal => Phase::Unproven,
+            SessionType::Discovery => Phase::Discovery,
+        };
+        if let Err(no_room) = self.presence.log_in(phase, joins) {
+            let status = self.login.no_room(no_room);
+            return self.answers.push_back(Input::Joined(Err(status)));
+        }
         let cid = join.claim.cid;
         let shared = Arc::clone(&self.shared);
-        let joining = join::join(shared, join, self.path, self.mailbox.clone());
+        let joining = join::join(shared, join, key, self.path, self.mailbox.clone());
         self.joining = Some((Box::pin(joining), cid));
     }
 
@@ -447,6 +493,7 @@ impl Role for Connection {
             self.answers.extend(started);
         }
         self.settle(now, out);
+        self.presence.set_unsent_bytes(out.bytes());
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -485,7 +532,10 @@ impl Role for Connection {
     }
 
     fn buffer_limits(&self) -> BufferLimits {
-        self.memory.buffer_limits()
+        match self.in_normal_session {
+            true => self.memory.buffer_limits(),
+            false => BUFFERS_OUTSIDE_SESSIONS,
+        }
     }
 
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {

@@ -1,6 +1,7 @@
 //! Making, finding and replacing sessions at the end of a login. RFC 7143 §6.3.
 
 use crate::access::{self, Path};
+use crate::connection_table::Joins;
 use crate::quota::{InitiatorGates, SessionQuota};
 use crate::server::{Sessions, Shared};
 use crate::session::{Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts};
@@ -17,13 +18,8 @@ const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
 /// How often it looks whether the old connection has gone.
 const REPLACE_POLL: Duration = Duration::from_millis(2);
 
-/// Gives the login its session: a new one, or one more connection of an old one.
-pub(crate) async fn join(
-    shared: Arc<Shared>,
-    join: Join,
-    path: Path,
-    mailbox: Mailbox,
-) -> Result<(Joined, Arc<Session>), LoginStatus> {
+/// Which session a login is for.
+pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
     let named = join.claim.target_name.as_ref().map(|name| name.to_ascii_lowercase());
     let (target_name, discovery) = match join.claim.session_type {
         SessionType::Normal => (named, None),
@@ -31,13 +27,34 @@ pub(crate) async fn join(
             (None, Some(named.map_or(Discovery::Unnamed(path.local), Discovery::Named)))
         }
     };
-    let key = SessionKey {
+    SessionKey {
         initiator_name: join.claim.initiator_name.to_ascii_lowercase(),
         isid: join.claim.isid,
         target_name,
         portal_group_tag: join.portal_group_tag,
         discovery,
-    };
+    }
+}
+
+/// What a login is to the sessions there are.
+pub(crate) fn joins(shared: &Shared, key: &SessionKey, tsih: u16) -> Joins {
+    let sessions = shared.sessions();
+    match tsih {
+        0 if is_replaced(key, &sessions) => Joins::Again,
+        0 => Joins::New,
+        tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => Joins::Further,
+        _ => Joins::New,
+    }
+}
+
+/// Gives the login its session: a new one, or one more connection of an old one.
+pub(crate) async fn join(
+    shared: Arc<Shared>,
+    join: Join,
+    key: SessionKey,
+    path: Path,
+    mailbox: Mailbox,
+) -> Result<(Joined, Arc<Session>), LoginStatus> {
     let session = match join.claim.tsih {
         0 => create(&shared, &join, key, path, mailbox).await?,
         tsih => find(&shared, &join, &key, tsih, path, mailbox).await?,

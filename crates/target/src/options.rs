@@ -52,8 +52,12 @@ impl Portal {
 /// Named limits of a server, all of which a configuration may set.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Connections at once, logged in or not; more are closed when accepted.
+    /// Connections at once, logged in or not. An eighth of them is kept for those that are not
+    /// logged in; among these, the oldest one of the address with the most makes room.
     pub connections: usize,
+    /// Connections of one address (IPv6: of one /64) that are not logged in, at most half of those
+    /// there may be; one more takes the place of the oldest.
+    pub logins_per_address: usize,
     /// Seconds until a login must be through.
     pub login_seconds: u16,
     /// Failed logins in a row after which further ones from the same address (IPv6: the same /64)
@@ -61,6 +65,8 @@ pub struct Limits {
     pub login_failures_free: u32,
     /// Seconds that such a login waits at most, at most half of `login_seconds`; 0: none waits.
     pub login_backoff_seconds_max: u16,
+    /// Bytes of a text that comes in several Login or Text Requests; one that is longer is refused.
+    pub text_bytes: usize,
     /// Commands an initiator may have in flight in one session (MaxCmdSN window).
     pub window_commands: u32,
     /// Bytes of data-out buffers one connection may hold, from the first byte until the command has
@@ -83,9 +89,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            logins_per_address: 256,
             login_seconds: 15,
             login_failures_free: 5,
             login_backoff_seconds_max: 4,
+            text_bytes: 16 << 10,
             window_commands: 128,
             data_out_bytes: 64 << 20,
             data_in_bytes: 64 << 20,

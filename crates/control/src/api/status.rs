@@ -44,6 +44,11 @@ pub struct Status {
     pub connections: usize,
     /// Memory that peers cause.
     pub memory: MemoryStatus,
+    /// How many connections there may be at once.
+    pub connections_max: usize,
+    /// The limit `connections` of the configuration: more than `connections_max` where the system
+    /// grants the process too few open files.
+    pub connections_configured: usize,
     /// Each unit once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
     /// What runs otherwise than configured, a line each: an apply or a restart undoes it, where
@@ -122,6 +127,8 @@ impl Status {
             sessions: server.sessions().len(),
             connections: server.connections(),
             memory: server.buffers().budget().usage().into(),
+            connections_max: server.connections_max(),
+            connections_configured: served.daemon.running().limits.connections,
             units: units.collect(),
             drift: drift.changes.iter().map(Change::drift_line).collect(),
         }

@@ -332,9 +332,11 @@ const HOMES: &[(&str, &[&str])] = &[
         "[limits]",
         &[
             "connections",
+            "logins_per_address",
             "login_seconds",
             "login_failures_free",
             "login_backoff_seconds_max",
+            "text_bytes",
             "window_commands",
             "data_out_bytes",
             "data_in_bytes",

@@ -35,6 +35,9 @@ struct DataPath {
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 /// From what the longest transfers of a few initiators need.
 const MEMORY_BYTES_MAX_RANGE: std::ops::RangeInclusive<u64> = 64 << 20..=1 << 50;
+/// RFC 7143 §6.1: least that a target must take, and what the longest authentication needs.
+const TEXT_BYTES_MIN: u64 = 8192;
+const TEXT_BYTES_MAX: u64 = iscsi::text::TEXT_BYTES_MAX as u64;
 
 /// Reads and checks a configuration. `path` names the file that `text` came from: relative paths
 /// in it are relative to its directory. Files that it names are `readable`.
@@ -234,6 +237,12 @@ impl Resolver<'_> {
         let to = &mut self.problems;
         if let Some(connections) = table.integer("connections", 1..=1_000_000, to) {
             limits.connections = connections.value as usize;
+        }
+        if let Some(logins) = table.integer("logins_per_address", 1..=1_000_000, to) {
+            limits.logins_per_address = logins.value as usize;
+        }
+        if let Some(bytes) = table.size("text_bytes", TEXT_BYTES_MIN..=TEXT_BYTES_MAX, to) {
+            limits.text_bytes = bytes.value as usize;
         }
         for (key, slot) in [
             ("login_seconds", &mut limits.login_seconds),

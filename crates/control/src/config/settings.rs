@@ -383,6 +383,7 @@ fn of_limits(configuration: &Configuration) -> Vec<Setting> {
     let size = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Size);
     vec![
         number("connections", is.connections as u64, usual.connections as u64),
+        number("logins_per_address", is.logins_per_address as u64, usual.logins_per_address as u64),
         number("login_seconds", is.login_seconds.into(), usual.login_seconds.into()),
         number(
             "login_failures_free",
@@ -394,6 +395,7 @@ fn of_limits(configuration: &Configuration) -> Vec<Setting> {
             is.login_backoff_seconds_max.into(),
             usual.login_backoff_seconds_max.into(),
         ),
+        size("text_bytes", is.text_bytes as u64, usual.text_bytes as u64),
         number("window_commands", is.window_commands.into(), usual.window_commands.into()),
         size("data_out_bytes", is.data_out_bytes as u64, usual.data_out_bytes as u64),
         size("data_in_bytes", is.data_in_bytes as u64, usual.data_in_bytes as u64),

@@ -221,6 +221,10 @@ fn human_status(status: &ApiStatus, client: &Client) -> String {
     line("targets", format!("{} with {} LUNs", status.targets, status.luns));
     line("sessions", format!("{} on {} connections", status.sessions, status.connections));
     line("memory", human_memory(&status.memory));
+    if status.connections_max < status.connections_configured {
+        let (max, wanted) = (status.connections_max, status.connections_configured);
+        line("", format!("at most {max} of {wanted} connections: too few open files are granted"));
+    }
     if status.stopping {
         line("stopping", "nothing changes any more".to_owned());
     }

@@ -49,7 +49,12 @@ pub enum Input {
     /// The answer to [`Output::Join`].
     Joined(Result<Joined, LoginStatus>),
     /// The answer to [`Output::ListTargets`].
-    Targets(Vec<TargetRecord>),
+    Targets {
+        /// In the order of names.
+        records: Vec<TargetRecord>,
+        /// There are others behind the last one.
+        more: bool,
+    },
     /// The session speaks to this connection.
     Session(ToConnection),
     /// The executor has planned a task and wants this many bytes of data-out before it can run.
@@ -105,6 +110,10 @@ pub enum Output {
     ListTargets {
         /// One name, or all.
         only: Option<String>,
+        /// Those behind this one in the order of names; `None`: from the first on.
+        after: Option<String>,
+        /// How much text of them is wanted, at least; see [`TargetRecord::text_bytes`].
+        text_bytes: usize,
     },
     /// For the session this connection belongs to.
     ToSession(ToSession),
@@ -238,6 +247,15 @@ pub struct TargetRecord {
     pub name: String,
     /// `host:port` (IPv6 in brackets) and portal group tag.
     pub addresses: Vec<(String, u16)>,
+}
+
+impl TargetRecord {
+    /// How long it is as text.
+    pub fn text_bytes(&self) -> usize {
+        let key = |name: &str, value: &str| name.len() + value.len() + 2;
+        let address = |(address, _): &(String, u16)| key("TargetAddress", address) + ",65535".len();
+        key("TargetName", &self.name) + self.addresses.iter().map(address).sum::<usize>()
+    }
 }
 
 /// Why a connection ends.
