@@ -128,7 +128,7 @@ impl Status {
             connections: server.connections(),
             memory: server.buffers().budget().usage().into(),
             connections_max: server.connections_max(),
-            connections_configured: served.daemon.running().limits.connections,
+            connections_configured: served.daemon.running().limits.server.connections,
             units: units.collect(),
             drift: drift.changes.iter().map(Change::drift_line).collect(),
         }

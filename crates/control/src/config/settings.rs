@@ -3,12 +3,11 @@
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use crate::api_options::{ApiListen, ApiOptions};
 use crate::device_url::{DeviceUrl, LocalOptions};
-use crate::memory_bytes_max_default;
 use crate::secrets;
 use iscsi::login::Secret;
 use iscsi::text::Digest;
 use std::path::{Path, PathBuf};
-use target::{Access, CacheMode, InitiatorLimit, Limit, Limits, OutOfSpace, Portal};
+use target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
 
 /// The value of a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -127,7 +126,12 @@ impl Setting {
         Self::optional(key, (!items.is_empty()).then_some(Value::List(items)))
     }
 
-    fn or<T: PartialEq>(key: &'static str, is: T, default: T, value: fn(T) -> Value) -> Self {
+    pub(super) fn or<T: PartialEq>(
+        key: &'static str,
+        is: T,
+        default: T,
+        value: fn(T) -> Value,
+    ) -> Self {
         let same = is == default;
         Self::new(key, Some(value(is)), same)
     }
@@ -314,7 +318,7 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
         ("discovery", vec![chap_setting(&discovery)]),
         ("api", of_api(&configuration.api)),
         ("metrics", vec![Setting::optional("listen", metrics)]),
-        ("limits", of_limits(configuration)),
+        ("limits", configuration.limits.settings()),
         (
             "data_path",
             vec![
@@ -374,49 +378,6 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
     });
     all.insert("targets".to_owned(), serde_json::Value::Array(targets.collect()));
     all.into()
-}
-
-fn of_limits(configuration: &Configuration) -> Vec<Setting> {
-    let is = &configuration.limits;
-    let usual = Limits::default();
-    let number = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Number);
-    let size = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Size);
-    vec![
-        number("connections", is.connections as u64, usual.connections as u64),
-        number("logins_per_address", is.logins_per_address as u64, usual.logins_per_address as u64),
-        number("login_seconds", is.login_seconds.into(), usual.login_seconds.into()),
-        number(
-            "login_failures_free",
-            is.login_failures_free.into(),
-            usual.login_failures_free.into(),
-        ),
-        number(
-            "login_backoff_seconds_max",
-            is.login_backoff_seconds_max.into(),
-            usual.login_backoff_seconds_max.into(),
-        ),
-        size("text_bytes", is.text_bytes as u64, usual.text_bytes as u64),
-        number("window_commands", is.window_commands.into(), usual.window_commands.into()),
-        size("data_out_bytes", is.data_out_bytes as u64, usual.data_out_bytes as u64),
-        size("data_in_bytes", is.data_in_bytes as u64, usual.data_in_bytes as u64),
-        size(
-            "memory_bytes_max",
-            configuration.memory_bytes_max as u64,
-            memory_bytes_max_default() as u64,
-        ),
-        number(
-            "memory_wait_seconds",
-            is.memory_wait_seconds.into(),
-            usual.memory_wait_seconds.into(),
-        ),
-        size("transfer_bytes", is.transfer_bytes.into(), usual.transfer_bytes.into()),
-        number("ping_after_seconds", is.ping_after_seconds.into(), usual.ping_after_seconds.into()),
-        number(
-            "ping_timeout_seconds",
-            is.ping_timeout_seconds.into(),
-            usual.ping_timeout_seconds.into(),
-        ),
-    ]
 }
 
 #[cfg(test)]

@@ -76,9 +76,11 @@ impl Opening {
         Self {
             opener,
             state: configuration.state.clone(),
-            transfer_bytes: configuration.limits.transfer_bytes,
+            transfer_bytes: configuration.limits.server.transfer_bytes,
             io_uring: configuration.io_uring,
-            buffers: BufferPool::with_budget(&MemoryBudget::new(configuration.memory_bytes_max)),
+            buffers: BufferPool::with_budget(&MemoryBudget::new(
+                configuration.limits.memory_bytes_max,
+            )),
             grow: matches!(origin, Origin::File { .. }),
         }
     }
