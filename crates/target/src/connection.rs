@@ -6,8 +6,8 @@ use crate::login::Login;
 use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
-use crate::task_map::TaskSet;
-use crate::tasks::{Asker, Tasks, data_in_bytes};
+use crate::task_map::{TaskIds, TaskMap};
+use crate::tasks::{Asker, PlaceQueued, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use iscsi::connection::target::{
@@ -69,9 +69,11 @@ struct Connection {
     /// In full feature phase: the trace of the session that is known here.
     traced: Option<u32>,
     tasks: Tasks,
+    /// Of commands that are being started and have entered their task sets already.
+    places: TaskMap<PlaceQueued>,
     commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
-    managed: TaskSet,
+    managed: TaskIds,
     /// Units whose tasks this connection took with it.
     bereft: Vec<Arc<LogicalUnit>>,
     receiving: Receiving,
@@ -117,8 +119,9 @@ impl Connection {
             view: None,
             traced: None,
             tasks,
+            places: TaskMap::default(),
             commands,
-            managed: TaskSet::default(),
+            managed: TaskIds::default(),
             bereft: Vec::new(),
             receiving: Receiving::Nowhere,
             // At once: the machine then starts the time of the login, though nothing arrives.
@@ -168,6 +171,9 @@ impl Connection {
                 Output::Run(task) => self.run(now, task),
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
+                    if !self.places.is_empty() {
+                        self.places.clear(); // of those that failed before they were started
+                    }
                     match self.answers.pop_front() {
                         Some(input) => self.feed(now, input),
                         None => return,
@@ -181,11 +187,12 @@ impl Connection {
     fn start(&mut self, now: Time, task: Task, outbox_bytes: usize) {
         let Some((session, _)) = &self.session else { return };
         let view = session.view_known(&mut self.view);
-        let unit = view.unit(task.lun);
-        self.commands.start(now, &task, unit.is_some());
+        let nexus = view.unit(task.lun);
+        self.commands.start(now, &task, nexus.is_some());
         let asker = Asker { shared: &self.shared, session, view };
+        let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         // Fed at once, it waits for no turn of its own.
-        if let Some(answer) = self.tasks.start(&asker, unit, task, outbox_bytes) {
+        if let Some(answer) = self.tasks.start(&asker, nexus, task, place, outbox_bytes) {
             self.feed(now, answer);
         }
     }
@@ -279,7 +286,8 @@ impl Connection {
             }
         }
         while let Some(mail) = self.heard.pop_front() {
-            self.feed(now, input_of(mail));
+            let input = self.open(mail);
+            self.feed(now, input);
         }
     }
 
@@ -308,7 +316,10 @@ impl Connection {
         let mut any = false;
         for _ in 0..MAIL_BATCH {
             match self.mail.poll_recv(context) {
-                Poll::Ready(Some(mail)) => self.handle(now, input_of(mail), out),
+                Poll::Ready(Some(mail)) => {
+                    let input = self.open(mail);
+                    self.handle(now, input, out);
+                }
                 Poll::Ready(None) | Poll::Pending => return any,
             }
             any = true;
@@ -342,6 +353,18 @@ impl Connection {
         true
     }
 
+    fn open(&mut self, mail: Mail) -> Input {
+        match mail {
+            Mail::Session(value) => Input::Session(value),
+            Mail::Deliver { value, task, place } => {
+                self.places.insert(task, place);
+                Input::Session(value)
+            }
+            Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
+            Mail::Cut => Input::PeerClosed,
+        }
+    }
+
     fn log_end(&self) {
         let peer = Some(self.path.peer);
         match &self.over {
@@ -355,14 +378,6 @@ impl Connection {
             }
             reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
         }
-    }
-}
-
-fn input_of(mail: Mail) -> Input {
-    match mail {
-        Mail::Session(value) => Input::Session(value),
-        Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
-        Mail::Cut => Input::PeerClosed,
     }
 }
 

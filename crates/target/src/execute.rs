@@ -2,10 +2,12 @@
 
 mod atomic;
 mod copy;
+mod entry;
 mod first_bad;
 mod save;
 
 pub(crate) use copy::copy;
+pub(crate) use entry::Judged;
 pub(crate) use save::Reserving;
 
 use crate::abort::{AbortSignal, Aborted};
@@ -13,12 +15,15 @@ use crate::leftovers::Change;
 use crate::long_operation::Generation;
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::{RangeGuard, RangeLocks};
+use crate::session::Session;
 use crate::unit::{BUFFERS, LogicalUnit};
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
 use bytes::Bytes;
-use scsi::plan::{Compare, LbaRange, Pattern, Plan};
+use entry::Entry;
+use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseKey};
 use scsi::unit::lba_status_reply;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,6 +54,8 @@ pub(crate) enum Ending {
 /// Why a plan went no further.
 enum Stop {
     Check(Sense),
+    /// RESERVATION CONFLICT.
+    Conflict,
     /// There are too many of its kind.
     Busy,
     Aborted,
@@ -57,6 +64,16 @@ enum Stop {
 impl From<Sense> for Stop {
     fn from(sense: Sense) -> Self {
         Self::Check(sense)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Check(sense) => Self::Check(sense),
+            Refusal::ReservationConflict => Self::Conflict,
+            Refusal::Busy => Self::Busy,
+        }
     }
 }
 
@@ -74,24 +91,23 @@ type Step<T> = Result<T, Stop>;
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
 /// is finished or left behind ([`crate::leftovers`]), and nothing more is begun.
 ///
-/// `generation` is the unit's [`generation`](LogicalUnit::generation) from
-/// before the command was judged.
+/// A command of `session` is judged again as it begins.
 pub(crate) async fn execute_paying(
+    session: &Session,
     unit: Arc<LogicalUnit>,
-    generation: Generation,
+    judged: &Judged,
     plan: Plan,
     data: Bytes,
     abort: AbortSignal,
     dues: Dues,
 ) -> Ending {
-    let block_bytes = u64::from(unit.block_bytes());
-    let run = Run { unit: &unit, generation, block_bytes, abort, dues };
-    match run.plan(plan, data).await {
-        Ok(ending) => ending,
-        Err(Stop::Check(sense)) => Ending::Check(sense),
-        Err(Stop::Busy) => Ending::Busy,
-        Err(Stop::Aborted) => Ending::Aborted,
+    if let Plan::Reply(reply) = plan {
+        return Ending::Good(reply.into());
     }
+    let entry = Some(Entry::new(session, judged, &plan));
+    let block_bytes = u64::from(unit.block_bytes());
+    let run = Run { unit: &unit, generation: judged.generation, block_bytes, abort, dues, entry };
+    run.ending(&plan, data).await
 }
 
 /// Reads what needs no waiting, at once. `None`: there is something to wait for, or to be said,
@@ -107,9 +123,9 @@ pub(crate) fn read_at_hand(
     let bytes = usize::try_from(range.count * u64::from(unit.block_bytes())).ok()?;
     let mut buffer = BUFFERS.take(bytes);
     let read = unit.device().read_at_hand(block_range(range), &mut buffer);
-    // What a long operation has half done is not shown.
-    let overtaken = unit.generation().operations != generation.operations;
-    (read && !overtaken).then(|| buffer.freeze())
+    // What a long operation has half done is not shown, nor what has been reserved since.
+    let same = unit.revision() == generation.revision;
+    (read && same).then(|| buffer.freeze())
 }
 
 /// Writes what needs no waiting, at once. `None`: as with [`read_at_hand`].
@@ -123,13 +139,13 @@ pub(crate) fn write_at_hand(
     let share = RangeLocks::try_share(&*unit.ranges);
     let queued = if share.is_none() { Some(unit.ranges.queue(range, false)) } else { None };
     // Under the lock: an operation that begins later waits for it.
-    let overtaken = unit.generation().operations != generation.operations;
+    let same = unit.revision() == generation.revision;
     let waits = queued.as_ref().is_some_and(|queued| !queued.is_granted());
-    if waits || overtaken || unit.leftovers.are_too_many() {
+    if waits || !same || unit.leftovers.are_too_many() {
         return None;
     }
     let written = unit.device().write_at_hand(block_range(range), data, durable);
-    let recovered = unit.generation().recoveries != generation.recoveries;
+    let recovered = unit.recoveries.load(SeqCst) != generation.recoveries;
     (written && !recovered).then_some(())
 }
 
@@ -142,7 +158,10 @@ pub(crate) async fn execute(
     data: Bytes,
     abort: AbortSignal,
 ) -> Ending {
-    execute_paying(unit, generation, plan, data, abort, Dues::default()).await
+    let block_bytes = u64::from(unit.block_bytes());
+    let dues = Dues::default();
+    let run = Run { unit: &unit, generation, block_bytes, abort, dues, entry: None };
+    run.ending(&plan, data).await
 }
 
 struct Run<'a> {
@@ -151,12 +170,25 @@ struct Run<'a> {
     block_bytes: u64,
     abort: AbortSignal,
     dues: Dues,
+    /// `None`: of a copy, which judges each of its pieces itself.
+    entry: Option<Entry<'a>>,
 }
 
 impl Run<'_> {
-    async fn plan(&self, plan: Plan, data: Bytes) -> Step<Ending> {
-        match plan {
-            Plan::Reply(reply) => return Ok(Ending::Good(reply.into())),
+    async fn ending(&self, plan: &Plan, data: Bytes) -> Ending {
+        match self.plan(plan, data).await {
+            Ok(ending) => ending,
+            Err(Stop::Check(sense)) => Ending::Check(sense),
+            Err(Stop::Conflict) => Ending::Conflict,
+            Err(Stop::Busy) => Ending::Busy,
+            Err(Stop::Aborted) => Ending::Aborted,
+        }
+    }
+
+    /// What waits for blocks begins when it has them ([`Self::lock`], [`Self::get`]), all else here.
+    async fn plan(&self, plan: &Plan, data: Bytes) -> Step<Ending> {
+        match *plan {
+            Plan::Reply(ref reply) => return Ok(Ending::Good(reply.clone().into())),
             Plan::Read { range, from_medium } => return self.read(range, from_medium).await,
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
             Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
@@ -178,20 +210,28 @@ impl Run<'_> {
                 let data = if pattern == Pattern::Zeroes { Bytes::new() } else { data };
                 self.write_same(range, &data, may_unmap, durable).await?;
             }
-            Plan::Unmap { ranges, durable } => self.unmap(&ranges, durable).await?,
+            Plan::Unmap { ref ranges, durable } => self.unmap(ranges, durable).await?,
             Plan::Prefetch { range } => {
+                self.enter()?;
                 self.device().prefetch(block_range(self.prefetched(range)));
                 // CONDITION MET would promise that all of it stays cached; GOOD does not.
             }
-            Plan::Flush { immediate } => self.flush(immediate).await?,
+            Plan::Flush { immediate } => {
+                self.enter()?;
+                self.flush(immediate).await?;
+            }
             Plan::MapStatus { range, extents_max, allocation_bytes } => {
                 return self.map_status(range, extents_max, allocation_bytes).await;
             }
-            Plan::SelfTest { reads } => self.self_test(&reads).await?,
-            Plan::LongOperation { operation, by, immediate } => {
-                self.long_operation(operation, by, immediate).await?;
+            Plan::SelfTest { ref reads } => self.self_test(reads).await?,
+            Plan::LongOperation { ref operation, by, immediate } => {
+                self.enter()?;
+                self.long_operation(operation.clone(), by, immediate).await?;
             }
-            Plan::ExitFailureMode => self.exit_failure_mode().await?,
+            Plan::ExitFailureMode => {
+                self.enter()?;
+                self.exit_failure_mode().await?;
+            }
             Plan::Parameters { .. }
             | Plan::AbortTasksOf { .. }
             | Plan::Copy { .. }
@@ -211,6 +251,7 @@ impl Run<'_> {
 
     async fn get(&self, range: LbaRange) -> Step<Buffer> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.enter()?;
         let buffer = BUFFERS.take(self.bytes(range));
         let read = self.device().read(block_range(range), buffer);
         let mut buffer = match self.abort.unless(read).await? {
@@ -262,6 +303,7 @@ impl Run<'_> {
     async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
         let guard = self.abort.unless(self.unit.ranges.lock(range, exclusive)).await?;
         self.check_generation()?;
+        self.enter()?;
         Ok(guard)
     }
 
@@ -422,6 +464,7 @@ impl Run<'_> {
         allocation_bytes: u32,
     ) -> Step<Ending> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.enter()?;
         let extents = match self.device().sparse() {
             Some(sparse) => {
                 let status = sparse.status(block_range(range), extents_max);

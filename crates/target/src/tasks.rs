@@ -2,7 +2,7 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{
-    Ending, Reserving, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
+    Ending, Judged, Reserving, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
 };
 use crate::long_operation::Generation;
 use crate::manage;
@@ -12,7 +12,7 @@ use crate::server::Shared;
 use crate::session::Session;
 use crate::task_map::{RecentTasks, TaskMap};
 use crate::unit::{BUFFERS, LogicalUnit};
-use crate::view::View;
+use crate::view::{ItlNexus, View};
 use block::Buffer;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -41,11 +41,10 @@ const REPORT_LUNS: u8 = 0xa0;
 /// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
 const RETRY_TENTHS: u16 = 1;
 
-mod place;
+mod task_set;
 mod throttle;
 
-pub(crate) use place::TaskPlace;
-use place::{PlaceQueued, place_at_hand};
+pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
 use throttle::{Passed, Throttled, Turn};
 
 /// All tasks of one connection.
@@ -85,8 +84,7 @@ enum Collected {
 /// A task whose plan is made.
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
-    /// The unit's generation from before it was planned.
-    generation: Generation,
+    judged: Judged,
     plan: Plan,
     /// What the CDB asks for, for the residual.
     wants_bytes: u32,
@@ -105,10 +103,11 @@ impl Planned {
         if !order.is_granted() {
             return None;
         }
+        let generation = self.judged.generation;
         match self.plan {
-            Plan::Read { range, from_medium: false } => read_at_hand(unit, self.generation, range),
+            Plan::Read { range, from_medium: false } => read_at_hand(unit, generation, range),
             Plan::Write { range, durable } => {
-                let done = write_at_hand(unit, self.generation, range, data, durable);
+                let done = write_at_hand(unit, generation, range, data, durable);
                 done.map(|()| Bytes::new())
             }
             _ => None,
@@ -205,29 +204,32 @@ impl Tasks {
         collected
     }
 
-    /// Plans a task of `unit`, if there is such a one: it wants data, it runs, it is done, or it
-    /// waits for a limit.
+    /// Plans a task of the unit behind `nexus`, if there is such a one: it wants data, it runs, it
+    /// is done, or it waits for a limit. `place`: it has entered its task set already.
     pub(crate) fn start(
         &mut self,
         asker: &Asker<'_>,
-        unit: Option<&Arc<LogicalUnit>>,
+        nexus: Option<&ItlNexus>,
         task: Task,
+        place: Option<PlaceQueued>,
         outbox_bytes: usize,
     ) -> Option<Input> {
-        match self.queue_unseen(asker.session, unit, &task) {
+        match self.queue_unseen(asker.session, nexus, &task) {
             Some(waits) => waits,
-            None => self.judge(asker, unit, task, Turn::New, outbox_bytes),
+            None => self.judge(asker, nexus, task, place, Turn::New, outbox_bytes),
         }
     }
 
     fn judge(
         &mut self,
         asker: &Asker<'_>,
-        unit: Option<&Arc<LogicalUnit>>,
+        nexus: Option<&ItlNexus>,
         task: Task,
+        place: Option<PlaceQueued>,
         mut turn: Turn,
         outbox_bytes: usize,
     ) -> Option<Input> {
+        let unit = nexus.map(|nexus| &nexus.unit);
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
         let mut plan = match plan(asker, unit, &task) {
             Ok(plan) => plan,
@@ -245,9 +247,10 @@ impl Tasks {
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let tried = match (&plan, unit) {
-            (Plan::Read { range, from_medium: false }, Some(unit)) => {
-                match self.read_now(unit, generation, *range, &task, outbox_bytes) {
+        let tried = match (&plan, nexus) {
+            (Plan::Read { range, from_medium: false }, Some(nexus)) => {
+                let place = place.as_ref();
+                match self.read_now(nexus, generation, *range, &task, place, outbox_bytes) {
                     ControlFlow::Break(done) => return Some(done),
                     ControlFlow::Continue(tried) => tried,
                 }
@@ -256,10 +259,12 @@ impl Tasks {
         };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-        let order = unit.map(|unit| PlaceQueued::new(unit, task.attribute));
+        let order =
+            nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // now the next in line may go
         let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
-        let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
+        let judged = Judged::new(generation, &task.cdb);
+        let planned = Planned { unit, judged, plan, wants_bytes, collect_bytes, order, fenced };
         if collect_bytes == 0 {
             drop(self.take_buffer(task.id));
             return match tried {
@@ -279,18 +284,24 @@ impl Tasks {
     /// Else says whether the disk was asked: once is enough.
     fn read_now(
         &mut self,
-        unit: &LogicalUnit,
+        nexus: &ItlNexus,
         generation: Generation,
         range: LbaRange,
         task: &Task,
+        place: Option<&PlaceQueued>,
         outbox_bytes: usize,
     ) -> ControlFlow<Input, bool> {
+        let ItlNexus { unit, task_set } = nexus;
         if !self.may_read(bytes_of(unit, range), outbox_bytes) {
             return ControlFlow::Continue(false);
         }
-        let Some(_place) = place_at_hand(unit, task.attribute) else {
-            return ControlFlow::Continue(false);
+        let share = match place {
+            Some(_) => None,
+            None => task_set.place_at_hand(task.attribute),
         };
+        if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
+            return ControlFlow::Continue(false);
+        }
         let Some(data_in) = read_at_hand(unit, generation, range) else {
             return ControlFlow::Continue(true);
         };
@@ -535,16 +546,16 @@ struct By {
 }
 
 async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, data: Bytes) -> Ran {
-    let Planned { unit, generation, plan, wants_bytes, order, fenced, .. } = planned;
-    let in_order = match (order, &unit) {
-        (Some(order), Some(unit)) => abort.unless(order.granted(unit)).await.map(Some),
-        _ => Ok(None),
+    let Planned { unit, judged, plan, wants_bytes, order, fenced, .. } = planned;
+    let in_order = match order {
+        Some(order) => abort.unless(order.granted()).await.map(Some),
+        None => Ok(None),
     };
     let ending = match (&unit, in_order) {
         (_, Err(Aborted)) => Ending::Aborted,
         (Some(unit), Ok(place)) => {
             let dues = Dues::of(&by.session, place);
-            on_unit(&by, unit, generation, plan, data, abort, dues).await
+            on_unit(&by, unit, &judged, plan, data, abort, dues).await
         }
         (None, Ok(_)) => match plan {
             Plan::Reply(reply) => Ending::Good(reply.into()),
@@ -557,7 +568,7 @@ async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, dat
 async fn on_unit(
     by: &By,
     unit: &Arc<LogicalUnit>,
-    generation: Generation,
+    judged: &Judged,
     mut plan: Plan,
     mut data: Bytes,
     abort: AbortSignal,
@@ -608,7 +619,7 @@ async fn on_unit(
     if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
         return change.save(unit, &abort).await;
     }
-    execute_paying(Arc::clone(unit), generation, plan, data, abort, dues).await
+    execute_paying(session, Arc::clone(unit), judged, plan, data, abort, dues).await
 }
 
 fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome {

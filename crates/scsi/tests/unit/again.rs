@@ -34,7 +34,7 @@ fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) 
 
 /// The control page with this SWP.
 fn control_list(swp: bool) -> [u8; 16] {
-    [0, 0, 0, 0, 10, 10, 2, 0x10, if swp { 8 } else { 0 }, 0, 0, 0, 0, 0, 0, 0]
+    [0, 0, 0, 0, 10, 10, 0x22, 0x10, if swp { 8 } else { 0 }, 0, 0, 0, 0, 0, 0, 0]
 }
 
 fn sanitize() -> LongOperation {

@@ -52,6 +52,7 @@ pub(crate) async fn copy(
             Ending::Check(sense)
         }
         Err(Stop::Aborted) => Ending::Aborted,
+        Err(Stop::Conflict) => Ending::Conflict,
         Err(Stop::Busy) => Ending::Busy,
     }
 }
@@ -172,6 +173,7 @@ impl<'a> Copy<'a> {
             block_bytes: block_bytes.into(),
             abort: self.abort.clone(),
             dues: self.dues.clone(),
+            entry: None,
         };
         Ok(Job {
             number: index,
@@ -416,6 +418,10 @@ fn stopped(segment: u16, reported: Reported) -> Sense {
 fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
     match stop {
         Stop::Check(sense) => Stop::Check(stopped(segment, Reported::check(party, &sense))),
+        Stop::Conflict => {
+            let conflict = Reported::status(party, Status::RESERVATION_CONFLICT);
+            Stop::Check(stopped(segment, conflict))
+        }
         Stop::Busy => Stop::Check(stopped(segment, Reported::status(party, Status::BUSY))),
         Stop::Aborted => Stop::Aborted,
     }

@@ -437,12 +437,13 @@ impl FullFeature {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         entry.unjudged = true;
         self.unjudged += 1;
-        let (initiator_task_tag, lun) = (entry.initiator_task_tag, entry.task.lun);
+        let initiator_task_tag = entry.initiator_task_tag;
+        let (lun, attribute) = (entry.task.lun, entry.task.attribute);
         out.push_back(Output::ToSession(ToSession::Arrived {
             ticket: task.0,
             immediate: entry.immediate,
             cmd_sn: entry.cmd_sn,
-            request: Arrival::Command { task, initiator_task_tag, lun },
+            request: Arrival::Command { task, initiator_task_tag, lun, attribute },
         }));
     }
 
