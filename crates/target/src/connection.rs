@@ -100,6 +100,7 @@ impl Connection {
             login_seconds: limits.login_seconds.into(),
             ping_after_seconds: limits.ping_after_seconds.into(),
             ping_timeout_seconds: limits.ping_timeout_seconds.into(),
+            data_out_seconds: limits.data_out_seconds.into(),
             ..ConnectionLimits::default()
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
@@ -465,8 +466,8 @@ impl Role for Connection {
         self.handle(now, Input::PeerClosed, out);
     }
 
-    fn peer_takes(&mut self, now: Time, out: &mut Outbox) {
-        self.handle(now, Input::PeerTakes, out);
+    fn peer_takes(&mut self, now: Time, bytes: usize, out: &mut Outbox) {
+        self.handle(now, Input::PeerTakes { bytes: bytes as u64 }, out);
     }
 
     fn tap(&mut self) -> TapChange {

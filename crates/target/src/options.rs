@@ -61,6 +61,12 @@ pub struct Limits {
     pub window_commands: u32,
     /// Bytes of data-out buffers one connection may hold; commands beyond get TASK SET FULL.
     pub data_out_bytes: usize,
+    /// Seconds an initiator may owe the data of a command without anything coming over its
+    /// connection, 1 to 3600; with [`DATA_OUT_BYTES_PER_SECOND_MIN`] it bounds the whole time. Then
+    /// the connection is closed.
+    ///
+    /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]: iscsi::connection::target::DATA_OUT_BYTES_PER_SECOND_MIN
+    pub data_out_seconds: u16,
     /// Bytes of read data one connection may have in flight; further reads wait.
     pub data_in_bytes: usize,
     /// The longest single transfer in bytes (VPD B0 MAXIMUM TRANSFER LENGTH).
@@ -80,6 +86,7 @@ impl Default for Limits {
             login_backoff_seconds_max: 4,
             window_commands: 128,
             data_out_bytes: 64 << 20,
+            data_out_seconds: 30,
             data_in_bytes: 64 << 20,
             transfer_bytes: 8 << 20,
             ping_after_seconds: 30,

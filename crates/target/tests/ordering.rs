@@ -4,10 +4,12 @@
 
 mod common;
 
-use block::{BlockRange, Effect, Fault, Operation};
+use block::{BlockRange, Effect, Fault, MemoryDevice, Operation};
 use common::raw::{Answer, Pdu, Raw, opcode};
 use common::*;
+use std::sync::Arc;
 use std::time::Duration;
+use target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
 
 const SIMPLE: u8 = 1;
 const ORDERED: u8 = 2;
@@ -15,6 +17,8 @@ const HEAD_OF_QUEUE: u8 = 3;
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
 const EXCLUSIVE_ACCESS: u8 = 3;
+/// PERSISTENT RESERVE OUT: REGISTER.
+const REGISTER_CDB: [u8; 10] = [0x5f, REGISTER, 0, 0, 0, 0, 0, 0, 24, 0];
 /// Long enough for an answer that is not held back, short enough to wait for one that is.
 const SILENCE: Duration = Duration::from_millis(100);
 
@@ -107,7 +111,7 @@ fn a_fenced_nexus_stalls_nobody() {
     let (mut fenced, mut holder) = (rig.log_in(1), rig.log_in(2));
     reserve_out(&mut holder, REGISTER, 0, [0, 2]);
     reserve_out(&mut holder, RESERVE, EXCLUSIVE_ACCESS, [2, 0]);
-    withhold(&mut fenced, &[0x5f, REGISTER, 0, 0, 0, 0, 0, 0, 24, 0], 24);
+    withhold(&mut fenced, &REGISTER_CDB, 24);
     for attribute in [ORDERED, HEAD_OF_QUEUE] {
         let ready = fenced.command(0x80 | attribute, &[0; 6], 0);
         fenced.send(&ready).unwrap();
@@ -187,6 +191,34 @@ fn ordered_waits_for_data_of_another_connection() {
     rig.ends_well();
 }
 
+/// Goal: a unit has one task set in a session, under however many numbers it is seen, and keeps it
+/// when the session sees something else from then on.
+#[test]
+fn one_task_set_under_all_numbers() {
+    let rig = Rig::with(|options| {
+        let unit = Arc::clone(&options.targets[0].luns[0].unit);
+        options.targets[0].luns.push(LunOptions { id: 1, unit, access: Access::default() });
+    });
+    let mut raw = rig.log_in(1);
+    let r2t = withhold(&mut raw, &ten(0x2a, 0, 1), 512);
+    let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
+    let new = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(2), memory)).unwrap();
+    rig.replace(|targets| {
+        targets[0].luns.push(LunOptions { id: 2, unit: new, access: Access::default() });
+    });
+    let ready = raw.command(0x80 | HEAD_OF_QUEUE, &[0; 6], 0);
+    raw.send(&ready).unwrap();
+    assert_eq!(answer_to(&mut raw, ready.u32_at(16)).header[3], 2, "LUNs have changed");
+    raw.lun[1] = 1;
+    let ordered = start_read(&mut raw, ORDERED, 0);
+    is_silent(&mut raw);
+    send_data(&mut raw, &r2t, vec![7; 512]);
+    ends_good(&mut raw, r2t.u32_at(16));
+    assert_eq!(answer_to(&mut raw, ordered).data, [7; 512], "after the write");
+    log_out(raw);
+    rig.ends_well();
+}
+
 /// Goal: an ORDERED command overtakes no earlier one of its session, however late the connection of
 /// that one comes to it.
 /// Method: a WRITE comes over one connection and an ORDERED READ of its block over another, both
@@ -212,4 +244,48 @@ fn ordered_overtakes_nothing_that_is_delivered_elsewhere() {
     }
     drop((first, second));
     rig.ends_well();
+}
+
+/// Goal: data that does not come in time costs the connection, and leaves the unit free for its own
+/// initiator: its commands are aborted, another session may begin at once. RFC 7143 §11.4.2.
+/// Method: each way to owe data, with an ORDERED command behind it that has to wait.
+#[test]
+fn data_that_does_not_come_ends_its_connection() {
+    let rig = Rig::with(|options| options.limits.data_out_seconds = 1);
+    let mut bystander = rig.log_in(2);
+    for owe in ["an R2T", "24 bytes", "single bytes"] {
+        let mut raw = rig.log_in(1);
+        match owe {
+            "an R2T" => drop(withhold(&mut raw, &ten(0x2a, 0, 8), 4096)),
+            "24 bytes" => drop(withhold(&mut raw, &REGISTER_CDB, 24)),
+            _ => drip(&mut raw),
+        }
+        let ordered = raw.command(0xc0 | ORDERED, &ten(0x28, 0, 1), 512);
+        let _ = raw.send(&ordered); // it may be closed already
+        raw.wait_until_closed(PATIENCE).unwrap_or_else(|error| panic!("{owe}: {error}"));
+        let mut again = rig.log_in(1);
+        let ordered = start_read(&mut again, ORDERED, 0);
+        assert_eq!(answer_to(&mut again, ordered).data, [0; 512], "{owe}: nothing was written");
+        is_served(&mut bystander);
+        log_out(again);
+    }
+    log_out(bystander);
+    rig.ends_well();
+}
+
+/// Owes 4096 bytes, and sends single ones until it is closed.
+#[track_caller]
+fn drip(raw: &mut Raw) {
+    let r2t = withhold(raw, &ten(0x2a, 0, 8), 4096);
+    let drop = Pdu::new(opcode::DATA_OUT, 0)
+        .put_u32(16, r2t.u32_at(16))
+        .put_u32(20, r2t.u32_at(20))
+        .with_data([7]);
+    for at in 0..100 {
+        let drop = drop.clone().put_u32(36, at).put_u32(40, at);
+        if raw.send(&drop).is_err() || raw.answer(SILENCE / 2).unwrap() == Answer::Closed {
+            return;
+        }
+    }
+    panic!("still open after 5 seconds");
 }

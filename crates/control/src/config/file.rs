@@ -337,6 +337,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "login_backoff_seconds_max",
             "window_commands",
             "data_out_bytes",
+            "data_out_seconds",
             "data_in_bytes",
             "transfer_bytes",
             "ping_after_seconds",

@@ -233,6 +233,7 @@ impl Resolver<'_> {
         }
         for (key, slot) in [
             ("login_seconds", &mut limits.login_seconds),
+            ("data_out_seconds", &mut limits.data_out_seconds),
             ("ping_after_seconds", &mut limits.ping_after_seconds),
             ("ping_timeout_seconds", &mut limits.ping_timeout_seconds),
         ] {

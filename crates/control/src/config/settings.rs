@@ -394,6 +394,7 @@ fn of_limits(is: &Limits) -> Vec<Setting> {
         ),
         number("window_commands", is.window_commands.into(), usual.window_commands.into()),
         size("data_out_bytes", is.data_out_bytes as u64, usual.data_out_bytes as u64),
+        number("data_out_seconds", is.data_out_seconds.into(), usual.data_out_seconds.into()),
         size("data_in_bytes", is.data_in_bytes as u64, usual.data_in_bytes as u64),
         size("transfer_bytes", is.transfer_bytes.into(), usual.transfer_bytes.into()),
         number("ping_after_seconds", is.ping_after_seconds.into(), usual.ping_after_seconds.into()),
