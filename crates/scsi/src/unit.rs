@@ -8,7 +8,7 @@ pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Found, Medium, Request};
-use crate::copy::{CopyResults, Party};
+use crate::copy::{CopyId, CopyResults, Party};
 use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
@@ -18,11 +18,14 @@ use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
 use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
 use crate::reservations::{Access, ItNexus, Reservations};
+use crate::rights::Rights;
 use crate::sense::Sense;
+use crate::share::Origin;
 use crate::state::{self, SectionKind};
 use crate::threshold::RoomWatch;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wire::Lun;
 
@@ -107,6 +110,26 @@ pub struct TargetPort {
     pub relative_id: u16,
 }
 
+/// A nexus that begins, as the target knows it.
+#[derive(Clone, Debug)]
+pub struct NexusOptions {
+    /// The initiator's end of it.
+    pub initiator: InitiatorPort,
+    /// The target's end of it.
+    pub port: TargetPort,
+    /// Where the initiator comes from; `None`: it has proven its name.
+    pub origin: Option<Origin>,
+    /// What the initiator may do to all that use the unit.
+    pub rights: Rights,
+}
+
+impl NexusOptions {
+    /// A nexus of an initiator that has proven its name and may do everything.
+    pub fn new(initiator: InitiatorPort, port: TargetPort) -> Self {
+        Self { initiator, port, origin: None, rights: Rights::default() }
+    }
+}
+
 /// What the planner may know of a command besides its CDB.
 #[derive(Clone, Debug)]
 pub struct Context<'a> {
@@ -161,13 +184,14 @@ pub struct Checkpoint {
 /// What the unit knows of one nexus.
 #[derive(Debug)]
 pub(crate) struct Nexus {
-    pub(crate) ports: ItNexus,
+    pub(crate) ports: Arc<ItNexus>,
+    pub(crate) rights: Rights,
     pub(crate) attentions: AttentionQueue,
     /// PREVENT of this nexus forbids ejection.
     pub(crate) prevents_removal: bool,
     /// By I_T NEXUS RESET: its initiator is told when it comes back.
     pub(crate) is_lost: bool,
-    buffers: NexusBuffers,
+    pub(crate) buffers: NexusBuffers,
 }
 
 impl BlockUnit {
@@ -248,11 +272,17 @@ impl BlockUnit {
         state::encode(&sections)
     }
 
+    /// As [`attach_with`](Self::attach_with), for [`NexusOptions::new`].
+    pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
+        self.attach_with(nexus, NexusOptions::new(initiator, port));
+    }
+
     /// An initiator has logged in; it is told of the power-on first, or, after an I_T NEXUS RESET,
     /// of the loss of its nexus and what came since, unless it
     /// [is expected back](Self::expect_return).
-    pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
-        let ports = ItNexus::new(&initiator, &port);
+    pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
+        let NexusOptions { initiator, port, origin, rights } = options;
+        let ports = Arc::new(ItNexus::new(&initiator, &port).from_origin(origin));
         self.reservations.nexus_attached(&ports);
         let mut attentions = self.lost.find_again(&ports);
         if self.returning.take_if(|returning| *returning == ports.initiator().name).is_some() {
@@ -260,7 +290,8 @@ impl BlockUnit {
         }
         let (prevents_removal, is_lost) = (false, false);
         let buffers = NexusBuffers::default();
-        self.nexuses.insert(nexus, Nexus { ports, attentions, prevents_removal, is_lost, buffers });
+        let state = Nexus { ports, rights, attentions, prevents_removal, is_lost, buffers };
+        self.nexuses.insert(nexus, state);
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
@@ -274,8 +305,9 @@ impl BlockUnit {
         self.copies.forget_nexus(nexus);
     }
 
-    /// Judges a command, in this order: unit attention, operation code, CONTROL, reservations,
-    /// state of the port, long operation, medium, write protection, then the command's own fields.
+    /// Judges a command, in this order: unit attention, operation code, CONTROL, the initiator's
+    /// rights, reservations, state of the port, long operation, medium, write protection, then the
+    /// command's own fields.
     ///
     /// # Errors
     /// The refusal to send, when the command may not run.
@@ -297,6 +329,10 @@ impl BlockUnit {
             Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
+        if command.administration.includes(cdb) {
+            let nexus = known.as_ref().ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+            nexus.rights.check_administers()?;
+        }
         if let Some(access) = command.reservation.access(cdb) {
             // Ours: the target asks for a nexus it never attached.
             let nexus = known.ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
@@ -326,7 +362,7 @@ impl BlockUnit {
         parked: Parked,
         data: &[u8],
     ) -> Result<Plan, Refusal> {
-        self.check_again(&parked.cdb)?;
+        self.check_again(nexus, &parked.cdb)?;
         match parked.cdb.first() {
             Some(0x04) => format::format_unit_list(self, nexus, &parked.cdb, data),
             Some(0x48) => sanitize::overwrite_list(self, nexus, &parked.cdb, data),
@@ -342,9 +378,13 @@ impl BlockUnit {
         }
     }
 
-    /// While a parameter list was on its way a long operation may have begun, or the medium gone.
-    fn check_again(&self, cdb: &[u8]) -> Result<(), Sense> {
+    /// While a parameter list was on its way a long operation may have begun, the medium or the
+    /// initiator's rights gone.
+    fn check_again(&self, nexus: NexusId, cdb: &[u8]) -> Result<(), Sense> {
         if let Found::Command(command) = commands::find(&self.options, cdb) {
+            if command.administration.includes(cdb) {
+                self.rights(nexus).check_administers()?;
+            }
             let medium = command.medium != Medium::Unneeded;
             self.operations.check(cdb, medium)?;
             if medium {
@@ -386,6 +426,20 @@ impl BlockUnit {
     /// The copies this unit was told to carry out, and what became of them.
     pub fn copies(&mut self) -> &mut CopyResults {
         &mut self.copies
+    }
+
+    /// A copy of `nexus` begins; a result of its name is dropped.
+    ///
+    /// # Errors
+    /// OPERATION IN PROGRESS while another one of its nexus has the name; BUSY when too many run,
+    /// of all or of this initiator. Ours: the target asks for a nexus it never attached.
+    pub fn begin_copy(
+        &mut self,
+        nexus: NexusId,
+        list_identifier: Option<u8>,
+    ) -> Result<CopyId, Refusal> {
+        let by = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        self.copies.begin(nexus, &by.ports, list_identifier)
     }
 
     /// Whether a copy that `nexus` asked for may read this unit, or write it: what a READ or WRITE
@@ -488,14 +542,21 @@ impl BlockUnit {
         &self.modes
     }
 
-    /// MODE SELECT; `true` when something changed.
+    /// MODE SELECT of a nexus; `true` when something changed. Every change is one for all that use
+    /// the unit, so the initiator must administer it.
     pub(crate) fn select_modes(
         &mut self,
+        nexus: NexusId,
         request: SelectRequest,
         list: &[u8],
     ) -> Result<bool, Sense> {
         let before = self.modes.threshold_count(&self.options);
-        let changed = self.modes.select(&self.options, request, list)?;
+        let mut modes = self.modes;
+        let changed = modes.select(&self.options, request, list)?;
+        if changed {
+            self.rights(nexus).check_administers()?;
+        }
+        self.modes = modes;
         if self.modes.threshold_count(&self.options) != before {
             self.room.rearm();
         }
@@ -547,15 +608,6 @@ impl BlockUnit {
         &mut self.operations
     }
 
-    /// What a nexus has put into its buffers.
-    ///
-    /// # Errors
-    /// Ours: the target asks for a nexus it never attached.
-    pub(crate) fn buffers(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
-        let nexus = self.nexuses.get_mut(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-        Ok(&mut nexus.buffers)
-    }
-
     /// The reservations, and who a nexus is to them.
     ///
     /// # Errors
@@ -570,7 +622,7 @@ impl BlockUnit {
 
     /// Establishes a unit attention for the nexus of these ports, if it is there.
     pub(crate) fn tell(&mut self, ports: &ItNexus, attention: Attention) {
-        for nexus in self.nexuses.values_mut().filter(|nexus| nexus.ports == *ports) {
+        for nexus in self.nexuses.values_mut().filter(|nexus| *nexus.ports == *ports) {
             nexus.attentions.establish(attention);
         }
         self.lost.establish(attention, Some(ports));
