@@ -4,6 +4,7 @@
 //! end costs work. Nobody else's logins wait: what is counted is counted for one network.
 
 use crate::options::Limits;
+use scsi::share::Origin;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,14 @@ impl PeerNetwork {
                 IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
             }
             v4 => v4,
+        })
+    }
+
+    /// The same as an opaque number.
+    pub(crate) fn origin(self) -> Origin {
+        Origin(match self.0 {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(address) => address.to_bits(),
         })
     }
 }
