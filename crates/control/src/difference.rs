@@ -207,7 +207,7 @@ impl Difference {
             let effect = match new.key {
                 "initiators" | "networks" | "portal_group" => Effect::SessionsEnd,
                 "redirect" if new.value.is_some() => Effect::SessionsEnd,
-                "limit" => Effect::AtOnce,
+                "administer" | "limit" => Effect::AtOnce,
                 _ => Effect::NextLogin,
             };
             self.setting(&place, new.key, old, new, effect);
@@ -249,7 +249,9 @@ impl Difference {
         }
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
             let effect = match new.key {
-                "initiators" | "networks" | "limit" | "initiator_limit" => Effect::AtOnce,
+                "initiators" | "networks" | "administer" | "limit" | "initiator_limit" => {
+                    Effect::AtOnce
+                }
                 // Without a size it has the one it has.
                 "size" if new.value.is_none() => continue,
                 "size" if same => resize,
@@ -515,6 +517,16 @@ mod tests {
                 target(&format!("networks = [\"10.0.0.0/8\"]\n{LUN}")),
                 format!("{a} networks: none -> [\"10.0.0.0/8\"] (sessions concerned end)"),
                 Effect::SessionsEnd,
+            ),
+            (
+                target(&format!("administer = [\"iqn.2026-11.org.example:B\"]\n{LUN}")),
+                format!("{a} administer: none -> [\"iqn.2026-11.org.example:b\"]"),
+                Effect::AtOnce,
+            ),
+            (
+                target(&format!("{LUN}administer = []\n")),
+                format!("{a} LUN 0 administer: none -> []"),
+                Effect::AtOnce,
             ),
             (
                 target(&LUN.replace("1M", "2M")),
