@@ -169,13 +169,13 @@ const CASES: &[Case] = &[
                administer = [\"iqn.2026-11.org.example:ALICE\", \"iqn.2026-11.org.example:eve\"]\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n\
                initiators = [\"iqn.2026-11.org.example:alice\"]\n\
-               administer = [\"iqn.2026-11.org.example:alice\", \"iqn.2026-11.org.example:bob\", 1]\n\
+               administer = [\"iqn.2026-11.org.example:alice\",\"iqn.2026-11.org.example:bob\",1]\n\
                [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\nadminister = []\n\
                [[target.lun]]\nid = 2\ndevice = \"mem:1M\"\nadminister = \"nobody\"\n",
         told: &[
             (4, 48, "example:eve administers what it may not log in to", "`initiators` too"),
-            (9, 48, "example:bob administers what it may not log in to or see", "take it off"),
-            (9, 79, "`administer` is a whole number", "string"),
+            (9, 47, "example:bob administers what it may not log in to or see", "take it off"),
+            (9, 77, "`administer` is a whole number", "string"),
             (17, 14, "`administer` is a string", "list of strings"),
         ],
     },

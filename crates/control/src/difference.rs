@@ -496,6 +496,19 @@ mod tests {
 
     const LUN: &str = "[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
 
+    /// Goal: who administers changes at once; an empty list is something else than none.
+    #[test]
+    fn who_administers_is_told() {
+        let told = |new: String| lines(&target(LUN), &new).pop().unwrap();
+        let (line, effect) =
+            told(target(&format!("administer = [\"iqn.2026-11.org.example:B\"]\n{LUN}")));
+        assert!(line.ends_with(":a administer: none -> [\"iqn.2026-11.org.example:b\"]"), "{line}");
+        assert_eq!(effect, Effect::AtOnce);
+        let (line, effect) = told(target(&format!("{LUN}administer = []\n")));
+        assert!(line.ends_with(":a LUN 0 administer: none -> []"), "{line}");
+        assert_eq!(effect, Effect::AtOnce);
+    }
+
     /// Goal: each kind of difference has its line and its effect; what is the same has none.
     #[test]
     fn what_differs_is_told() {
@@ -517,16 +530,6 @@ mod tests {
                 target(&format!("networks = [\"10.0.0.0/8\"]\n{LUN}")),
                 format!("{a} networks: none -> [\"10.0.0.0/8\"] (sessions concerned end)"),
                 Effect::SessionsEnd,
-            ),
-            (
-                target(&format!("administer = [\"iqn.2026-11.org.example:B\"]\n{LUN}")),
-                format!("{a} administer: none -> [\"iqn.2026-11.org.example:b\"]"),
-                Effect::AtOnce,
-            ),
-            (
-                target(&format!("{LUN}administer = []\n")),
-                format!("{a} LUN 0 administer: none -> []"),
-                Effect::AtOnce,
             ),
             (
                 target(&LUN.replace("1M", "2M")),

@@ -306,6 +306,11 @@ mod tests {
         assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
         assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:1"));
         assert_ne!(network("2001:db8:0:1::1"), network("2001:db8:0:2::1"));
+        let origin = |text| network(text).origin();
+        assert_eq!(origin("::ffff:192.0.2.1"), origin("192.0.2.1"));
+        assert_ne!(origin("192.0.2.1"), origin("192.0.2.2"));
+        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:0:0:1"));
+        assert_ne!(origin("2001:db8:0:1::1"), origin("2001:db8:0:2::1"));
     }
 
     /// Goal: the table is bounded, and whoever failed last stays in it.

@@ -44,11 +44,11 @@ impl Server {
 
     /// Serves `catalogue` from now on. A unit that is in both is the same `Arc` in both.
     ///
-    /// Who administers what holds at once. Sessions notice what concerns them: one whose LUNs change goes on, its tasks on LUNs that
+    /// Sessions notice what concerns them: one whose LUNs change goes on, its tasks on LUNs that
     /// went are aborted, and its other units tell it REPORTED LUNS DATA HAS CHANGED; one that must
-    /// end is asked to log out, and cut after a few seconds. Credentials and negotiated keys
-    /// concern the next login. Units that are served no more are synced. Returns when all of that
-    /// is done.
+    /// end is asked to log out, and cut after a few seconds. Who administers holds at once.
+    /// Credentials and negotiated keys concern the next login. Units that are served no more are
+    /// synced. Returns when all of that is done.
     ///
     /// # Errors
     /// A catalogue that contradicts itself; nothing has changed then.

@@ -68,8 +68,9 @@ impl View {
     }
 }
 
-/// From now on `session` sees `luns` of `target`. Its tasks on what it sees no more are aborted, and quiet when
-/// this is done; of the rest it is told that there is something new. SAM-5 §5.14, SPC-4 §6.33.
+/// From now on `session` sees `luns` of `target`. Its tasks on what it sees no more are aborted,
+/// and quiet when this is done; of the rest it is told that there is something new. SAM-5 §5.14,
+/// SPC-4 §6.33.
 pub(crate) async fn show(
     shared: &Arc<Shared>,
     session: &Arc<Session>,

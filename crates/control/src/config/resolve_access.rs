@@ -65,7 +65,8 @@ impl Resolver<'_> {
         access.plain()
     }
 
-    /// `administer` of a target or a LUN: names that all of `access` let in; an empty list is nobody.
+    /// `administer` of a target or a LUN: names that all of `access` let in; an empty list is
+    /// nobody.
     pub fn administer(
         &mut self,
         table: &mut TableReader<'_, '_>,
