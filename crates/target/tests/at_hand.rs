@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use target::{Access, LunOptions};
+use target::LunOptions;
 
 /// A disk in memory that counts what it is asked; it has things at hand if that is so.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::raw::Raw;
 use common::*;
 use std::sync::{Arc, Mutex};
-use target::{Access, LunOptions};
+use target::LunOptions;
 
 /// Reads of all devices, in the order they were done: whose, and how many blocks.
 type Log = Arc<Mutex<Vec<(u8, u64)>>>;

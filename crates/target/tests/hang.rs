@@ -9,7 +9,7 @@ use common::raw::{Answer, Pdu, Raw, opcode};
 use common::*;
 use std::sync::Arc;
 use std::time::Duration;
-use target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
+use target::{LogicalUnit, LogicalUnitOptions, LunOptions};
 
 /// Nothing comes for so long: it waits.
 const SILENCE: Duration = Duration::from_millis(100);

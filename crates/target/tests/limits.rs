@@ -13,8 +13,7 @@ use common::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::{
-    Access, BYTES_PER_SECOND_MIN, InitiatorLimit, Limit, LogicalUnit, LogicalUnitOptions,
-    LunOptions,
+    BYTES_PER_SECOND_MIN, InitiatorLimit, Limit, LogicalUnit, LogicalUnitOptions, LunOptions,
 };
 
 const SIMPLE: u8 = 1;

@@ -8,7 +8,7 @@ use common::raw::{Raw, opcode};
 use common::*;
 use std::sync::Arc;
 use std::time::Duration;
-use target::{Access, LunOptions};
+use target::LunOptions;
 
 const REGISTER: u8 = 0;
 const PREEMPT_AND_ABORT: u8 = 5;

@@ -216,28 +216,45 @@ fn shared_state(bench: &mut Bench) -> [Vec<u8>; 4] {
     ]
 }
 
-proptest! {
-    /// Goal: whatever a nexus without rights sends, what all share is as before, and nothing is
-    /// planned that erases the unit.
-    #[test]
-    fn nothing_that_all_share_is_changed(
-        which in 0..COMMANDS.len(),
-        fields in any::<[u8; 16]>(),
-        list in prop::collection::vec(any::<u8>(), 64),
-        zeroes in 0_usize..64,
-        removable in any::<bool>(),
-    ) {
+/// A command of any kind, more often one that has uses for administrators only, with fields of
+/// which most are 0; and a parameter list, which for MODE SELECT may be a control mode page.
+fn commands() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+    let restricted: Vec<_> = (0..COMMANDS.len())
+        .filter(|at| COMMANDS[*at].administration != Administration::Never)
+        .collect();
+    let which = prop_oneof![0..COMMANDS.len(), prop::sample::select(restricted)];
+    let field = || prop_oneof![8 => Just(0), 1 => any::<u8>()];
+    let fields = prop::collection::vec(field(), 16);
+    let list = prop::collection::vec(field(), 64);
+    let page = (any::<bool>(), any::<[bool; 2]>());
+    (which, fields, list, page).prop_map(|(which, fields, list, (valid, [d_sense, swp]))| {
         let command = &COMMANDS[which];
-        // Reservations are the way of the standard to shut others out.
-        prop_assume!(!matches!(command.opcode, 0x16 | 0x17 | 0x5f));
+        if valid && command.administration == Administration::WhenChanges {
+            let byte_2 = if d_sense { 0x06 } else { 0x02 };
+            return select(command.opcode == 0x55, byte_2, if swp { 0x08 } else { 0 });
+        }
         let mut cdb = fields[..command.cdb_bytes()].to_vec();
         cdb[0] = command.opcode;
         if let Some(action) = command.service_action {
             cdb[1] = cdb[1] & 0xe0 | action;
         }
         *cdb.last_mut().unwrap() = 0;
-        let mut list = list;
-        list[..zeroes].fill(0);
+        (cdb, list)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    /// Goal: whatever a nexus without rights sends, what all share is as before, and nothing is
+    /// planned that erases the unit.
+    #[test]
+    fn nothing_that_all_share_is_changed(
+        (cdb, mut list) in commands(),
+        removable in any::<bool>(),
+    ) {
+        // Reservations are the way of the standard to shut others out.
+        prop_assume!(!matches!(cdb[0], 0x16 | 0x17 | 0x5f));
         let mut bench = if removable { bench() } else { restricted(Bench::thin()) };
         let before = shared_state(&mut bench);
         let mut plan = bench.run(B, &cdb);
@@ -248,6 +265,7 @@ proptest! {
         }
         let erases = matches!(plan, Ok(Plan::LongOperation { .. } | Plan::ExitFailureMode));
         prop_assert!(!erases, "{cdb:02x?} {plan:?}");
+        prop_assert!(bench.run(A, &READY).is_ok(), "{cdb:02x?} {plan:?}");
         prop_assert_eq!(shared_state(&mut bench), before, "{:02x?}", cdb);
     }
 }
