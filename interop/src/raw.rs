@@ -134,6 +134,8 @@ pub struct Raw {
     pub text: String,
     /// The LUN field of commands.
     pub lun: [u8; 8],
+    /// The ISID of logins.
+    pub isid: [u8; 6],
 }
 
 /// How a command ended.
@@ -177,7 +179,9 @@ impl Raw {
     pub fn over(tcp: TcpStream) -> Result<Self> {
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, lun: [0; 8], next_tag: 1, text: String::new() })
+        let isid = [0x80, 0, 0, 0, 0, 7];
+        let (text, lun) = (String::new(), [0; 8]);
+        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, lun, isid, next_tag: 1, text })
     }
 
     /// Connects and logs in to `target` without authentication.
@@ -226,7 +230,7 @@ impl Raw {
     /// RFC 7143 §11.12.
     pub fn login(&self, text: &[u8]) -> Pdu {
         Pdu::new(0x40 | opcode::LOGIN, 0x87)
-            .put(8, &[0x80, 0, 0, 0, 0, 7])
+            .put(8, &self.isid)
             .put_u32(16, 0)
             .put_u32(24, self.cmd_sn)
             .put_u32(28, self.exp_stat_sn)

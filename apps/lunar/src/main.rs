@@ -1,5 +1,6 @@
 //! `lunar`: serve disks over iSCSI, and use them.
 
+mod administrators;
 mod client_lines;
 mod commands;
 mod device_url;

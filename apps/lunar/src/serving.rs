@@ -1,5 +1,6 @@
 //! Serving a configuration, and what is told about it.
 
+use crate::administrators;
 use crate::client_lines::Clients;
 use crate::commands::runtime;
 use crate::device_url::LocalOpener;
@@ -136,6 +137,11 @@ fn human_access(initiators: &[String], networks: &[String]) -> String {
         .collect()
 }
 
+/// For people: who administers; nothing where no list says so.
+fn human_administer(names: Option<&Vec<String>>) -> String {
+    administrators::note(names).map_or_else(String::new, |told| format!(", {told}"))
+}
+
 /// One line for the service manager.
 fn summary(report: &Report) -> String {
     let (targets, luns) = (&report.targets, report.targets.iter().map(|target| target.luns.len()));
@@ -163,7 +169,8 @@ fn human(report: &Report) -> String {
     for target in &report.targets {
         line("target", &target.name);
         let chap = if target.chap { ", CHAP" } else { "" };
-        let access = format!("{chap}{}", human_access(&target.initiators, &target.networks));
+        let access = human_access(&target.initiators, &target.networks);
+        let access = format!("{chap}{access}{}", human_administer(target.administer.as_ref()));
         if !access.is_empty() {
             line("access", access.trim_start_matches(", "));
         }
@@ -217,7 +224,8 @@ fn human_lun(lun: &Lun) -> String {
     }
     let limits = lun.initiator_limits.iter().map(|limit| format!(", limit of {limit}"));
     text.extend(limits);
-    text + &human_access(&lun.initiators, &lun.networks)
+    text.push_str(&human_access(&lun.initiators, &lun.networks));
+    text + &human_administer(lun.administer.as_ref())
 }
 
 #[cfg(test)]

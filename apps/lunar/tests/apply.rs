@@ -200,6 +200,95 @@ fn sessions_that_are_not_concerned_notice_nothing() {
     assert_exit(&daemon.server.stop().0, 0);
 }
 
+/// What a session of ours is answered to a MODE SELECT that sets SWP: the sense, without unit
+/// attentions.
+async fn protect(session: &Initiator) -> Option<Vec<u8>> {
+    let list: &[u8] = &[0, 0, 0, 0, 0x0a, 10, 0x02, 0x10, 0x08, 0, 0, 0, 0, 0, 0, 0];
+    loop {
+        let cdb: &[u8] = &[0x15, 0x10, 0, 0, 16, 0];
+        let data = Bytes::from_static(list);
+        let result = session.execute(Lun::new(0), cdb, data, 0).await.unwrap().result;
+        let sense = result.sense.to_vec();
+        match (result.status, sense.get(2).map(|key| key & 0x0f)) {
+            (0, _) => return None,
+            (_, Some(6)) => {}
+            _ => return Some(sense),
+        }
+    }
+}
+
+/// Goal: who administers changes at once in the sessions there are, and is shown; nothing else of
+/// them changes.
+#[test]
+fn who_administers_changes_while_sessions_run() {
+    const DENIED: [u8; 2] = [0x20, 0x02];
+    let own = "administer = [\"iqn.2026-11.org.example:other\"]\n";
+    let all = target(ONE, &lun(0, "mem:1M"));
+    let daemon = Daemon::start("administer", |_| (), &all);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let url: Url = daemon.url(ONE, 0).parse().unwrap();
+    let options = SessionOptions::new("iqn.2026-11.org.example:reader");
+    let session = runtime.block_on(Initiator::connect(&url, &options)).unwrap();
+    let tsih = daemon.tsih_of(ONE);
+    let restricted = target(ONE, &format!("{own}{}", lun(0, "mem:1M")));
+    let changed = daemon.apply(&restricted);
+    assert_eq!(
+        changed,
+        [format!("~ {ONE} administer: none -> [\"iqn.2026-11.org.example:other\"]")]
+    );
+    let refused = runtime.block_on(protect(&session)).unwrap();
+    assert_eq!((refused[2] & 0x0f, &refused[12..14]), (5, &DENIED[..]));
+    let shown = daemon.ctl(&["targets"])["targets"][0].clone();
+    assert_eq!(shown["administer"], serde_json::json!(["iqn.2026-11.org.example:other"]));
+    assert_eq!(shown["luns"][0]["administer"], Value::Null);
+    let told = daemon.lunar(&["ctl", "targets"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("administered by iqn.2026-11.org.example:other"), "{told}");
+
+    let nobody = target(ONE, &format!("{}administer = []\n", lun(0, "mem:1M")));
+    assert_eq!(daemon.apply(&nobody).len(), 2);
+    assert!(runtime.block_on(protect(&session)).is_some());
+    let told = daemon.lunar(&["ctl", "luns"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("administered by nobody"), "{told}");
+    let whole = daemon.lunar(&["ctl", "targets", "--print-toml"]);
+    let pasted = daemon.scratch.file("pasted.toml", &whole.stdout);
+    let same = daemon.lunar(&["apply", &pasted, "--dry-run", "--json"]);
+    assert_eq!(lines(&json(&same)), Vec::<String>::new(), "{whole:?}");
+
+    assert_eq!(daemon.apply(&all).len(), 1);
+    assert_eq!(runtime.block_on(protect(&session)), None);
+    assert_eq!(daemon.tsih_of(ONE), tsih);
+    runtime.block_on(session.log_out()).unwrap();
+    assert_exit(&daemon.server.stop().0, 0);
+}
+
+/// Goal: `lunar serve` takes those who administer, and shows them; what cannot be is refused.
+#[test]
+fn serve_says_who_administers() {
+    let serve = ["serve", "mem:1M", "--listen", "127.0.0.1:0", "--api", "none"];
+    let started = |more: &[&str]| {
+        let server = Server::start_command(lunar(&[&serve[..], more].concat()));
+        let shown = server.report["targets"][0]["administer"].clone();
+        assert_exit(&server.stop().0, 0);
+        shown
+    };
+    assert_eq!(started(&[]), Value::Null);
+    let names = ["--administer", "iqn.2026-11.org.example:A", "--administer", "iqn.2026-11.org.b"];
+    assert_eq!(
+        started(&names),
+        serde_json::json!(["iqn.2026-11.org.example:a", "iqn.2026-11.org.b"])
+    );
+    assert_eq!(started(&["--administer", "none"]), serde_json::json!([]));
+    for wrong in [
+        &["--administer", "x"][..],
+        &["--administer", "none", "--administer", "iqn.2026-11.org.b"],
+        &["--administer", "iqn.2026-11.org.b", "--initiator", "iqn.2026-11.org.a"],
+    ] {
+        assert_exit(&run(&[&serve[..], wrong].concat()), 2);
+    }
+}
+
 /// Goal: a dry run tells the difference and makes none of it.
 #[test]
 fn a_dry_run_changes_nothing() {

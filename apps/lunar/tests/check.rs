@@ -164,6 +164,22 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               initiators = [\"iqn.2026-11.org.example:alice\", \"iqn.2026-11.org.example:bob\"]\n\
+               administer = [\"iqn.2026-11.org.example:ALICE\", \"iqn.2026-11.org.example:eve\"]\n\
+               [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n\
+               initiators = [\"iqn.2026-11.org.example:alice\"]\n\
+               administer = [\"iqn.2026-11.org.example:alice\",\"iqn.2026-11.org.example:bob\",1]\n\
+               [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\nadminister = []\n\
+               [[target.lun]]\nid = 2\ndevice = \"mem:1M\"\nadminister = \"nobody\"\n",
+        told: &[
+            (4, 48, "example:eve administers what it may not log in to", "`initiators` too"),
+            (9, 47, "example:bob administers what it may not log in to or see", "take it off"),
+            (9, 77, "`administer` is a whole number", "string"),
+            (17, 14, "`administer` is a string", "list of strings"),
+        ],
+    },
+    Case {
         text: "[limits]\nlogin_failures_free = -1\nlogin_backoff_seconds_max = 8\n\
                data_out_seconds = 0\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
@@ -277,6 +293,7 @@ name = "iqn.2026-11.org.example:vm"
 alias = "the machine"
 initiators = ["iqn.1993-08.org.debian:01:ABC"]
 networks = ["10.1.0.0/16", "2001:db8::/64"]
+administer = ["iqn.1993-08.org.debian:01:abc"]
 portal_group = 1
 chap = { user = "vm", secret_file = "vm.secret", mutual_user = "lunar",
          mutual_secret_file = "own.secret", algorithms = ["sha3-256", "sha-256", "sha-1", "md5"],
@@ -302,6 +319,7 @@ limit = [{ initiator = "iqn.1993-08.org.debian:01:abc", iops = 1000 }, { bandwid
   initiator_limit = [{ iops = 500 }]
   initiators = ["iqn.1993-08.org.debian:01:abc"]
   networks = ["10.1.2.0/24"]
+  administer = []
   [[target.lun]]
   id = 0
   device = "mem:1M"

@@ -207,7 +207,7 @@ impl Difference {
             let effect = match new.key {
                 "initiators" | "networks" | "portal_group" => Effect::SessionsEnd,
                 "redirect" if new.value.is_some() => Effect::SessionsEnd,
-                "limit" => Effect::AtOnce,
+                "administer" | "limit" => Effect::AtOnce,
                 _ => Effect::NextLogin,
             };
             self.setting(&place, new.key, old, new, effect);
@@ -249,7 +249,9 @@ impl Difference {
         }
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
             let effect = match new.key {
-                "initiators" | "networks" | "limit" | "initiator_limit" => Effect::AtOnce,
+                "initiators" | "networks" | "administer" | "limit" | "initiator_limit" => {
+                    Effect::AtOnce
+                }
                 // Without a size it has the one it has.
                 "size" if new.value.is_none() => continue,
                 "size" if same => resize,
@@ -493,6 +495,19 @@ mod tests {
     }
 
     const LUN: &str = "[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n";
+
+    /// Goal: who administers changes at once; an empty list is something else than none.
+    #[test]
+    fn who_administers_is_told() {
+        let told = |new: String| lines(&target(LUN), &new).pop().unwrap();
+        let (line, effect) =
+            told(target(&format!("administer = [\"iqn.2026-11.org.example:B\"]\n{LUN}")));
+        assert!(line.ends_with(":a administer: none -> [\"iqn.2026-11.org.example:b\"]"), "{line}");
+        assert_eq!(effect, Effect::AtOnce);
+        let (line, effect) = told(target(&format!("{LUN}administer = []\n")));
+        assert!(line.ends_with(":a LUN 0 administer: none -> []"), "{line}");
+        assert_eq!(effect, Effect::AtOnce);
+    }
 
     /// Goal: each kind of difference has its line and its effect; what is the same has none.
     #[test]

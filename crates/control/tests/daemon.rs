@@ -65,9 +65,11 @@ fn lines_to_paste_are_a_configuration() {
         device: rig.directory.join("b.img").display().to_string(),
         size: Some("1MiB".to_owned()),
         thin: Some(false),
+        administer: Some(Vec::new()),
         ..LunSettings::default()
     };
     rig.daemon.add_lun(NAME, &settings, &"a test").unwrap();
+    assert_eq!(rig.daemon.running().targets[0].luns[1].administer, Some(Vec::new()));
     let pasted = lun(0, "a.img", SIZE) + &rig.daemon.toml_of_drift();
     let path = rig.directory.join("lunar.toml");
     let source = Source::Text { text: configuration(&pasted), path: path.clone() };

@@ -41,16 +41,13 @@ impl Scraped {
         let device = FaultDevice::new(Arc::new(memory), 1);
         let options =
             LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-        let lun = LunOptions {
-            id: 3,
-            unit: LogicalUnit::open(options).unwrap(),
-            access: Access::default(),
-        };
+        let lun = LunOptions::new(3, LogicalUnit::open(options).unwrap());
         let target = TargetOptions {
             name: TARGET.to_owned(),
             alias: None,
             portal_group: 1,
             access: Access::default(),
+            administer: None,
             chap: Vec::new(),
             initiator_limits: Vec::new(),
             offer: iscsi::text::Offer::default(),

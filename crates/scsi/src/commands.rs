@@ -11,6 +11,7 @@ use crate::plan::{
     parameters, ports, provisioning, read_write, report, reserve, sanitize, timestamp, verify,
 };
 use crate::reservations::Access;
+use crate::rights::Administration;
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::format;
 use alloc::string::String;
@@ -124,6 +125,8 @@ pub struct Command {
     pub standard: &'static str,
     /// How it stands to reservations.
     pub reservation: Reservation,
+    /// Which uses of it only administrators have.
+    pub administration: Administration,
     /// What it wants of the medium.
     pub medium: Medium,
     /// Which units have it.
@@ -170,6 +173,11 @@ impl Command {
     /// Whether a unit of these options has it.
     pub fn is_offered(&self, options: &UnitOptions) -> bool {
         self.offered.includes(options)
+    }
+
+    /// The same command with uses that only administrators have.
+    const fn administered(self, administration: Administration) -> Self {
+        Self { administration, ..self }
     }
 
     pub(crate) fn plan(
@@ -240,6 +248,7 @@ const HOURS: u32 = 12 * 3600;
 /// All commands, by operation code and service action.
 #[rustfmt::skip]
 pub static COMMANDS: &[Command] = {
+    use Administration::{Always, UnlessStarts, WhenChanges};
     use Medium::{Ready, Unneeded, Writable};
     use Offered::{Always as All, Atomic, Removable, Thin};
     use Reservation::{Own, Prevent, StartStop};
@@ -262,7 +271,7 @@ pub static COMMANDS: &[Command] = {
     command(0x03, NO, "REQUEST SENSE", "SPC-4 §6.39",
         TELL, (DESC_6, 10), inform::request_sense),
     command(0x04, NO, "FORMAT UNIT", "SBC-3 §5.3",
-        WRITE, (FORMAT_6, HOURS), format::format_unit),
+        WRITE, (FORMAT_6, HOURS), format::format_unit).administered(Always),
     command(0x08, NO, "READ (6)", "SBC-3 §5.10",
         READ, (BLOCKS_6, 30), read_write::read),
     command(0x0a, NO, "WRITE (6)", "SBC-3 §5.32",
@@ -270,7 +279,7 @@ pub static COMMANDS: &[Command] = {
     command(0x12, NO, "INQUIRY", "SPC-4 §6.6",
         TELL, (PAGE_6, 10), inform::inquiry),
     command(0x15, NO, "MODE SELECT (6)", "SPC-4 §6.11",
-        SETS, (SELECT_6, 10), parameters::mode_select),
+        SETS, (SELECT_6, 10), parameters::mode_select).administered(WhenChanges),
     command(0x16, NO, "RESERVE (6)", "SPC-2 §7.21",
         RESERVE, (NO_FIELDS_6, 10), reserve::reserve_6),
     command(0x17, NO, "RELEASE (6)", "SPC-2 §7.16",
@@ -278,7 +287,8 @@ pub static COMMANDS: &[Command] = {
     command(0x1a, NO, "MODE SENSE (6)", "SPC-4 §6.13",
         SHOWS, (MODES_6, 10), parameters::mode_sense_6),
     command(0x1b, NO, "START STOP UNIT", "SBC-3 §5.25",
-        (StartStop, Unneeded, All), (START_6, 60), medium::start_stop),
+        (StartStop, Unneeded, All), (START_6, 60), medium::start_stop)
+        .administered(UnlessStarts),
     command(0x1d, NO, "SEND DIAGNOSTIC", "SPC-4 §6.42",
         (AS_WRITE, Ready, All), (DIAGNOSTIC_6, 60), diagnostic::send),
     command(0x1e, NO, "PREVENT ALLOW MEDIUM REMOVAL", "SBC-3 §5.15",
@@ -308,15 +318,16 @@ pub static COMMANDS: &[Command] = {
     command(0x42, NO, "UNMAP", "SBC-3 §5.28",
         WRITE_THIN, (UNMAP_10, 60), provisioning::unmap),
     command(0x48, Some(0x01), "SANITIZE: OVERWRITE", "SBC-3 §5.24",
-        WRITE, (SANITIZE_10, HOURS), sanitize::overwrite),
+        WRITE, (SANITIZE_10, HOURS), sanitize::overwrite).administered(Always),
     command(0x48, Some(0x02), "SANITIZE: BLOCK ERASE", "SBC-3 §5.24",
-        WRITE_THIN, (SANITIZE_10, HOURS), sanitize::block_erase),
+        WRITE_THIN, (SANITIZE_10, HOURS), sanitize::block_erase).administered(Always),
     command(0x48, Some(0x1f), "SANITIZE: EXIT FAILURE MODE", "SBC-3 §5.24",
-        (AS_WRITE, Ready, All), (SANITIZE_10, 10), sanitize::exit_failure_mode),
+        (AS_WRITE, Ready, All), (SANITIZE_10, 10), sanitize::exit_failure_mode)
+        .administered(Always),
     command(0x4d, NO, "LOG SENSE", "SPC-4 §6.8",
         (FREE, Unneeded, All), (LOGS_10, 10), log::log_sense),
     command(0x55, NO, "MODE SELECT (10)", "SPC-4 §6.12",
-        SETS, (SELECT_10, 10), parameters::mode_select),
+        SETS, (SELECT_10, 10), parameters::mode_select).administered(WhenChanges),
     command(0x5a, NO, "MODE SENSE (10)", "SPC-4 §6.14",
         SHOWS, (MODES_10, 10), parameters::mode_sense_10),
     command(0x5e, Some(0), "PERSISTENT RESERVE IN: READ KEYS", "SPC-4 §6.15",
@@ -388,7 +399,7 @@ pub static COMMANDS: &[Command] = {
     command(0xa3, Some(0x0f), "REPORT TIMESTAMP", "SPC-4 §6.38",
         (FREE, Unneeded, All), (TIMESTAMP_12, 10), timestamp::report),
     command(0xa4, Some(0x0a), "SET TARGET PORT GROUPS", "SPC-4 §6.45",
-        SETS, (GROUPS_OUT_12, 10), ports::set_groups),
+        SETS, (GROUPS_OUT_12, 10), ports::set_groups).administered(Always),
     command(0xa8, NO, "READ (12)", "SBC-3 §5.12",
         READ, (&blocks_12(DPO_FUA), 30), read_write::read),
     command(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",
@@ -419,6 +430,7 @@ const fn command(
         name,
         standard,
         reservation,
+        administration: Administration::Never,
         medium,
         offered,
         timeout_seconds,
@@ -430,8 +442,8 @@ const fn command(
 /// The table as Markdown, for CONFORMANCE.md: one row a command.
 pub fn markdown() -> String {
     let mut text = String::from(
-        "| Code | Command | Standard | Reservations | Units | CDB usage | Timeout |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| Code | Command | Standard | Reservations | Administrators only | Units | CDB usage \
+         | Timeout |\n|---|---|---|---|---|---|---|---|\n",
     );
     for command in COMMANDS {
         let action = command.service_action.map_or_else(String::new, |at| format!("/{at:02x}"));
@@ -440,10 +452,11 @@ pub fn markdown() -> String {
             usage.push_str(&format!("{byte:02x}"));
             usage
         });
-        let Command { opcode, name, standard, reservation, offered, timeout_seconds, .. } = command;
+        let Command { opcode, name, standard, reservation, administration, .. } = command;
+        let Command { offered, timeout_seconds, .. } = command;
         text.push_str(&format!(
-            "| {opcode:02x}{action} | {name} | {standard} | {reservation} | {offered} \
-             | `{usage}` | {timeout_seconds} s |\n"
+            "| {opcode:02x}{action} | {name} | {standard} | {reservation} | {administration} \
+             | {offered} | `{usage}` | {timeout_seconds} s |\n"
         ));
     }
     text

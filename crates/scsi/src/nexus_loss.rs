@@ -4,31 +4,38 @@
 use crate::attention::{Attention, AttentionQueue};
 use crate::plan::NexusId;
 use crate::reservations::ItNexus;
+use crate::share::Shares;
 use crate::unit::BlockUnit;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 /// Nexuses lost by I_T NEXUS RESET whose initiators are remembered until they are back; of older
 /// ones the initiator is told of a power-on instead, which says more.
-pub const LOST_NEXUSES_MAX: usize = 64;
+pub const LOST_NEXUSES_MAX: usize = 128;
+/// Those of one initiator, and of one origin: nobody makes the others look powered on by losing
+/// nexus after nexus.
+const SHARES: Shares = Shares { of_all: LOST_NEXUSES_MAX, of_initiator: 32, of_origin: 64 };
 
 /// What initiators are to be told once they are back after an I_T NEXUS RESET.
 #[derive(Debug, Default)]
 pub(crate) struct LostNexuses {
-    waiting: VecDeque<(ItNexus, AttentionQueue)>,
+    /// The one that was lost first at the front.
+    waiting: VecDeque<(Arc<ItNexus>, AttentionQueue)>,
 }
 
 impl LostNexuses {
-    pub(crate) fn remember(&mut self, ports: ItNexus, attentions: AttentionQueue) {
+    pub(crate) fn remember(&mut self, ports: Arc<ItNexus>, attentions: AttentionQueue) {
         self.waiting.retain(|(known, _)| *known != ports);
-        if self.waiting.len() >= LOST_NEXUSES_MAX {
-            self.waiting.pop_front();
+        let taken = self.waiting.iter().map(|(known, _)| known.owner());
+        if let Some(at) = SHARES.displaced(taken, ports.owner()) {
+            self.waiting.remove(at);
         }
         self.waiting.push_back((ports, attentions));
     }
 
     /// What a nexus that begins now is to be told.
     pub(crate) fn find_again(&mut self, ports: &ItNexus) -> AttentionQueue {
-        let at = self.waiting.iter().position(|(known, _)| known == ports);
+        let at = self.waiting.iter().position(|(known, _)| **known == *ports);
         if let Some((_, attentions)) = at.and_then(|at| self.waiting.remove(at)) {
             return attentions;
         }
@@ -40,7 +47,7 @@ impl LostNexuses {
     /// Something to be told to all of them, or to one.
     pub(crate) fn establish(&mut self, attention: Attention, only: Option<&ItNexus>) {
         for (ports, attentions) in &mut self.waiting {
-            if only.is_none_or(|only| only == ports) {
+            if only.is_none_or(|only| *only == **ports) {
                 attentions.establish(attention);
             }
         }

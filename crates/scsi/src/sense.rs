@@ -139,6 +139,8 @@ senses! {
     PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST, 0x1a00;
     /// No such command.
     INVALID_OPERATION_CODE = ILLEGAL_REQUEST, 0x2000;
+    /// The initiator does not administer the unit.
+    ACCESS_DENIED_NO_ACCESS_RIGHTS = ILLEGAL_REQUEST, 0x2002;
     /// Blocks past the end.
     LBA_OUT_OF_RANGE = ILLEGAL_REQUEST, 0x2100;
     /// The echo buffer is read before it was written.

@@ -9,7 +9,7 @@ pub use crate::threshold::{Resources, SetCounts, Threshold};
 use crate::attention::{Attention, AttentionQueue};
 use crate::commands::{self, Found, Request};
 use crate::conditions::{Conditions, Revised};
-use crate::copy::{CopyResults, Party};
+use crate::copy::{CopyId, CopyResults, Party};
 use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
@@ -20,11 +20,14 @@ use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
 use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
 use crate::reservations::{Access, ItNexus, Reservations};
+use crate::rights::Rights;
 use crate::sense::Sense;
+use crate::share::Origin;
 use crate::state::{self, SectionKind};
 use crate::threshold::RoomWatch;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wire::Lun;
 
@@ -109,6 +112,26 @@ pub struct TargetPort {
     pub relative_id: u16,
 }
 
+/// A nexus that begins, as the target knows it.
+#[derive(Clone, Debug)]
+pub struct NexusOptions {
+    /// The initiator's end of it.
+    pub initiator: InitiatorPort,
+    /// The target's end of it.
+    pub port: TargetPort,
+    /// Where the initiator comes from; `None`: it has proven its name.
+    pub origin: Option<Origin>,
+    /// What the initiator may do to all that use the unit.
+    pub rights: Rights,
+}
+
+impl NexusOptions {
+    /// A nexus of an initiator that has proven its name and may do everything.
+    pub fn new(initiator: InitiatorPort, port: TargetPort) -> Self {
+        Self { initiator, port, origin: None, rights: Rights::default() }
+    }
+}
+
 /// What the planner may know of a command besides its CDB.
 #[derive(Clone, Debug)]
 pub struct Context<'a> {
@@ -158,13 +181,14 @@ pub struct Checkpoint {
 /// What the unit knows of one nexus.
 #[derive(Debug)]
 pub(crate) struct Nexus {
-    pub(crate) ports: ItNexus,
+    pub(crate) ports: Arc<ItNexus>,
+    pub(crate) rights: Rights,
     pub(crate) attentions: AttentionQueue,
     /// PREVENT of this nexus forbids ejection.
     pub(crate) prevents_removal: bool,
     /// By I_T NEXUS RESET: its initiator is told when it comes back.
     pub(crate) is_lost: bool,
-    buffers: NexusBuffers,
+    pub(crate) buffers: NexusBuffers,
 }
 
 impl BlockUnit {
@@ -254,11 +278,17 @@ impl BlockUnit {
         state::encode(&sections)
     }
 
+    /// As [`attach_with`](Self::attach_with), for [`NexusOptions::new`].
+    pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
+        self.attach_with(nexus, NexusOptions::new(initiator, port));
+    }
+
     /// An initiator has logged in; it is told of the power-on first, or, after an I_T NEXUS RESET,
     /// of the loss of its nexus and what came since, unless it
     /// [is expected back](Self::expect_return).
-    pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
-        let ports = ItNexus::new(&initiator, &port);
+    pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
+        let NexusOptions { initiator, port, origin, rights } = options;
+        let ports = Arc::new(ItNexus::new(&initiator, &port).from_origin(origin));
         self.conditions.reservations.nexus_attached(&ports);
         let mut attentions = self.lost.find_again(&ports);
         if self.returning.take_if(|returning| *returning == ports.initiator().name).is_some() {
@@ -266,7 +296,8 @@ impl BlockUnit {
         }
         let (prevents_removal, is_lost) = (false, false);
         let buffers = NexusBuffers::default();
-        self.nexuses.insert(nexus, Nexus { ports, attentions, prevents_removal, is_lost, buffers });
+        let state = Nexus { ports, rights, attentions, prevents_removal, is_lost, buffers };
+        self.nexuses.insert(nexus, state);
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
@@ -280,8 +311,9 @@ impl BlockUnit {
         self.copies.forget_nexus(nexus);
     }
 
-    /// Judges a command, in this order: unit attention, operation code, CONTROL, reservations,
-    /// state of the port, long operation, medium, write protection, then the command's own fields.
+    /// Judges a command, in this order: unit attention, operation code, CONTROL, the initiator's
+    /// rights, reservations, state of the port, long operation, medium, write protection, then the
+    /// command's own fields.
     ///
     /// # Errors
     /// The refusal to send, when the command may not run.
@@ -303,7 +335,10 @@ impl BlockUnit {
             Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
-        let ports = known.map(|nexus| &nexus.ports);
+        let ports = known.as_ref().map(|nexus| &*nexus.ports);
+        if command.administration.includes(cdb) {
+            self.rights(nexus).check_administers()?;
+        }
         self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
         command.plan(self, &Request { nexus, context, cdb })
     }
@@ -314,8 +349,8 @@ impl BlockUnit {
     /// a command enters the task set, not after.
     ///
     /// # Errors
-    /// The refusal to send, for what has changed: reservations, the state of the port, a long
-    /// operation, the medium, write protection, the size of the unit.
+    /// The refusal to send, for what has changed: the initiator's rights, reservations, the state of
+    /// the port, a long operation, the medium, write protection, the size of the unit.
     pub fn check_again(
         &self,
         nexus: NexusId,
@@ -324,7 +359,10 @@ impl BlockUnit {
         ranges: &[LbaRange],
     ) -> Result<(), Refusal> {
         if let Found::Command(command) = commands::find(self.options(), cdb) {
-            let ports = self.nexuses.get(&nexus).map(|nexus| &nexus.ports);
+            if command.administration.includes(cdb) {
+                self.rights(nexus).check_administers()?;
+            }
+            let ports = self.nexuses.get(&nexus).map(|nexus| &*nexus.ports);
             self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
         }
         for range in ranges {
@@ -394,6 +432,20 @@ impl BlockUnit {
     /// The copies this unit was told to carry out, and what became of them.
     pub fn copies(&mut self) -> &mut CopyResults {
         &mut self.copies
+    }
+
+    /// A copy of `nexus` begins; a result of its name is dropped.
+    ///
+    /// # Errors
+    /// OPERATION IN PROGRESS while another one of its nexus has the name; BUSY when too many run,
+    /// of all or of this initiator. Ours: the target asks for a nexus it never attached.
+    pub fn begin_copy(
+        &mut self,
+        nexus: NexusId,
+        list_identifier: Option<u8>,
+    ) -> Result<CopyId, Refusal> {
+        let by = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        self.copies.begin(nexus, &by.ports, list_identifier)
     }
 
     /// Whether a copy that `nexus` asked for may read this unit, or write it: what a READ or WRITE
@@ -496,16 +548,23 @@ impl BlockUnit {
         &self.conditions.modes
     }
 
-    /// MODE SELECT; `true` when something changed.
+    /// MODE SELECT of a nexus; `true` when something changed. Every change is one for all that use
+    /// the unit, so the initiator must administer it.
     pub(crate) fn select_modes(
         &mut self,
+        nexus: NexusId,
         request: SelectRequest,
         list: &[u8],
     ) -> Result<bool, Sense> {
-        let Conditions { modes, options, .. } = &mut *self.conditions;
+        let Conditions { modes, options, .. } = &*self.conditions;
         let before = modes.threshold_count(options);
-        let changed = modes.select(options, request, list)?;
-        if modes.threshold_count(options) != before {
+        let mut selected = *modes;
+        let changed = selected.select(options, request, list)?;
+        if changed {
+            self.rights(nexus).check_administers()?;
+        }
+        self.conditions.modes = selected;
+        if self.modes().threshold_count(self.options()) != before {
             self.room.rearm();
         }
         Ok(changed)
@@ -556,15 +615,6 @@ impl BlockUnit {
         &mut self.conditions.operations
     }
 
-    /// What a nexus has put into its buffers.
-    ///
-    /// # Errors
-    /// Ours: the target asks for a nexus it never attached.
-    pub(crate) fn buffers(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
-        let nexus = self.nexuses.get_mut(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-        Ok(&mut nexus.buffers)
-    }
-
     pub(crate) fn reservations(&self) -> &Reservations {
         &self.conditions.reservations
     }
@@ -583,7 +633,7 @@ impl BlockUnit {
 
     /// Establishes a unit attention for the nexus of these ports, if it is there.
     pub(crate) fn tell(&mut self, ports: &ItNexus, attention: Attention) {
-        for nexus in self.nexuses.values_mut().filter(|nexus| nexus.ports == *ports) {
+        for nexus in self.nexuses.values_mut().filter(|nexus| *nexus.ports == *ports) {
             nexus.attentions.establish(attention);
         }
         self.lost.establish(attention, Some(ports));

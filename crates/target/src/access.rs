@@ -2,14 +2,16 @@
 
 use crate::access_list::Access;
 use crate::login_refusal::LoginRefusal;
-use crate::options::{Portal, TargetOptions};
+use crate::options::{ChapEntry, Portal, TargetOptions};
 use crate::server::Shared;
+use crate::unit::LogicalUnit;
 use crate::view::Luns;
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::text::Offer;
+use scsi::rights::Rights;
 use scsi::unit::TargetPort;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -99,11 +101,22 @@ fn chap_demand(target: &TargetOptions, initiator: &str) -> Result<Option<ChapDem
     if target.chap.is_empty() {
         return Ok(None);
     }
-    let named = target.chap.iter().find(|entry| {
-        entry.initiator.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(initiator))
-    });
+    let named = named_credential(target, initiator);
     let entry = named.or_else(|| target.chap.iter().find(|entry| entry.initiator.is_none()));
     entry.map(|entry| Some(entry.demand.clone())).ok_or(())
+}
+
+fn named_credential<'t>(target: &'t TargetOptions, initiator: &str) -> Option<&'t ChapEntry> {
+    target.chap.iter().find(|entry| {
+        entry.initiator.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(initiator))
+    })
+}
+
+/// Whether an initiator that has proven the CHAP name `user` has proven its own name with it: one
+/// credential for several initiators proves that it is one of them.
+pub(crate) fn proves_name(target: &TargetOptions, initiator: &str, user: Option<&str>) -> bool {
+    let named = named_credential(target, initiator);
+    named.is_some_and(|entry| user == Some(&entry.demand.initiator.user))
 }
 
 fn entropy() -> Option<[u8; 33]> {
@@ -193,6 +206,31 @@ pub(crate) fn visible_luns(target: &TargetOptions, initiator: &str, address: IpA
     seen.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
 }
 
+/// What an initiator of this name may do to all that use `unit`, seen from this address. A LUN that
+/// says who administers it says so in place of the target; a unit of several LUNs is administered
+/// by those who may through each of them that they see.
+pub(crate) fn rights(
+    target: &TargetOptions,
+    initiator: &str,
+    address: IpAddr,
+    unit: &LogicalUnit,
+) -> Rights {
+    let mut luns = target.luns.iter().filter(|lun| {
+        std::ptr::eq(&raw const *lun.unit, unit) && lun.access.allows(initiator, address)
+    });
+    let may = |list| may_administer(list, initiator);
+    Rights {
+        administers_unit: luns
+            .all(|lun| may(lun.administer.as_ref().or(target.administer.as_ref()))),
+        administers_target: may(target.administer.as_ref()),
+    }
+}
+
+/// Whether a list of administrators names the initiator; without a list all are administrators.
+pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> bool {
+    list.is_none_or(|names| names.iter().any(|name| name.eq_ignore_ascii_case(initiator)))
+}
+
 /// Whether an initiator of this name may use the target from this address.
 pub(crate) fn admits(target: &TargetOptions, initiator: &str, address: IpAddr) -> bool {
     target.access.allows(initiator, address) && sees_something(target, initiator, address)
@@ -227,6 +265,7 @@ mod tests {
             alias: None,
             portal_group,
             access: Access::default(),
+            administer: None,
             chap: Vec::new(),
             offer: Offer::default(),
             redirect: None,

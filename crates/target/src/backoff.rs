@@ -4,6 +4,7 @@
 //! end costs work. Nobody else's logins wait: what is counted is counted for one network.
 
 use crate::options::Limits;
+use scsi::share::Origin;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,14 @@ impl PeerNetwork {
                 IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
             }
             v4 => v4,
+        })
+    }
+
+    /// The same as an opaque number.
+    pub(crate) fn origin(self) -> Origin {
+        Origin(match self.0 {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(address) => address.to_bits(),
         })
     }
 }
@@ -297,6 +306,11 @@ mod tests {
         assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
         assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:1"));
         assert_ne!(network("2001:db8:0:1::1"), network("2001:db8:0:2::1"));
+        let origin = |text| network(text).origin();
+        assert_eq!(origin("::ffff:192.0.2.1"), origin("192.0.2.1"));
+        assert_ne!(origin("192.0.2.1"), origin("192.0.2.2"));
+        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:0:0:1"));
+        assert_ne!(origin("2001:db8:0:1::1"), origin("2001:db8:0:2::1"));
     }
 
     /// Goal: the table is bounded, and whoever failed last stays in it.

@@ -1,7 +1,9 @@
 //! Making, finding and replacing sessions at the end of a login. RFC 7143 §6.3.
 
 use crate::access::{self, Path};
+use crate::backoff::PeerNetwork;
 use crate::connection_table::Joins;
+use crate::options::TargetOptions;
 use crate::quota::{InitiatorGates, SessionQuota};
 use crate::server::{Sessions, Shared};
 use crate::session::{Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts};
@@ -9,7 +11,9 @@ use crate::view::Luns;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
+use scsi::share::{Origin, Owner};
 use scsi::unit::TargetPort;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,20 +102,24 @@ fn insert(
     key: SessionKey,
     path: Path,
 ) -> Result<Arc<Session>, LoginStatus> {
-    let target = key.target_name.as_deref().map(|name| shared.target(name));
+    let target = match key.target_name.as_deref() {
+        None => None,
+        Some(name) => Some(shared.target(name).ok_or(LoginStatus::TARGET_REMOVED)?),
+    };
     let (luns, port, ports) = match &target {
         None => (Luns::new(), discovery_port(), Vec::new()),
-        Some(None) => return Err(LoginStatus::TARGET_REMOVED),
         // What is served may have changed since the login began.
-        Some(Some(target)) if !access::admits(target, &key.initiator_name, path.peer.ip()) => {
+        Some(target) if !access::admits(target, &key.initiator_name, path.peer.ip()) => {
             return Err(LoginStatus::NOT_FOUND);
         }
-        Some(Some(target)) => (
+        Some(target) => (
             access::visible_luns(target, &key.initiator_name, path.peer.ip()),
             access::target_port(target, key.portal_group_tag),
             access::target_ports(target, &shared.portals),
         ),
     };
+    let origin = origin(target.as_deref(), join, path);
+    check_share(shared, sessions, Owner { name: &key.initiator_name, origin })?;
     let limits = SessionLimits { window_commands: shared.limits.window_commands };
     let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
@@ -122,9 +130,11 @@ fn insert(
         key,
         tsih,
         nexus,
+        target,
         luns,
         max_connections,
         path,
+        origin,
         quota,
         port,
         ports,
@@ -139,6 +149,26 @@ fn insert(
         "session begins"
     );
     Ok(session)
+}
+
+/// Where an initiator comes from that has not proven its name.
+fn origin(target: Option<&TargetOptions>, join: &Join, path: Path) -> Option<Origin> {
+    let (name, user) = (&join.claim.initiator_name, join.user.as_deref());
+    let is_proven = target.is_some_and(|target| access::proves_name(target, name, user));
+    (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())
+}
+
+/// Refuses a connection of an initiator whose sessions have their share of all connections.
+fn check_share(shared: &Shared, sessions: &Sessions, owner: Owner<'_>) -> Result<(), LoginStatus> {
+    let all = sessions.all();
+    // A session that has just been made has its first connection soon.
+    let connections = |session: &Arc<Session>| session.members().len().max(1);
+    let taken =
+        all.iter().flat_map(|session| iter::repeat_n(session.owner(), connections(session)));
+    match shared.limits.shares().admit(taken, owner, 1) {
+        true => Ok(()),
+        false => Err(LoginStatus::OUT_OF_RESOURCES),
+    }
 }
 
 fn quota(shared: &Shared, key: &SessionKey) -> SessionQuota {
@@ -192,6 +222,10 @@ async fn find(
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }
     let cid = join.claim.cid;
+    // One that takes the place of another connection is no further one.
+    if !session.members().contains_key(&cid) {
+        check_share(shared, &shared.sessions(), session.owner())?;
+    }
     let member = Member { mailbox, path, parameters: join.connection };
     let until = Instant::now() + REPLACE_SECONDS_MAX;
     loop {

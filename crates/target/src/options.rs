@@ -6,6 +6,7 @@ use crate::quota::InitiatorLimit;
 use block::BufferPool;
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
+use scsi::share::Shares;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -91,6 +92,17 @@ pub struct Limits {
     pub ping_timeout_seconds: u16,
 }
 
+/// Of the connections there may be, one initiator takes half at most, but never fewer than these.
+const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
+
+impl Limits {
+    /// The connections that sessions of one initiator, or of one origin, may have.
+    pub(crate) fn shares(&self) -> Shares {
+        let half = (self.connections / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
+        Shares { of_all: usize::MAX, of_initiator: half, of_origin: half }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -123,6 +135,9 @@ pub struct TargetOptions {
     pub portal_group: u16,
     /// Who may log in.
     pub access: Access,
+    /// Names of the initiators that may reset it and administer its units; `None`: all that may
+    /// log in. A name is a claim where it need not be proven by CHAP.
+    pub administer: Option<Vec<String>>,
     /// What initiators must prove; the first entry that fits the initiator's name counts.
     /// Empty: nothing.
     pub chap: Vec<ChapEntry>,
@@ -155,6 +170,16 @@ pub struct LunOptions {
     pub unit: Arc<LogicalUnit>,
     /// Who of those that may log in sees it.
     pub access: Access,
+    /// Names of the initiators that may administer the unit here, in place of the target's;
+    /// `None`: as the target has it.
+    pub administer: Option<Vec<String>>,
+}
+
+impl LunOptions {
+    /// A LUN that everybody sees who may log in, administered as the target has it.
+    pub fn new(id: u16, unit: Arc<LogicalUnit>) -> Self {
+        Self { id, unit, access: Access::default(), administer: None }
+    }
 }
 
 impl TargetOptions {

@@ -46,9 +46,9 @@ impl Server {
     ///
     /// Sessions notice what concerns them: one whose LUNs change goes on, its tasks on LUNs that
     /// went are aborted, and its other units tell it REPORTED LUNS DATA HAS CHANGED; one that must
-    /// end is asked to log out, and cut after a few seconds. Credentials and negotiated keys
-    /// concern the next login. Units that are served no more are synced. Returns when all of that
-    /// is done.
+    /// end is asked to log out, and cut after a few seconds. Who administers holds at once.
+    /// Credentials and negotiated keys concern the next login. Units that are served no more are
+    /// synced. Returns when all of that is done.
     ///
     /// # Errors
     /// A catalogue that contradicts itself; nothing has changed then.
@@ -100,10 +100,10 @@ impl Server {
 }
 
 /// What becomes of a session.
-enum Lot {
-    /// It is not concerned.
-    Stays,
-    Sees(Luns),
+enum Lot<'t> {
+    /// It is not concerned, but for what it may do.
+    Stays(Option<&'t TargetOptions>),
+    Sees(&'t TargetOptions, Luns),
     Ends,
 }
 
@@ -113,9 +113,13 @@ async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -> Replaced 
     let sessions = shared.sessions().all();
     let each = sessions.iter().map(|session| async move {
         match lot(session, old, new) {
-            Lot::Stays => (0, 0),
-            Lot::Sees(luns) => {
-                view::show(shared, session, luns).await;
+            Lot::Stays(target) => {
+                target.into_iter().for_each(|target| session.set_rights(target));
+                (0, 0)
+            }
+            Lot::Sees(target, luns) => {
+                session.set_rights(target);
+                view::show(shared, session, target, luns).await;
                 (1, 0)
             }
             Lot::Ends => {
@@ -132,8 +136,8 @@ async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -> Replaced 
     }
 }
 
-fn lot(session: &Session, old: &Indexed, new: &Indexed) -> Lot {
-    let Some(name) = session.key.target_name.as_deref() else { return Lot::Stays };
+fn lot<'t>(session: &Session, old: &Indexed, new: &'t Indexed) -> Lot<'t> {
+    let Some(name) = session.key.target_name.as_deref() else { return Lot::Stays(None) };
     let Some(target) = new.target(name) else { return Lot::Ends };
     let (initiator, address) = (&session.key.initiator_name, session.path.peer.ip());
     let was = old.target(name);
@@ -146,7 +150,10 @@ fn lot(session: &Session, old: &Indexed, new: &Indexed) -> Lot {
         return Lot::Ends;
     }
     let luns = access::visible_luns(target, initiator, address);
-    if session.view().shows(&luns) { Lot::Stays } else { Lot::Sees(luns) }
+    match session.view().shows(&luns) {
+        true => Lot::Stays(Some(target)),
+        false => Lot::Sees(target, luns),
+    }
 }
 
 /// Asks the initiator to log out; cuts it when it does not.

@@ -3,8 +3,9 @@
 //! The protocol's session is a value behind one lock, held for one step and never across an
 //! await: a connection on another core gets its answer without waking the first one up.
 
-use crate::access::Path;
+use crate::access::{self, Path};
 use crate::manage;
+use crate::options::TargetOptions;
 use crate::quota::SessionQuota;
 use crate::server::Shared;
 use crate::tasks::PlaceQueued;
@@ -17,7 +18,9 @@ use iscsi::pdu::LogoutResult;
 use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
 use iscsi::text::ConnectionParameters;
 use scsi::plan::NexusId;
-use scsi::unit::{Context, InitiatorPort, TargetPort};
+use scsi::rights::Rights;
+use scsi::share::{Origin, Owner};
+use scsi::unit::{Context, InitiatorPort, NexusOptions, TargetPort};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -107,6 +110,8 @@ pub(crate) struct Session {
     pub(crate) nexus: NexusId,
     pub(crate) max_connections: u16,
     pub(crate) path: Path,
+    /// Where its initiator comes from; `None`: its name is proven.
+    origin: Option<Origin>,
     pub(crate) since: SystemTime,
     view: ArcSwap<View>,
     /// How often it has been another one.
@@ -138,10 +143,14 @@ pub(crate) struct SessionParts {
     pub(crate) key: SessionKey,
     pub(crate) tsih: u16,
     pub(crate) nexus: NexusId,
+    /// `None`: a discovery session.
+    pub(crate) target: Option<Arc<TargetOptions>>,
     pub(crate) luns: Luns,
     pub(crate) max_connections: u16,
     /// Of its leading connection.
     pub(crate) path: Path,
+    /// Where its initiator comes from; `None`: its name is proven.
+    pub(crate) origin: Option<Origin>,
     pub(crate) quota: SessionQuota,
     pub(crate) port: TargetPort,
     /// All of the target, that one included, ordered by their relative identifiers.
@@ -160,6 +169,7 @@ impl Session {
             nexus: parts.nexus,
             max_connections: parts.max_connections,
             path: parts.path,
+            origin: parts.origin,
             since: SystemTime::now(),
             quota: parts.quota,
             protocol_level: parts.machine.parameters().protocol_level.into(),
@@ -174,17 +184,44 @@ impl Session {
             view: ArcSwap::from_pointee(view),
             view_changes: AtomicU64::new(0),
         };
-        for unit in session.view().units() {
-            session.attach_to(&unit);
+        if let Some(target) = parts.target {
+            session.machine().set_administers(session.administers(&target));
+            for unit in session.view().units() {
+                session.attach_to(&unit, &target);
+            }
         }
         Arc::new(session)
     }
 
-    /// Tells a unit of this nexus.
-    pub(crate) fn attach_to(&self, unit: &LogicalUnit) {
+    /// Tells a unit of `target` of this nexus.
+    pub(crate) fn attach_to(&self, unit: &LogicalUnit, target: &TargetOptions) {
         let initiator =
             InitiatorPort { name: self.key.initiator_name.clone(), isid: self.key.isid };
-        unit.scsi().attach(self.nexus, initiator, self.port.clone());
+        let rights = self.rights(unit, target);
+        let options =
+            NexusOptions { initiator, port: self.port.clone(), origin: self.origin, rights };
+        unit.scsi().attach_with(self.nexus, options);
+    }
+
+    fn rights(&self, unit: &LogicalUnit, target: &TargetOptions) -> Rights {
+        access::rights(target, &self.key.initiator_name, self.path.peer.ip(), unit)
+    }
+
+    fn administers(&self, target: &TargetOptions) -> bool {
+        access::may_administer(target.administer.as_ref(), &self.key.initiator_name)
+    }
+
+    /// The initiator may do from now on what `target` as it is now lets it do.
+    pub(crate) fn set_rights(&self, target: &TargetOptions) {
+        self.machine().set_administers(self.administers(target));
+        for unit in self.units() {
+            unit.scsi().set_rights(self.nexus, self.rights(&unit, target));
+        }
+    }
+
+    /// The initiator that counts for what the session takes.
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        Owner { name: &self.key.initiator_name, origin: self.origin }
     }
 
     /// What it sees now.

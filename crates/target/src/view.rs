@@ -1,6 +1,7 @@
 //! The units that one session sees, and how that changes while it runs.
 
 use crate::catalogue::distinct;
+use crate::options::TargetOptions;
 use crate::server::Shared;
 use crate::session::Session;
 use crate::tasks::TaskSet;
@@ -92,13 +93,19 @@ impl View {
     }
 }
 
-/// From now on `session` sees `luns`. Its tasks on what it sees no more are aborted, and quiet when
-/// this is done; of the rest it is told that there is something new. SAM-5 §5.14, SPC-4 §6.33.
-pub(crate) async fn show(shared: &Arc<Shared>, session: &Arc<Session>, luns: Luns) {
+/// From now on `session` sees `luns` of `target`. Its tasks on what it sees no more are aborted,
+/// and quiet when this is done; of the rest it is told that there is something new. SAM-5 §5.14,
+/// SPC-4 §6.33.
+pub(crate) async fn show(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    target: &TargetOptions,
+    luns: Luns,
+) {
     let old = Arc::clone(&session.view());
     let new = View::after(&old, luns);
     for unit in new.units().iter().filter(|unit| !old.has(unit)) {
-        session.attach_to(unit);
+        session.attach_to(unit, target);
     }
     // Under which numbers another unit, or none, is seen now.
     let gone: Vec<Lun> = old

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use target::{Access, LunOptions};
+use target::LunOptions;
 
 /// A disk in memory that counts what it is asked; it has things at hand if that is so.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ fn a_disk_is_asked_at_hand_once() {
     let options = target::LogicalUnitOptions::new(uuid::Uuid::from_u128(7), disk);
     let unit = target::LogicalUnit::open(options).unwrap();
     let rig = Rig::with(|options| {
-        options.targets[0].luns = vec![LunOptions { id: 0, unit, access: Access::default() }];
+        options.targets[0].luns = vec![LunOptions::new(0, unit)];
     });
     let mut raw = rig.log_in(1);
     for (has_at_hand, waiting) in [(true, 0), (false, 1)] {

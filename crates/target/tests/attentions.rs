@@ -52,7 +52,9 @@ impl Witnesses {
             let others = (1..9).map(|n| format!("iqn.2026-11.org.lunarsan.test:raw-{n}"));
             options.targets[0].luns[0].access.initiators = others.collect();
             let only_nine = Access { initiators: nine, ..Access::default() };
-            options.targets[0].luns.push(LunOptions { id: 0, unit: second, access: only_nine });
+            options.targets[0]
+                .luns
+                .push(LunOptions { access: only_nine, ..LunOptions::new(0, second) });
             options.targets.push(common::target(OTHER_TARGET, unit));
         });
         let doors = [(1, TARGET), (2, TARGET), (3, OTHER_TARGET), (9, TARGET)];

@@ -21,7 +21,7 @@ fn new_unit(number: u128) -> Arc<LogicalUnit> {
 }
 
 fn lun(id: u16, unit: &Arc<LogicalUnit>) -> LunOptions {
-    LunOptions { id, unit: Arc::clone(unit), access: target::Access::default() }
+    LunOptions::new(id, Arc::clone(unit))
 }
 
 /// What a command is answered: `None` for GOOD, else the code of its sense, unit attentions too.

@@ -8,7 +8,7 @@ use block::{FaultDevice, MemoryDevice, Operation};
 use common::copy::{Segment, copy_cdb, cscd, list, results_cdb};
 use common::raw::{Answer, Pdu, Raw, opcode};
 use common::*;
-use scsi::copy::{COPIES_MAX, CopyFault, Party, Reported};
+use scsi::copy::{COPIES_OF_INITIATOR_MAX, COPIES_OF_ORIGIN_MAX, CopyFault, Party, Reported};
 use scsi::sense::{Sense, SenseFormat, Status};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Disks {
             let initiators =
                 if id == 4 { vec!["iqn.2026-11.org.lunarsan.test:raw-9".into()] } else { vec![] };
             let access = Access { initiators, ..Access::default() };
-            shown.luns.push(LunOptions { id, unit, access });
+            shown.luns.push(LunOptions { access, ..LunOptions::new(id, unit) });
         }
         let other = target("iqn.2026-11.org.lunarsan.test:other", unit_of(20, &elsewhere));
         let rig = Rig::with(|options| {
@@ -589,27 +589,36 @@ fn served_beside(buffers: &BufferPool, raw: &mut Raw, long: &[u8], other: &mut R
     (progress[4], aborted.header[2]) == (0, 0) && longest < Duration::from_secs(1)
 }
 
-/// MAXIMUM CONCURRENT COPIES: one more gets BUSY.
+/// Goal: of the concurrent copies of a unit one initiator leaves some to others, and initiators of
+/// one address that prove no names leave some to others; one more gets BUSY.
 #[test]
 fn copies_at_once_are_limited() {
     let disks = Disks::new();
-    let mut raw = disks.log_in(1);
+    let mut greedy = disks.log_in(1);
+    let mut other = disks.log_in(2);
     let to = &disks.devices[1];
     fill(&disks.devices[0], 0, &pattern(6, MIB));
     to.inject(Fault::new(Effect::Hang).on(Operation::Write));
-    let tags: Vec<_> = (0..COPIES_MAX)
-        .map(|name| {
-            let mut list = simple(1, 16, 0, 0);
-            list[0] = name;
-            send(&mut raw, 0, &copy_cdb(list.len()), &list)
-        })
-        .collect();
-    disks.rig.wait_for("all hang", |_| to.hanging() == tags.len());
-    assert_eq!(copy(&mut raw, 0, &simple(1, 16, 0, 0)), (0x08, vec![]));
+    let begin = |raw: &mut Raw, name: u8| {
+        let mut list = simple(1, 16, 0, 0);
+        list[0] = name;
+        send(raw, 0, &copy_cdb(list.len()), &list)
+    };
+    let of_greedy: Vec<_> =
+        (0..COPIES_OF_INITIATOR_MAX).map(|name| begin(&mut greedy, name)).collect();
+    disks.rig.wait_for("all hang", |_| to.hanging() == of_greedy.len());
+    assert_eq!(copy(&mut greedy, 0, &simple(1, 16, 0, 0)), (0x08, vec![]));
+    let rest = COPIES_OF_ORIGIN_MAX - COPIES_OF_INITIATOR_MAX;
+    let of_other: Vec<_> = (0..rest).map(|name| begin(&mut other, name)).collect();
+    let all = of_greedy.len() + of_other.len();
+    disks.rig.wait_for("those hang too", |_| to.hanging() == all);
+    assert_eq!(copy(&mut other, 0, &simple(1, 16, 0, 0)), (0x08, vec![]));
     to.heal();
     to.release();
-    assert_eq!(outcomes(&mut raw, tags.len()), vec![(0, vec![]); tags.len()]);
-    log_out(raw);
+    assert_eq!(outcomes(&mut greedy, of_greedy.len()), vec![(0, vec![]); of_greedy.len()]);
+    assert_eq!(outcomes(&mut other, of_other.len()), vec![(0, vec![]); of_other.len()]);
+    log_out(greedy);
+    log_out(other);
     disks.ends_well();
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::raw::Raw;
 use common::*;
 use std::sync::{Arc, Mutex};
-use target::{Access, LunOptions};
+use target::LunOptions;
 
 /// Reads of all devices, in the order they were done: whose, and how many blocks.
 type Log = Arc<Mutex<Vec<(u8, u64)>>>;
@@ -66,7 +66,7 @@ fn a_noisy_session_leaves_turns_to_a_quiet_one() {
         let uuid = uuid::Uuid::from_u128(who.into());
         let options = target::LogicalUnitOptions::new(uuid, Arc::new(device));
         let unit = target::LogicalUnit::open(options).unwrap();
-        LunOptions { id: who.into(), unit, access: Access::default() }
+        LunOptions::new(who.into(), unit)
     });
     let rig = Rig::with(|options| {
         options.targets[0].luns = luns.into();

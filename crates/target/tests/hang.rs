@@ -9,7 +9,7 @@ use common::raw::{Answer, Pdu, Raw, opcode};
 use common::*;
 use std::sync::Arc;
 use std::time::Duration;
-use target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
+use target::{LogicalUnit, LogicalUnitOptions, LunOptions};
 
 /// Nothing comes for so long: it waits.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -20,7 +20,7 @@ fn with_neighbour() -> Rig {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
         let uuid = uuid::Uuid::from_u128(2);
         let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid, memory)).unwrap();
-        options.targets[0].luns.push(LunOptions { id: 1, unit, access: Access::default() });
+        options.targets[0].luns.push(LunOptions::new(1, unit));
     })
 }
 
@@ -374,7 +374,7 @@ fn fenced_off_while_a_copy_hangs() {
         let device: Arc<dyn BlockDevice> = to;
         let uuid = uuid::Uuid::from_u128(2);
         let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap();
-        options.targets[0].luns.push(LunOptions { id: 1, unit, access: Access::default() });
+        options.targets[0].luns.push(LunOptions::new(1, unit));
     });
     let (mut old, mut new) = (rig.log_in(1), rig.log_in(2));
     old.write_blocks(0, &[1; 4096]).unwrap();

@@ -13,8 +13,7 @@ use common::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::{
-    Access, BYTES_PER_SECOND_MIN, InitiatorLimit, Limit, LogicalUnit, LogicalUnitOptions,
-    LunOptions,
+    BYTES_PER_SECOND_MIN, InitiatorLimit, Limit, LogicalUnit, LogicalUnitOptions, LunOptions,
 };
 
 const SIMPLE: u8 = 1;
@@ -40,11 +39,7 @@ fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
         let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(number), Arc::new(memory));
         LogicalUnit::open(LogicalUnitOptions { transfer_bytes: 64 << 20, ..options }).unwrap()
     });
-    let luns = [0, 1].map(|id| LunOptions {
-        id,
-        unit: Arc::clone(&units[usize::from(id)]),
-        access: Access::default(),
-    });
+    let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
     (Rig::with(|options| options.targets[0].luns = luns.into()), units)
 }
 
@@ -239,11 +234,7 @@ fn what_waits_leaves_room_for_others() {
     let (rig, [limited, _]) = {
         let (rig, units) = two_units();
         drop(rig);
-        let luns = [0, 1].map(|id: u16| LunOptions {
-            id,
-            unit: Arc::clone(&units[usize::from(id)]),
-            access: Access::default(),
-        });
+        let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
         let rig = Rig::with(|options| {
             options.targets[0].luns = luns.into();
             // What four buffers of a page are charged, twice.

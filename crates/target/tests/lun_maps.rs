@@ -36,7 +36,7 @@ fn numbered_unit(number: u8) -> Arc<LogicalUnit> {
 }
 
 fn lun(id: u16, unit: &Arc<LogicalUnit>, access: Access) -> LunOptions {
-    LunOptions { id, unit: Arc::clone(unit), access }
+    LunOptions { access, ..LunOptions::new(id, Arc::clone(unit)) }
 }
 
 fn rig_of(luns: Vec<LunOptions>) -> Rig {

@@ -197,14 +197,24 @@ fn ordered_waits_for_data_of_another_connection() {
 fn one_task_set_under_all_numbers() {
     let rig = Rig::with(|options| {
         let unit = Arc::clone(&options.targets[0].luns[0].unit);
-        options.targets[0].luns.push(LunOptions { id: 1, unit, access: Access::default() });
+        options.targets[0].luns.push(LunOptions {
+            id: 1,
+            unit,
+            access: Access::default(),
+            administer: None,
+        });
     });
     let mut raw = rig.log_in(1);
     let r2t = withhold(&mut raw, &ten(0x2a, 0, 1), 512);
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
     let new = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(2), memory)).unwrap();
     rig.replace(|targets| {
-        targets[0].luns.push(LunOptions { id: 2, unit: new, access: Access::default() });
+        targets[0].luns.push(LunOptions {
+            id: 2,
+            unit: new,
+            access: Access::default(),
+            administer: None,
+        });
     });
     let ready = raw.command(0x80 | HEAD_OF_QUEUE, &[0; 6], 0);
     raw.send(&ready).unwrap();

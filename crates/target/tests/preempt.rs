@@ -8,7 +8,7 @@ use common::raw::{Raw, opcode};
 use common::*;
 use std::sync::Arc;
 use std::time::Duration;
-use target::{Access, LunOptions};
+use target::LunOptions;
 
 const REGISTER: u8 = 0;
 const PREEMPT_AND_ABORT: u8 = 5;
@@ -39,7 +39,7 @@ fn out(raw: &mut Raw, action: u8, keys: [u64; 2]) {
 fn two_that_abort_each_other_both_end() {
     let rig = Rig::with(|options| {
         let unit = Arc::clone(&options.targets[0].luns[0].unit);
-        options.targets[0].luns.push(LunOptions { id: 1, unit, access: Access::default() });
+        options.targets[0].luns.push(LunOptions::new(1, unit));
     });
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     out(&mut one, REGISTER, [0, 1]);

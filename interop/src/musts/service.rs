@@ -102,6 +102,17 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 40,
+        sections: "11.5.1, 11.6.1",
+        role: Target,
+        rule: "a reset of the target that its initiator is not authorized for is answered so, and \
+               nothing is aborted",
+        tests: &[
+            "target::tests::administer::resets_of_the_target_are_for_administrators",
+            "iscsi::session::target::tests::resets_of_the_target_are_for_administrators",
+        ],
+    },
+    Must {
         number: 44,
         sections: "11.9.1",
         role: Initiator,

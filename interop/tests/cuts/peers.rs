@@ -213,11 +213,12 @@ fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
         alias: None,
         portal_group: 1,
         access: Access::default(),
+        administer: None,
         chap: Vec::new(),
         offer,
         redirect: None,
         initiator_limits: Vec::new(),
-        luns: vec![LunOptions { id: 0, unit, access: Access::default() }],
+        luns: vec![LunOptions::new(0, unit)],
     };
     let listen = "127.0.0.1:0".parse().context("an address")?;
     let options = ServerOptions {

@@ -152,11 +152,12 @@ fn own(setup: &Setup) -> Result<Server> {
         alias: None,
         portal_group: 1,
         access: Access::default(),
+        administer: None,
         chap: setup.chap.then_some(entry).into_iter().collect(),
         offer: offer(&setup.keys)?,
         redirect: None,
         initiator_limits: Vec::new(),
-        luns: vec![LunOptions { id: 0, unit, access: Access::default() }],
+        luns: vec![LunOptions::new(0, unit)],
     };
     Ok(Server::start(ServerOptions {
         portals: vec![Portal::new("127.0.0.1:0".parse().context("an address")?)],

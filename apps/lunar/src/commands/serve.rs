@@ -2,6 +2,7 @@
 
 use super::serve_api::ServeApiArgs;
 use super::serve_chap::ChapArgs;
+use crate::administrators;
 use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
 use crate::serving;
@@ -88,6 +89,10 @@ pub struct Serve {
     /// Only initiators in this network may log in; may be given again
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<String>,
+    /// Only this initiator, of those that may log in, may reset the target, and format, sanitize,
+    /// stop or write-protect its LUNs; may be given again. none: nobody [default: all]
+    #[arg(long, value_name = "IQN|none")]
+    administer: Vec<String>,
     /// Threads that have just had something to do poll for more for 100 us before they sleep:
     /// single small requests are answered sooner, for more of the processor
     #[arg(long)]
@@ -155,6 +160,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
     let devices = devices.collect::<Result<Vec<_>, _>>()?;
     let portals = portals(args)?;
     let access = access(args)?;
+    let administer = administer(args, &access)?;
     let chap = args.chap.demands()?;
     let open_to_others = portals.iter().find(|portal| !rules::is_loopback(&portal.listen));
     if let Some(portal) = open_to_others
@@ -179,6 +185,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
             id,
             unit: unit(args, device)?,
             access: Access::default(),
+            administer: None,
             limit,
             initiator_limits: Vec::new(),
         });
@@ -191,6 +198,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         alias: None,
         portal_group: 1,
         access,
+        administer,
         chap: chap.target.into_iter().collect(),
         offer: config::default_offer(),
         redirect: None,
@@ -244,16 +252,35 @@ fn portals(args: &Serve) -> Result<Vec<Portal>, Failure> {
 }
 
 fn access(args: &Serve) -> Result<Access, Failure> {
-    for name in &args.initiator {
-        rules::check_name(&name.to_ascii_lowercase())
-            .map_err(|why| Failure::usage(format!("--initiator {name}: {why}")))?;
-    }
+    let initiators = names("--initiator", &args.initiator)?;
     let networks = args.network.iter().map(|text| Network::parse(text));
     let networks = networks
         .collect::<Result<_, _>>()
         .map_err(|why| Failure::usage(format!("--network {why}")))?;
-    let initiators = args.initiator.iter().map(|name| name.to_ascii_lowercase()).collect();
     Ok(Access { initiators, networks })
+}
+
+fn administer(args: &Serve, access: &Access) -> Result<Option<Vec<String>>, Failure> {
+    let Some(given) = administrators::given(&args.administer) else { return Ok(None) };
+    let names = names("--administer", &given)?;
+    let lets_in = |name| access.initiators.is_empty() || access.initiators.contains(name);
+    match names.iter().find(|name| !lets_in(name)) {
+        Some(name) => Err(Failure::usage(format!("--administer {name}: it may not log in"))
+            .hint("give it with --initiator too")),
+        None => Ok(Some(names)),
+    }
+}
+
+/// The names of initiators that an option was given, in their normal form.
+fn names(option: &str, given: &[String]) -> Result<Vec<String>, Failure> {
+    let name = |name: &String| {
+        let lower = name.to_ascii_lowercase();
+        match rules::check_name(&lower) {
+            Ok(()) => Ok(lower),
+            Err(why) => Err(Failure::usage(format!("{option} {name}: {why}"))),
+        }
+    };
+    given.iter().map(name).collect()
 }
 
 fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {

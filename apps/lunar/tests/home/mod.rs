@@ -44,11 +44,12 @@ impl Home {
             alias: None,
             portal_group: 1,
             access: Access::default(),
+            administer: None,
             chap: Vec::new(),
             offer,
             redirect: None,
             initiator_limits: Vec::new(),
-            luns: vec![LunOptions { id: 0, unit: Arc::clone(&unit), access: Access::default() }],
+            luns: vec![LunOptions::new(0, Arc::clone(&unit))],
         };
         let server = Server::start(ServerOptions {
             portals: vec![portal, other],

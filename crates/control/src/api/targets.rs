@@ -32,6 +32,9 @@ pub struct Target {
     pub initiators: Vec<String>,
     /// Networks from which one may log in; empty: all.
     pub networks: Vec<String>,
+    /// Names of the initiators that may reset it and administer its units; empty: nobody; null:
+    /// all that may log in.
+    pub administer: Option<Vec<String>>,
     /// Whether initiators have to prove who they are.
     pub chap: bool,
     /// Where logins are sent instead.
@@ -90,6 +93,9 @@ pub struct Lun {
     pub initiators: Vec<String>,
     /// Networks from which it is seen; empty: all.
     pub networks: Vec<String>,
+    /// Names of the initiators that may administer its unit, in place of those of the target;
+    /// empty: nobody; null: as the target has it.
+    pub administer: Option<Vec<String>>,
     /// How much all initiators together may do.
     pub limit: LimitInForce,
     /// How much each initiator may do here; empty: as much as there is.
@@ -105,6 +111,7 @@ impl Target {
             portal_groups: portals.iter().map(|p| target.portal_group_at(p)).collect(),
             initiators: target.access.initiators.clone(),
             networks: networks(&target.access),
+            administer: target.administer.clone(),
             chap: !target.chap.is_empty(),
             redirect: target.redirect.clone(),
             initiator_limits: target.initiator_limits.iter().map(Into::into).collect(),
@@ -133,6 +140,7 @@ impl Lun {
             poisoned: lun.unit.is_poisoned(),
             initiators: lun.access.initiators.clone(),
             networks: networks(&lun.access),
+            administer: lun.administer.clone(),
             limit: lun.unit.limit().into(),
             initiator_limits: lun.unit.initiator_limits().iter().map(Into::into).collect(),
         }

@@ -208,12 +208,22 @@ impl<'d, 't> TableReader<'d, 't> {
         key: &'static str,
         to: &mut Problems<'_>,
     ) -> Option<Vec<Located<String>>> {
+        let strings = self.strings_or_none(key, to)?;
+        self.not_empty(key, to);
+        Some(strings)
+    }
+
+    /// As [`strings`](Self::strings), where an empty list has a meaning.
+    pub fn strings_or_none(
+        &mut self,
+        key: &'static str,
+        to: &mut Problems<'_>,
+    ) -> Option<Vec<Located<String>>> {
         let value = self.get(key)?;
         let DeValue::Array(items) = value.get_ref() else {
             mismatch(key, "a list of strings, like [\"…\"]", value.get_ref(), &value.span(), to);
             return None;
         };
-        self.not_empty(key, to);
         Some(items.iter().filter_map(|item| string_of(item, key, to)).collect())
     }
 

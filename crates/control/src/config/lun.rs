@@ -64,6 +64,10 @@ pub struct LunSettings {
     /// Networks from which it is seen; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<Vec<String>>,
+    /// Initiators that may administer its unit, in place of those of the target; an empty list:
+    /// nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub administer: Option<Vec<String>>,
     /// How much all initiators together may do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitSettings>,

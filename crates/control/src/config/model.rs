@@ -69,6 +69,8 @@ pub struct TargetConfig {
     pub portal_group: u16,
     /// Who may log in.
     pub access: Access,
+    /// Initiators that may reset the target and administer its units; `None`: all.
+    pub administer: Option<Vec<String>>,
     /// What initiators must prove.
     pub chap: Vec<ChapConfig>,
     /// What is negotiated.
@@ -101,6 +103,8 @@ pub struct LunConfig {
     pub unit: UnitConfig,
     /// Who of those that may log in sees it.
     pub access: Access,
+    /// Initiators that may administer the unit here, in place of those of the target.
+    pub administer: Option<Vec<String>>,
     /// How much all initiators together may do.
     pub limit: Limit,
     /// How much each initiator may do here.

@@ -230,6 +230,7 @@ impl Resolver<'_> {
         }
         let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
         let access = self.access(table).plain();
+        let administer = self.administer(table, &[&access]);
         let portal_group = table.integer("portal_group", 1..=65_535, &mut self.problems);
         let chap = chap_list(table, self);
         let offer = self.offer(table);
@@ -254,6 +255,7 @@ impl Resolver<'_> {
             alias,
             portal_group: portal_group.map_or(1, |group| group.value as u16),
             access,
+            administer,
             chap,
             offer,
             redirect: redirect.map(|redirect| redirect.value),
@@ -352,6 +354,7 @@ impl Resolver<'_> {
             &[("fail", OutOfSpace::Fail), ("hold", OutOfSpace::Hold)],
         );
         let access = self.lun_access(table, target);
+        let administer = self.administer(table, &[target, &access]);
         let limit = self.limit(table);
         let initiator_limits = self.initiator_limits(table, "initiator_limit");
         table.finish(&[], &mut self.problems);
@@ -376,7 +379,8 @@ impl Resolver<'_> {
             maintenance_bytes_per_second,
             removable,
         };
-        Some(LunConfig { id: id?.value as u16, unit, access, limit, initiator_limits })
+        let id = id?.value as u16;
+        Some(LunConfig { id, unit, access, administer, limit, initiator_limits })
     }
 
     fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {

@@ -65,6 +65,29 @@ impl Resolver<'_> {
         access.plain()
     }
 
+    /// `administer` of a target or a LUN: names that all of `access` let in; an empty list is
+    /// nobody.
+    pub fn administer(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        access: &[&Access],
+    ) -> Option<Vec<String>> {
+        let names = table.strings_or_none("administer", &mut self.problems)?;
+        let read = |name| {
+            let Located { value: name, span } = self.initiator(name);
+            let lets_in = |access: &&Access| {
+                access.initiators.is_empty() || access.initiators.contains(&name)
+            };
+            if !access.iter().all(lets_in) {
+                let what = format!("{name} administers what it may not log in to or see");
+                let hint = "add it to the `initiators` too, or take it off this list".to_owned();
+                self.problems.add(&span, what, Some(hint));
+            }
+            name
+        };
+        Some(names.into_iter().map(read).collect())
+    }
+
     /// LUNs of one number are for different initiators.
     pub fn told_apart(&mut self, target: &Access, luns: &[LunConfig], lun: &LunConfig, at: &Span) {
         let same = luns.iter().filter(|other| other.id == lun.id);

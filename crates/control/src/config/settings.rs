@@ -196,6 +196,12 @@ fn access_settings(access: &Access) -> [Setting; 2] {
     ]
 }
 
+/// An empty list is nobody, which is something else than no list.
+fn administer(names: Option<&Vec<String>>) -> Setting {
+    let names = names.map(|names| Value::List(names.iter().map(Value::text).collect()));
+    Setting::optional("administer", names)
+}
+
 fn limit_keys(limit: Limit) -> Vec<(&'static str, Value)> {
     let iops = limit.iops().map(|iops| ("iops", Value::Number(iops)));
     let bandwidth = limit.bytes_per_second().map(|rate| ("bandwidth", Value::Rate(rate)));
@@ -251,6 +257,7 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
         Setting::optional("maintenance_rate", unit.maintenance_bytes_per_second.map(Value::Rate)),
     ];
     settings.extend(access_settings(&lun.access));
+    settings.push(administer(lun.administer.as_ref()));
     let limit = (!lun.limit.is_none()).then(|| Value::Table(limit_keys(lun.limit)));
     settings.extend([
         Setting::optional("limit", limit),
@@ -275,6 +282,7 @@ pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
         Setting::optional("alias", target.alias.as_ref().map(Value::text)),
     ];
     settings.extend(access_settings(&target.access));
+    settings.push(administer(target.administer.as_ref()));
     settings.extend([
         Setting::or("portal_group", target.portal_group, 1, |tag| Value::Number(tag.into())),
         chap_setting(&target.chap.iter().collect::<Vec<_>>()),

@@ -523,13 +523,15 @@ fn catalogue(
     let target = |(target, shown): (&TargetConfig, &Vec<Option<usize>>)| {
         let luns = target.luns.iter().zip(shown).filter_map(|(lun, shown)| {
             let unit = unit((*shown)?)?;
-            Some(LunOptions { id: lun.id, unit, access: lun.access.clone() })
+            let (access, administer) = (lun.access.clone(), lun.administer.clone());
+            Some(LunOptions { id: lun.id, unit, access, administer })
         });
         Arc::new(TargetOptions {
             name: target.name.clone(),
             alias: target.alias.clone(),
             portal_group: target.portal_group,
             access: target.access.clone(),
+            administer: target.administer.clone(),
             chap: target.chap.iter().map(ChapConfig::entry).collect(),
             offer: target.offer.clone(),
             redirect: target.redirect.clone(),

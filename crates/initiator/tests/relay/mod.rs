@@ -33,11 +33,12 @@ pub fn serve() -> Server {
         alias: None,
         portal_group: 1,
         access: Access::default(),
+        administer: None,
         chap: Vec::new(),
         offer: Offer { max_connections: 4, time_to_wait_seconds: 0, ..Offer::default() },
         redirect: None,
         initiator_limits: Vec::new(),
-        luns: vec![LunOptions { id: 0, unit, access: Access::default() }],
+        luns: vec![LunOptions::new(0, unit)],
     };
     let options = ServerOptions {
         portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],

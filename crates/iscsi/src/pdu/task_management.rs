@@ -49,6 +49,9 @@ pub struct FunctionInfo {
     pub name: &'static str,
     /// The least iSCSIProtocolLevel at which it may be asked for. RFC 7144 §6.3.
     pub level: u8,
+    /// Whether a target may keep it for those who administer it: it acts on all units that the
+    /// session sees, and on those who use them. RFC 7143 §11.5.1.
+    pub is_administration: bool,
     /// What it acts upon.
     pub of: &'static str,
     /// What this project's target answers when all is well.
@@ -58,15 +61,20 @@ pub struct FunctionInfo {
 }
 
 macro_rules! functions {
-    ($($function:ident $name:literal $level:literal ($of:literal) $answer:ident $source:literal;)+)
+    ($($function:ident $name:literal $level:literal $($only:ident)? ($of:literal) $answer:ident
+        $source:literal;)+)
     => {
         /// Every task management function that is known here, in the order of their codes.
         pub const MANAGEMENT_FUNCTIONS: &[FunctionInfo] = &[$(FunctionInfo {
-            function: ManagementFunction::$function, name: $name, level: $level, of: $of,
+            function: ManagementFunction::$function, name: $name, level: $level,
+            is_administration: false $(|| $only)?, of: $of,
             answer: ManagementResponse::$answer, source: $source,
         }),+];
     };
 }
+
+/// Stands in the rows of functions that are administration.
+const ADMINISTRATORS: bool = true;
 
 #[rustfmt::skip]
 functions! {
@@ -80,9 +88,10 @@ functions! {
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     LOGICAL_UNIT_RESET "LOGICAL UNIT RESET" 1 ("a unit and all its tasks")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
-    TARGET_WARM_RESET "TARGET WARM RESET" 1 ("all units the session sees")
+    TARGET_WARM_RESET "TARGET WARM RESET" 1 ADMINISTRATORS ("all units the session sees")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
-    TARGET_COLD_RESET "TARGET COLD RESET" 1 ("the same, and the sessions on what the asker sees")
+    TARGET_COLD_RESET "TARGET COLD RESET" 1 ADMINISTRATORS
+        ("the same, and the sessions on what the asker sees")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     TASK_REASSIGN "TASK REASSIGN" 1 ("one task")
         REASSIGNMENT_NOT_SUPPORTED "RFC 7143 §11.5.1";
@@ -96,15 +105,21 @@ functions! {
         FUNCTION_SUCCEEDED "RFC 7144 §6.3";
 }
 
-/// [`MANAGEMENT_FUNCTIONS`] in Markdown: code, name, protocol level, scope, answer, source.
+/// [`MANAGEMENT_FUNCTIONS`] in Markdown: code, name, protocol level, who may ask, scope, answer,
+/// source.
 pub fn management_markdown() -> String {
     let mut text = String::from(
-        "| Code | Function | Level | Acts upon | Answer | Source |\n|--:|---|--:|---|---|---|\n",
+        "| Code | Function | Level | Administrators only | Acts upon | Answer | Source |\n\
+         |--:|---|--:|---|---|---|---|\n",
     );
-    for FunctionInfo { function, name, level, of, answer, source } in MANAGEMENT_FUNCTIONS {
+    for info in MANAGEMENT_FUNCTIONS {
+        let FunctionInfo { function, name, level, of, answer, source, .. } = info;
+        let who = if info.is_administration { "yes" } else { "" };
         let answer = answer.name().unwrap_or_default().replace('_', " ").to_lowercase();
         let code = function.0;
-        text.push_str(&format!("| {code} | {name} | {level} | {of} | {answer} | {source} |\n"));
+        text.push_str(&format!(
+            "| {code} | {name} | {level} | {who} | {of} | {answer} | {source} |\n"
+        ));
     }
     text
 }

@@ -6,10 +6,13 @@
 
 use super::limits::{
     COPIES_MAX, CSCD_DESCRIPTORS_MAX, DATA_GRANULARITY_EXPONENT, DESCRIPTOR_LIST_BYTES_MAX,
-    IMPLEMENTED_DESCRIPTORS, RESULTS_MAX, SEGMENT_DATA_BYTES_MAX, SEGMENT_DESCRIPTORS_MAX,
+    IMPLEMENTED_DESCRIPTORS, RESULT_SHARES, RESULTS_MAX, RUNNING_SHARES, SEGMENT_DATA_BYTES_MAX,
+    SEGMENT_DESCRIPTORS_MAX,
 };
 use crate::plan::{NexusId, Refusal};
+use crate::reservations::ItNexus;
 use crate::sense::{Sense, SenseBytes, Status};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 wire::wire_struct! {
@@ -82,6 +85,7 @@ pub struct CopyResults {
 struct Copy {
     id: CopyId,
     nexus: NexusId,
+    by: Arc<ItNexus>,
     /// `None`: nobody can ask.
     list_identifier: Option<u8>,
     segments: u16,
@@ -102,13 +106,11 @@ enum State {
 }
 
 impl CopyResults {
-    /// A copy begins; a result of its name is dropped.
-    ///
-    /// # Errors
-    /// OPERATION IN PROGRESS while another one of its nexus has the name · BUSY when too many run.
-    pub fn begin(
+    /// As `BlockUnit::begin_copy`, for the nexus of these ports.
+    pub(crate) fn begin(
         &mut self,
         nexus: NexusId,
+        by: &Arc<ItNexus>,
         list_identifier: Option<u8>,
     ) -> Result<CopyId, Refusal> {
         if let Some(at) = list_identifier.and_then(|name| self.find(nexus, name)) {
@@ -117,14 +119,14 @@ impl CopyResults {
             }
             self.copies.remove(at);
         }
-        let running = self.copies.iter().filter(|copy| copy.state == State::Running).count();
-        if running >= usize::from(COPIES_MAX) {
+        let running = self.copies.iter().filter(|copy| copy.state == State::Running);
+        if !RUNNING_SHARES.admit(running.map(|copy| copy.by.owner()), by.owner(), 1) {
             return Err(Refusal::Busy);
         }
         let id = CopyId(self.next_id);
         self.next_id += 1;
-        let state = State::Running;
-        self.copies.push(Copy { id, nexus, list_identifier, segments: 0, bytes: 0, state });
+        let (by, state) = (Arc::clone(by), State::Running);
+        self.copies.push(Copy { id, nexus, by, list_identifier, segments: 0, bytes: 0, state });
         Ok(id)
     }
 
@@ -143,18 +145,32 @@ impl CopyResults {
             self.copies.remove(at);
             return;
         }
-        let nexus = self.copies[at].nexus;
-        self.copies[at].state = match end {
+        self.make_room(at);
+        let Some(copy) = self.copies.iter_mut().find(|copy| copy.id == id) else { return };
+        copy.state = match end {
             CopyEnd::Completed => State::Ended { failed: false, told: false, sense: None },
             CopyEnd::Failed(sense) => {
                 State::Ended { failed: true, told: false, sense: Some(sense) }
             }
             CopyEnd::Aborted => State::Ended { failed: true, told: false, sense: None },
         };
-        let of_nexus = |copy: &&Copy| copy.nexus == nexus && copy.state != State::Running;
-        if self.copies.iter().filter(of_nexus).count() > RESULTS_MAX {
-            let oldest = self.copies.iter().find(of_nexus).map(|copy| copy.id);
-            self.copies.retain(|copy| Some(copy.id) != oldest);
+    }
+
+    /// The result of the copy at `at` displaces the oldest of its nexus, of its initiator or of
+    /// all, whichever has as many as are kept.
+    fn make_room(&mut self, at: usize) {
+        let Copy { nexus, by, .. } = &self.copies[at];
+        let ended = || self.copies.iter().filter(|copy| copy.state != State::Running);
+        let mut of_nexus = ended().filter(|copy| copy.nexus == *nexus);
+        let displaced = match of_nexus.clone().count() >= RESULTS_MAX {
+            true => of_nexus.next(),
+            false => {
+                let owners = ended().map(|copy| copy.by.owner());
+                RESULT_SHARES.displaced(owners, by.owner()).and_then(|index| ended().nth(index))
+            }
+        };
+        if let Some(oldest) = displaced.map(|copy| copy.id) {
+            self.copies.retain(|copy| copy.id != oldest);
         }
     }
 

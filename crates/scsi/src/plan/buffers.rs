@@ -10,6 +10,7 @@ use crate::cdb::first;
 use crate::cdb::spc::{ReadBuffer, WriteBuffer};
 use crate::commands::Request;
 use crate::sense::Sense;
+use crate::share::Shares;
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
@@ -17,6 +18,10 @@ use alloc::vec::Vec;
 /// has 13 bits.
 pub const BUFFER_BYTES_MAX: usize = 4096;
 const _: () = assert!(BUFFER_BYTES_MAX < 1 << 13);
+
+/// Nexuses of one unit whose buffers hold something: the one that logged in first loses what it
+/// wrote for one more, as with a reset of the unit.
+const SHARES: Shares = Shares { of_all: 16, of_initiator: 4, of_origin: 8 };
 
 wire::wire_enum! {
     /// MODE. SPC-4 §6.18, §6.49.
@@ -35,6 +40,37 @@ pub(crate) struct NexusBuffers {
     data: Vec<u8>,
     /// As long as the last write was; nothing: none came yet.
     echo: Option<Vec<u8>>,
+}
+
+impl NexusBuffers {
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.echo.is_none()
+    }
+}
+
+impl BlockUnit {
+    /// What a nexus has put into its buffers.
+    ///
+    /// # Errors
+    /// Ours: the target asks for a nexus it never attached.
+    fn buffers(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
+        let nexus = self.nexuses.get_mut(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        Ok(&mut nexus.buffers)
+    }
+
+    /// Empties the buffers of another nexus if those of `nexus` are empty and too many are not.
+    fn make_room_for_buffers(&mut self, nexus: NexusId) {
+        let Some(writer) = self.nexuses.get(&nexus).filter(|state| state.buffers.is_empty()) else {
+            return;
+        };
+        let full = || self.nexuses.iter().filter(|(_, state)| !state.buffers.is_empty());
+        let owners = full().map(|(_, state)| state.ports.owner());
+        let displaced = SHARES.displaced(owners, writer.ports.owner());
+        let displaced = displaced.and_then(|index| full().nth(index)).map(|(id, _)| *id);
+        if let Some(state) = displaced.and_then(|id| self.nexuses.get_mut(&id)) {
+            state.buffers = NexusBuffers::default();
+        }
+    }
 }
 
 /// READ BUFFER. SPC-4 §6.18.
@@ -94,6 +130,7 @@ pub(crate) fn write_list(
     list: &[u8],
 ) -> Result<Plan, Refusal> {
     let raw = WriteBuffer::decode(&first(cdb));
+    unit.make_room_for_buffers(nexus);
     let buffers = unit.buffers(nexus)?;
     if Mode(raw.mode & MODE) == Mode::ECHO {
         check_end(0, raw.parameter_bytes.value())?;

@@ -51,14 +51,21 @@ pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
 }
 
 /// INQUIRY. SPC-4 §6.6. Through a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the
-/// unit is there, and not connected (§5.15.2.4.5).
+/// unit is there, and not connected (§5.15.2.4.5). An initiator that may not send SET TARGET PORT
+/// GROUPS is told that states change by themselves only (TPGS 01b).
 pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const NOT_CONNECTED: u8 = 0x20;
+    const EXPLICIT_TPGS: u8 = 0x20;
     let asked = inquiry_request(request.cdb);
     let mut reply = inquiry::reply(unit.options(), request.context, asked)?;
     let state = unit.port_groups().state(request.context.port.portal_group_tag);
     if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
         *peripheral |= NOT_CONNECTED;
+    }
+    if let (false, Some(groups)) = (asked.vital, reply.get_mut(5))
+        && !unit.rights(request.nexus).administers_unit
+    {
+        *groups &= !EXPLICIT_TPGS;
     }
     Ok(Plan::Reply(reply))
 }

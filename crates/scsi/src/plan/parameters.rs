@@ -64,7 +64,7 @@ pub(crate) fn mode_select_list(
     list: &[u8],
 ) -> Result<Plan, Refusal> {
     let (asked, _) = select_request(cdb);
-    if unit.select_modes(asked, list)? {
+    if unit.select_modes(nexus, asked, list)? {
         unit.raise(Attention::MODE_PARAMETERS_CHANGED.0, Some(nexus));
     }
     Ok(Plan::Reply(Vec::new()))

@@ -6,6 +6,7 @@ use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReportSupportedOperationCodes, ReportSupportedTaskManagement};
 use crate::commands::{COMMANDS, Command, Request};
+use crate::rights::Administration;
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
@@ -31,7 +32,8 @@ wire::wire_struct! {
     }
 }
 
-/// REPORT SUPPORTED OPERATION CODES. SPC-4 §6.35.
+/// REPORT SUPPORTED OPERATION CODES. SPC-4 §6.35. What the initiator may not send at all is not
+/// supported for it.
 pub(crate) fn operation_codes(
     unit: &mut BlockUnit,
     request: &Request<'_>,
@@ -39,8 +41,12 @@ pub(crate) fn operation_codes(
     const RCTD: u8 = 0x80;
     let raw = ReportSupportedOperationCodes::decode(&first(request.cdb));
     let timeouts = raw.options & RCTD != 0;
-    let offered: Vec<&Command> =
-        COMMANDS.iter().filter(|command| command.is_offered(unit.options())).collect();
+    let administers = unit.rights(request.nexus).administers_unit;
+    let is_offered = |command: &&Command| {
+        let permitted = administers || command.administration != Administration::Always;
+        permitted && command.is_offered(unit.options())
+    };
+    let offered: Vec<&Command> = COMMANDS.iter().filter(is_offered).collect();
     let mut same = offered.iter().filter(|command| command.opcode == raw.requested_opcode);
     let with_actions = same.clone().any(|command| command.service_action.is_some());
     let exact = same.find(|command| match command.service_action {
@@ -117,8 +123,12 @@ fn timeouts_of(command: &Command) -> CommandTimeouts {
 }
 
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. SPC-4 §6.36: those of RFC 7143 §11.5.1, and in a
-/// session of protocol level 2 those of RFC 7144 §6.3.
-pub(crate) fn task_management(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+/// session of protocol level 2 those of RFC 7144 §6.3; TARGET RESET for administrators of the
+/// target.
+pub(crate) fn task_management(
+    unit: &mut BlockUnit,
+    request: &Request<'_>,
+) -> Result<Plan, Refusal> {
     const REPD: u8 = 0x80;
     const ABORT_TASK: u8 = 0x80;
     const ABORT_TASK_SET: u8 = 0x40;
@@ -135,8 +145,10 @@ pub(crate) fn task_management(_: &mut BlockUnit, request: &Request<'_>) -> Resul
     if raw.allocation_bytes < ALLOCATION_BYTES_MIN {
         return Err(Sense::invalid_field_in_cdb(6, None).into());
     }
-    let mut functions =
-        [ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET | TARGET_RESET, 0];
+    let mut functions = [ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET, 0];
+    if unit.rights(request.nexus).administers_target {
+        functions[0] |= TARGET_RESET;
+    }
     if request.context.protocol_level >= 2 {
         functions[0] |= QUERY_TASK;
         functions[1] = QUERY_ASYNCHRONOUS_EVENT | QUERY_TASK_SET | I_T_NEXUS_RESET;

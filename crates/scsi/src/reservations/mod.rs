@@ -16,29 +16,56 @@ pub use moving::{MoveFlags, MoveParameters};
 pub use out::{OutAction, OutFlags, OutParameters, OutRequest, Outcome};
 pub use report::{Capabilities, FullStatus, HeldReservation, InAction, ReportHeader};
 
+use crate::share::{Origin, Owner, Shares};
 use crate::unit::{InitiatorPort, TargetPort};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// Registrations of one unit; a further one is refused.
 pub const REGISTRATIONS_MAX: usize = 1024;
+/// Registrations of one unit that one initiator name has made, through all its ports and for
+/// others. Four times the 32 paths to a disk that ESXi and Windows use at most (decision 092).
+pub const REGISTRATIONS_OF_INITIATOR_MAX: usize = 128;
+/// Registrations of one unit that initiators of one origin have made whose names are not proven:
+/// the hosts behind one address, or of one IPv6 network.
+pub const REGISTRATIONS_OF_ORIGIN_MAX: usize = 512;
+
+const SHARES: Shares = Shares {
+    of_all: REGISTRATIONS_MAX,
+    of_initiator: REGISTRATIONS_OF_INITIATOR_MAX,
+    of_origin: REGISTRATIONS_OF_ORIGIN_MAX,
+};
 
 /// One I_T nexus as reservations know it: initiator port and target port.
 ///
 /// Equal when both ports are: the relative identifier of the target port may have changed
-/// since the registration, and is not compared.
+/// since the registration, and is not compared; nor is the origin of the initiator.
 #[derive(Clone, Debug)]
 pub struct ItNexus {
     initiator: InitiatorPort,
     port: TargetPort,
+    origin: Option<Origin>,
 }
 
 impl ItNexus {
-    /// The nexus between these ports. Names are compared without case, as iSCSI names are.
+    /// The nexus between these ports, of an initiator that has proven its name. Names are compared
+    /// without case, as iSCSI names are.
     pub fn new(initiator: &InitiatorPort, port: &TargetPort) -> Self {
-        let mut nexus = Self { initiator: initiator.clone(), port: port.clone() };
+        let mut nexus = Self { initiator: initiator.clone(), port: port.clone(), origin: None };
         nexus.initiator.name.make_ascii_lowercase();
         nexus.port.name.make_ascii_lowercase();
         nexus
+    }
+
+    /// The same nexus of an initiator that comes from `origin` and has not proven its name.
+    #[must_use]
+    pub fn from_origin(self, origin: Option<Origin>) -> Self {
+        Self { origin, ..self }
+    }
+
+    /// The initiator that counts for what this nexus takes.
+    pub fn owner(&self) -> Owner<'_> {
+        Owner { name: &self.initiator.name, origin: self.origin }
     }
 
     /// The initiator port, its name in lower case.
@@ -116,6 +143,15 @@ struct Registration {
     key: u64,
     /// Holds the reservation; never set where all registrants hold it.
     holds: bool,
+    /// The nexus that made it for this one, by REGISTER AND MOVE; not kept with the state.
+    made_by: Option<Arc<ItNexus>>,
+}
+
+impl Registration {
+    /// The initiator that it counts for: the one that made it.
+    fn owner(&self) -> Owner<'_> {
+        self.made_by.as_deref().unwrap_or(&self.nexus).owner()
+    }
 }
 
 /// The reservations of one unit.

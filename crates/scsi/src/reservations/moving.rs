@@ -6,6 +6,7 @@ use super::{ItNexus, Registration, Reservations};
 use crate::plan::Refusal;
 use crate::sense::Sense;
 use crate::unit::TargetPort;
+use alloc::sync::Arc;
 
 wire::wire_flags! {
     /// Byte 17 of the parameter list. SPC-4 §6.16.4.
@@ -54,8 +55,9 @@ impl Reservations {
         let at = match self.find(&new) {
             Some(at) => at,
             None => {
-                self.check_room(1)?;
-                self.registrations.push(Registration { nexus: new, key: 0, holds: false });
+                self.check_room(nexus, 1)?;
+                let (holds, made_by) = (false, Some(Arc::new(nexus.clone())));
+                self.registrations.push(Registration { nexus: new, key: 0, holds, made_by });
                 self.registrations.len() - 1
             }
         };

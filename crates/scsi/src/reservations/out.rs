@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE OUT: registering, reserving, preempting. SPC-4 §6.16 and §5.12.
 
-use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservations, moving};
+use super::{ItNexus, Registration, ReservationType, Reservations, SHARES, moving};
 use crate::attention::Attention;
 use crate::plan::Refusal;
 use crate::sense::Sense;
@@ -106,7 +106,8 @@ impl Reservations {
     /// As [`OutRequest::check`]; RESERVATION CONFLICT when the sender is not registered, gave
     /// another key, or when RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for
     /// SPEC_I_PT, which is not offered (decision 041), and for APTPL without a place for the state;
-    /// INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES.
+    /// INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES when there
+    /// are as many registrations as there may be, of all or of this initiator.
     pub fn out(
         &mut self,
         nexus: &ItNexus,
@@ -175,7 +176,8 @@ impl Reservations {
         }
         let mut nexuses = vec![nexus.clone()];
         if flags.has(OutFlags::ALL_TG_PT) {
-            let each = ports.iter().map(|port| ItNexus::new(&nexus.initiator, port));
+            let through = |port| ItNexus::new(&nexus.initiator, port).from_origin(nexus.origin);
+            let each = ports.iter().map(through);
             nexuses.extend(each.filter(|other| other != nexus));
         }
         if !ignore_key {
@@ -183,7 +185,7 @@ impl Reservations {
         }
         let absent = nexuses.iter().filter(|nexus| self.find(nexus).is_none()).count();
         if action_key != 0 {
-            self.check_room(absent)?;
+            self.check_room(nexus, absent)?;
         } else if absent == nexuses.len() {
             return Ok(Outcome::default());
         }
@@ -218,7 +220,10 @@ impl Reservations {
     fn set_key(&mut self, nexus: ItNexus, key: u64) {
         match self.find(&nexus) {
             Some(at) => self.registrations[at].key = key,
-            None => self.registrations.push(Registration { nexus, key, holds: false }),
+            None => {
+                let (holds, made_by) = (false, None);
+                self.registrations.push(Registration { nexus, key, holds, made_by });
+            }
         }
     }
 
@@ -337,9 +342,10 @@ impl Reservations {
         });
     }
 
-    /// There is room for so many more registrations.
-    pub(super) fn check_room(&self, more: usize) -> Result<(), Sense> {
-        if self.registrations.len().saturating_add(more) <= REGISTRATIONS_MAX {
+    /// There is room for so many more registrations, and `nexus` has not used its share up.
+    pub(super) fn check_room(&self, nexus: &ItNexus, more: usize) -> Result<(), Sense> {
+        let taken = self.registrations.iter().map(Registration::owner);
+        if SHARES.admit(taken, nexus.owner(), more) {
             Ok(())
         } else {
             Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES)

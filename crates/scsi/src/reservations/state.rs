@@ -38,7 +38,7 @@ impl Reservations {
         let mut state = Vec::from(MAGIC);
         state.extend_from_slice(&[VERSION, self.kind.map_or(0, |kind| kind.0)]);
         state.extend_from_slice(&(self.registrations.len() as u32).to_be_bytes());
-        for Registration { nexus, key, holds } in &self.registrations {
+        for Registration { nexus, key, holds, .. } in &self.registrations {
             state.extend_from_slice(&key.to_be_bytes());
             state.push(u8::from(*holds));
             state.extend_from_slice(&nexus.initiator.isid);
@@ -115,7 +115,8 @@ fn take_registration(rest: &mut &[u8]) -> Result<Registration, StateError> {
     if holds > 1 {
         return Err(WRONG);
     }
-    Ok(Registration { nexus: ItNexus::new(&initiator, &port), key, holds: holds == 1 })
+    let nexus = ItNexus::new(&initiator, &port);
+    Ok(Registration { nexus, key, holds: holds == 1, made_by: None })
 }
 
 fn take_name(rest: &mut &[u8]) -> Result<String, StateError> {

@@ -1,5 +1,6 @@
 mod moving;
 mod ports;
+mod shares;
 mod state;
 
 use super::*;

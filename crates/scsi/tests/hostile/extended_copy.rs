@@ -98,11 +98,11 @@ impl Bench {
             Err(refusal) => return check_refusal(&refusal),
         };
         let bytes = check_list(&list, &self.units);
-        let copies = self.units[0].copies();
-        let id = match copies.begin(nexus, list.list_identifier) {
+        let id = match self.units[0].begin_copy(nexus, list.list_identifier) {
             Ok(id) => id,
             Err(refusal) => return check_refusal(&refusal),
         };
+        let copies = self.units[0].copies();
         copies.progress(id, list.segments.len() as u16, bytes);
         match then & 3 {
             0 => copies.end(id, CopyEnd::Completed),

@@ -1,8 +1,9 @@
 //! READ BUFFER and WRITE BUFFER.
 
 use crate::support::{A, B, Bench};
-use scsi::plan::Plan;
+use scsi::plan::{NexusId, Plan};
 use scsi::sense::Sense;
+use scsi::share::Origin;
 
 const DATA: u8 = 0x02;
 const DESCRIPTOR: u8 = 0x03;
@@ -79,6 +80,37 @@ fn buffers_are_of_one_nexus() {
     assert_eq!(bench.send(&write(DATA, 0, 0, 1), &[9]), DONE);
     bench.unit.reset(Some(A));
     assert_eq!(bench.run(A, &read(DATA, 0, 0, 4096)), zeroes, "a reset clears them");
+}
+
+/// Goal: buffers take bounded memory however many nexuses there are, and one initiator with many
+/// leaves others theirs.
+#[test]
+fn buffers_of_few_nexuses_are_kept() {
+    const CROWD: std::ops::Range<u64> = 1000..1100;
+    for (same_name, origin, kept) in
+        [(true, None, 4), (false, None, 16), (false, Some(Origin(7)), 8)]
+    {
+        let mut bench = Bench::thin();
+        // The last to log in is the last to give way.
+        bench.attach_named(NexusId(5000), "iqn.late", None);
+        assert_eq!(bench.send_from(NexusId(5000), &write(ECHO, 0, 0, 1), &[9]), DONE);
+        for number in CROWD {
+            let name = if same_name { "iqn.one".to_owned() } else { format!("iqn.i{number}") };
+            bench.attach_named(NexusId(number), &name, origin);
+            for mode in [ECHO, DATA] {
+                assert_eq!(bench.send_from(NexusId(number), &write(mode, 0, 0, 1), &[7]), DONE);
+            }
+        }
+        let mut holds = |nexus| match bench.run(nexus, &read(ECHO, 0, 0, 1)) {
+            Ok(reply) => reply == Plan::Reply(vec![if nexus == NexusId(5000) { 9 } else { 7 }]),
+            Err(refusal) => refusal != Sense::COMMAND_SEQUENCE_ERROR.into(),
+        };
+        let of_crowd = CROWD.filter(|number| holds(NexusId(*number))).count();
+        let late = holds(NexusId(5000));
+        assert_eq!(of_crowd + usize::from(late && kept == 16), kept, "{same_name} {origin:?}");
+        assert!(late, "{same_name} {origin:?}");
+        assert!(holds(NexusId(CROWD.end - 1)), "the last that wrote");
+    }
 }
 
 #[test]

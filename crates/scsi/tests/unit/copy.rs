@@ -343,7 +343,7 @@ fn results_are_asked_for_by_name() {
     let unknown = Sense::invalid_field_in_cdb(2, None);
     assert_eq!(bench.sense(&results_cdb(0, 7, 255)), unknown);
     assert_eq!(bench.sense(&results_cdb(4, 7, 255)), unknown);
-    let id = bench.unit.copies().begin(A, Some(7)).unwrap();
+    let id = bench.unit.begin_copy(A, Some(7)).unwrap();
     bench.unit.copies().progress(id, 1, 512);
     assert_eq!(bench.reply(&results_cdb(0, 7, 255)), [0, 0, 0, 8, 0, 0, 1, 0, 0, 0, 2, 0]);
     assert_eq!(bench.reply(&results_cdb(0, 7, 5)).len(), 5);
@@ -352,7 +352,7 @@ fn results_are_asked_for_by_name() {
     bench.unit.reset(None);
     assert_eq!(bench.sense(&results_cdb(0, 7, 255)), Sense::RESET_BY_FUNCTION);
     assert_eq!(bench.sense(&results_cdb(0, 7, 255)), unknown, "gone with the reset");
-    let id = bench.unit.copies().begin(A, Some(7)).unwrap();
+    let id = bench.unit.begin_copy(A, Some(7)).unwrap();
     bench.unit.copies().end(id, CopyEnd::Completed);
     bench.unit.detach(A);
     bench.attach(A);

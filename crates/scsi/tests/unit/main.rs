@@ -18,6 +18,7 @@ mod properties;
 mod provisioning;
 mod report;
 mod reserve;
+mod rights;
 mod sanitize;
 mod support;
 mod threshold;

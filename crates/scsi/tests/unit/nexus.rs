@@ -4,7 +4,8 @@
 use crate::support::{A, B, Bench};
 use scsi::plan::{NexusId, Plan, Refusal};
 use scsi::sense::Sense;
-use scsi::unit::{Context, absent_unit_plan};
+use scsi::share::Origin;
+use scsi::unit::{Context, InitiatorPort, absent_unit_plan};
 use wire::Lun;
 
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
@@ -84,22 +85,45 @@ fn the_next_session_is_told() {
     assert_eq!(bench.refusal(B, &TEST_UNIT_READY), Sense::POWER_ON_RESET);
 }
 
+/// A session of this initiator begins and is lost.
+fn lose(bench: &mut Bench, nexus: NexusId, name: &str, origin: Option<Origin>) {
+    bench.attach_named(nexus, name, origin);
+    bench.unit.nexus_loss(nexus);
+    bench.unit.detach(nexus);
+}
+
+/// Whether the initiator is told of the loss of its nexus, and not of a power-on.
+fn is_remembered(bench: &mut Bench, nexus: NexusId, name: &str) -> bool {
+    let isid = [0x80, 0, 0, 0, (nexus.0 >> 8) as u8, nexus.0 as u8];
+    bench.unit.attach(nexus, InitiatorPort { name: name.into(), isid }, crate::support::port());
+    bench.refusal(nexus, &TEST_UNIT_READY) == Sense::NEXUS_LOSS
+}
+
 /// Goal: initiators that never come back cost no memory without end.
 #[test]
 fn the_lost_are_forgotten_in_the_end() {
     let mut bench = Bench::thin();
-    let many = 3..100;
-    for nexus in many.clone().map(NexusId) {
-        bench.attach(nexus);
-        bench.refusal(nexus, &TEST_UNIT_READY);
-        bench.unit.nexus_loss(nexus);
-        bench.unit.detach(nexus);
+    let many: Vec<_> = (1000..1300).map(|number| (NexusId(number), format!("i{number}"))).collect();
+    for (nexus, name) in &many {
+        lose(&mut bench, *nexus, name, None);
     }
-    let told = many.map(NexusId).filter(|nexus| {
-        bench.attach(*nexus);
-        bench.refusal(*nexus, &TEST_UNIT_READY) == Sense::NEXUS_LOSS
-    });
-    assert_eq!(told.count(), 64);
+    let remembered = many.iter().filter(|(nexus, name)| is_remembered(&mut bench, *nexus, name));
+    assert_eq!(remembered.count(), 128);
+}
+
+/// Goal: an initiator that loses nexus after nexus under ever other ISIDs, or ever other names
+/// from one origin, does not make others look powered on.
+#[test]
+fn the_lost_of_others_are_remembered() {
+    for origin in [None, Some(Origin(7))] {
+        let mut bench = Bench::thin();
+        lose(&mut bench, NexusId(500), "victim", None);
+        for number in 1000..1300 {
+            let name = origin.map_or("one".to_owned(), |_| format!("i{number}"));
+            lose(&mut bench, NexusId(number), &name, origin);
+        }
+        assert!(is_remembered(&mut bench, NexusId(500), "victim"), "{origin:?}");
+    }
 }
 
 /// Goal: QUERY ASYNCHRONOUS EVENT tells what a nexus would be told next and how much there is, and

@@ -150,10 +150,14 @@ fn the_table_is_in_order() {
 fn the_table_as_text() {
     let text = scsi::commands::markdown();
     assert_eq!(text.lines().count(), COMMANDS.len() + 2);
-    assert!(text.lines().all(|line| line.matches('|').count() == 8), "{text}");
-    let unmap = "| 42 | UNMAP | SBC-3 §5.28 | as a write | thin \
+    assert!(text.lines().all(|line| line.matches('|').count() == 9), "{text}");
+    let unmap = "| 42 | UNMAP | SBC-3 §5.28 | as a write |  | thin \
                  | `42 01 00 00 00 00 00 ff ff 04` | 60 s |";
-    assert!(text.lines().any(|line| line == unmap), "{text}");
+    let format = "| 04 | FORMAT UNIT | SBC-3 §5.3 | as a write | yes | all \
+                  | `04 ff 00 00 00 04` | 43200 s |";
+    for row in [unmap, format] {
+        assert!(text.lines().any(|line| line == row), "{text}");
+    }
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use scsi::plan::{NexusId, Plan, Refusal};
 use scsi::sense::Sense;
-use scsi::unit::{AtomicBlocks, BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions};
+use scsi::share::Origin;
+use scsi::unit::{
+    AtomicBlocks, BlockUnit, Context, InitiatorPort, NexusOptions, TargetPort, UnitOptions,
+};
 use wire::Lun;
 
 pub const A: NexusId = NexusId(1);
@@ -73,6 +76,15 @@ impl Bench {
         let isid = [0x80, 0, 0, 0, 0, nexus.0 as u8];
         let initiator = InitiatorPort { name: "iqn.2026-11.org.lunarsan:i".into(), isid };
         self.unit.attach(nexus, initiator, self.port.clone());
+    }
+
+    /// Attaches a nexus of the initiator `name`, and lets it hear of the power-on.
+    pub fn attach_named(&mut self, nexus: NexusId, name: &str, origin: Option<Origin>) {
+        let isid = [0x80, 0, 0, 0, (nexus.0 >> 8) as u8, nexus.0 as u8];
+        let initiator = InitiatorPort { name: name.into(), isid };
+        let options = NexusOptions::new(initiator, self.port.clone());
+        self.unit.attach_with(nexus, NexusOptions { origin, ..options });
+        while self.run(nexus, &[0; 6]).is_err() {}
     }
 
     pub fn run(&mut self, nexus: NexusId, cdb: &[u8]) -> Result<Plan, Refusal> {

@@ -72,7 +72,7 @@ impl<'a> Running<'a> {
         nexus: NexusId,
         list_identifier: Option<u8>,
     ) -> Result<Self, Refusal> {
-        let id = manager.scsi().copies().begin(nexus, list_identifier)?;
+        let id = manager.scsi().begin_copy(nexus, list_identifier)?;
         Ok(Self { manager, id, has_ended: false })
     }
 

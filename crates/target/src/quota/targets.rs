@@ -57,6 +57,7 @@ mod tests {
             alias: None,
             portal_group: 1,
             access: Access::default(),
+            administer: None,
             chap: Vec::new(),
             offer: iscsi::text::Offer::default(),
             redirect: None,

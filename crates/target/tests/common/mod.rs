@@ -5,6 +5,7 @@
 #[path = "../../../../interop/src/raw.rs"]
 pub mod raw;
 
+pub mod chap;
 pub mod copy;
 
 use block::{BlockDevice, FaultDevice, MemoryDevice};
@@ -208,11 +209,12 @@ pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
         alias: None,
         portal_group: 1,
         access: Access::default(),
+        administer: None,
         chap: Vec::new(),
         offer: iscsi::text::Offer { max_connections: 4, ..iscsi::text::Offer::default() },
         redirect: None,
         initiator_limits: Vec::new(),
-        luns: vec![LunOptions { id: 0, unit, access: Access::default() }],
+        luns: vec![LunOptions::new(0, unit)],
     }
 }
 

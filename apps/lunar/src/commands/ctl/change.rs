@@ -1,5 +1,6 @@
 //! What changes: sizes, LUNs, logins, sessions.
 
+use crate::administrators;
 use crate::output::{self, Failure, Format};
 use control::api::changes::{self, Changed};
 use control::api::sessions::LoggedOut;
@@ -98,6 +99,10 @@ pub struct AddLun {
     /// It is seen only from this network; may be given again
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<String>,
+    /// Only this initiator may format, sanitize, stop or write-protect it; may be given again.
+    /// none: nobody [default: those of the target]
+    #[arg(long, value_name = "IQN|none")]
+    administer: Vec<String>,
     /// So many commands that read or write a second, all initiators together, from 10
     #[arg(long, value_name = "N")]
     limit_iops: Option<u64>,
@@ -190,6 +195,7 @@ pub async fn add_lun(client: &Client, args: &AddLun, format: Format) -> Result<(
         maintenance_rate: args.maintenance_rate.clone(),
         initiators: some(&args.initiator),
         networks: some(&args.network),
+        administer: administrators::given(&args.administer),
         limit: limit_of(args),
         initiator_limit: None,
     };

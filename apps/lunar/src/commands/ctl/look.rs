@@ -1,6 +1,7 @@
 //! What only looks: status, sessions, targets, LUNs.
 
 use super::table::{plain, table};
+use crate::administrators;
 use crate::output::{self, Failure, Format};
 use control::api::configuration::ConfigurationText;
 use control::api::health::Health;
@@ -126,6 +127,7 @@ fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
         let who = [lun.initiators.as_slice(), &lun.networks].concat();
         notes.push(format!("for {}", who.join(" ")));
     }
+    notes.extend(administrators::note(lun.administer.as_ref()));
     if !lun.limit.is_none() {
         notes.push(format!("limit {}", lun.limit));
     }
@@ -152,7 +154,8 @@ fn target_row(target: &Target) -> [String; 5] {
     let poisoned = target.luns.iter().filter(|lun| lun.poisoned);
     let poisoned = poisoned.map(|lun| format!("LUN {} {POISONED}", lun.id));
     let limits = target.initiator_limits.iter().map(|limit| format!("limit of {limit}"));
-    let notes: Vec<_> = poisoned.chain(redirect).chain(limits).collect();
+    let administer = administrators::note(target.administer.as_ref());
+    let notes: Vec<_> = poisoned.chain(redirect).chain(administer).chain(limits).collect();
     [
         target.name.clone(),
         target.luns.len().to_string(),

@@ -70,6 +70,8 @@ pub struct TargetSession {
     pub(super) managements: Managements,
     /// The units there are; `None`: the executor alone knows.
     units: Option<Vec<Lun>>,
+    /// The initiator may ask for functions that are administration.
+    pub(super) administers: bool,
     pub(super) logouts: Vec<Logout>,
     pub(super) state: State,
     /// The connection whose message is being handled.
@@ -133,6 +135,7 @@ impl TargetSession {
             ready: VecDeque::new(),
             managements: Managements::default(),
             units: None,
+            administers: true,
             logouts: Vec::new(),
             state: State::New,
             speaker: None,
@@ -145,6 +148,13 @@ impl TargetSession {
     /// exist" before they abort anything.
     pub fn set_units(&mut self, units: Vec<Lun>) {
         self.units = Some(units);
+    }
+
+    /// Says whether the initiator administers the target, as it does until something else is said:
+    /// functions that are administration are answered "function authorization failed" otherwise,
+    /// before they abort anything.
+    pub fn set_administers(&mut self, administers: bool) {
+        self.administers = administers;
     }
 
     pub(super) fn has_unit(&self, lun: Lun) -> bool {

@@ -189,9 +189,15 @@ impl TargetSession {
             immediate: waiting.immediate,
         };
         let level = self.parameters.protocol_level;
-        if function.info().is_none_or(|info| info.level > level) {
+        let info = function.info().filter(|info| info.level <= level);
+        let Some(info) = info else {
             // RFC 7144 §6.3: not to be sent at this level.
             return self.answer(&request, ManagementResponse::FUNCTION_NOT_SUPPORTED);
+        };
+        if info.is_administration && !self.administers {
+            // To SCSI this is FUNCTION REJECTED, as every answer is that is no success. RFC 7143
+            // §11.6.1.
+            return self.answer(&request, ManagementResponse::AUTHORIZATION_FAILED);
         }
         match function {
             ManagementFunction::ABORT_TASK => {

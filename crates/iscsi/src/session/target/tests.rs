@@ -2,7 +2,7 @@
 
 use super::{Arrival, Input, Output, SessionLimits, TargetSession, ToConnection, ToSession};
 use crate::framing::TaskId;
-use crate::pdu::TaskAttribute;
+use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse, TaskAttribute};
 use crate::text::SessionParameters;
 use alloc::vec::Vec;
 use wire::{Lun, SerialNumber, Time};
@@ -85,4 +85,46 @@ fn windows_are_told_where_they_matter() {
     // What it does itself is always told to it.
     assert_eq!(arrives(&mut session, 2, 12), [(2, deliver(12, 13, 15))]);
     assert_eq!(ends(&mut session, 2, 12), [(2, window(13, 16))]);
+}
+
+/// Goal: resets of the target by an initiator that does not administer it are refused before they
+/// abort anything, and the session goes on; all other functions are carried out.
+#[test]
+fn resets_of_the_target_are_for_administrators() {
+    for info in MANAGEMENT_FUNCTIONS {
+        let resets = [ManagementFunction::TARGET_WARM_RESET, ManagementFunction::TARGET_COLD_RESET];
+        assert_eq!(info.is_administration, resets.contains(&info.function), "{}", info.name);
+        for (administers, immediate) in [(false, false), (false, true), (true, false)] {
+            let mut session = session(1);
+            session.set_administers(administers);
+            arrives(&mut session, 1, 0);
+            let request = Arrival::Management {
+                initiator_task_tag: 7,
+                function: info.function,
+                lun: Lun::ZERO,
+                referenced_task_tag: u32::MAX,
+                ref_cmd_sn: SerialNumber(0),
+            };
+            let arrived =
+                ToSession::Arrived { ticket: 1, immediate, cmd_sn: SerialNumber(1), request };
+            session.handle(Time::default(), Input::Connection(1, arrived));
+            let outputs: Vec<_> = core::iter::from_fn(|| session.poll()).collect();
+            let refused = outputs.iter().any(|output| {
+                let Output::ToConnection(1, ToConnection::ManagementDone { response, .. }) = output
+                else {
+                    return false;
+                };
+                *response == ManagementResponse::AUTHORIZATION_FAILED
+            });
+            let aborts = outputs.iter().any(|output| {
+                matches!(output, Output::ToConnection(_, ToConnection::AbortTask { .. }))
+            });
+            assert_eq!(refused, info.is_administration && !administers, "{}", info.name);
+            assert!(!(refused && aborts), "{}", info.name);
+            assert_eq!(session.tasks(), 1, "the task is there until it has ended");
+            if refused {
+                assert_eq!(arrives(&mut session, 1, 2 - u32::from(immediate)).len(), 1);
+            }
+        }
+    }
 }

@@ -83,7 +83,7 @@ fn impossible_state_is_refused() {
     for number in 0..=REGISTRATIONS_MAX as u64 {
         let mut nexus = nexus(0);
         nexus.initiator.name = format!("iqn.x:{number}");
-        full.registrations.push(Registration { nexus, key: 1, holds: false });
+        full.registrations.push(Registration { nexus, key: 1, holds: false, made_by: None });
     }
     assert!(Reservations::decode(&full.encode(), true).is_err(), "one too many");
     full.registrations.pop();

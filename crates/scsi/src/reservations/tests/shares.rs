@@ -1,0 +1,153 @@
+//! Shares of the registrations: of one initiator, and of one origin.
+
+use super::moving::move_list;
+use super::*;
+
+const FULL: Result<Outcome, Refusal> =
+    Err(Refusal::Check(Sense::INSUFFICIENT_REGISTRATION_RESOURCES));
+const GOOD: Result<Outcome, Refusal> =
+    Ok(Outcome { attentions: Vec::new(), abort: Vec::new(), save: false });
+
+/// The nexus of `name` with an ISID of this number.
+fn claimed(name: &str, number: usize, origin: Option<u128>) -> ItNexus {
+    let [.., high, low] = number.to_be_bytes();
+    let initiator = InitiatorPort { name: name.into(), isid: [0x80, 0, 0, 0, high, low] };
+    ItNexus::new(&initiator, &ports()[0]).from_origin(origin.map(Origin))
+}
+
+fn register(reservations: &mut Reservations, nexus: &ItNexus) -> Result<Outcome, Refusal> {
+    reservations.out(nexus, &ports(), request(REGISTER, Type(0)), &list(0, 1, 0))
+}
+
+/// With as many registrations of "iqn.one" as one initiator may have.
+fn full_of_one() -> Reservations {
+    let mut reservations = Reservations::new(true);
+    for number in 0..REGISTRATIONS_OF_INITIATOR_MAX {
+        assert_eq!(register(&mut reservations, &claimed("iqn.one", number, None)), GOOD);
+    }
+    reservations
+}
+
+/// Goal: an initiator that registers under ever other ISIDs leaves room for others.
+#[test]
+fn one_initiator_does_not_take_all_registrations() {
+    let mut reservations = full_of_one();
+    assert_eq!(register(&mut reservations, &claimed("IQN.one", 5000, None)), FULL);
+    assert_eq!(reservations.registrations.len(), REGISTRATIONS_OF_INITIATOR_MAX);
+    assert_eq!(register(&mut reservations, &claimed("iqn.two", 0, None)), GOOD);
+    let ignore = request(REGISTER_AND_IGNORE, Type(0));
+    let further = claimed("iqn.one", 5000, None);
+    assert_eq!(reservations.out(&further, &ports(), ignore, &list(0, 1, 0)), FULL);
+    let changed = reservations.out(&claimed("iqn.one", 7, None), &ports(), ignore, &list(0, 2, 0));
+    assert_eq!(changed, GOOD, "a key is changed in place");
+}
+
+/// Goal: what is unregistered, preempted or cleared is free again.
+#[test]
+fn registrations_that_go_are_free_again() {
+    let further = claimed("iqn.one", 5000, None);
+    let other = claimed("iqn.two", 0, None);
+    let mut reservations = full_of_one();
+    let gone = list(1, 0, 0);
+    let first = claimed("iqn.one", 0, None);
+    assert_eq!(reservations.out(&first, &ports(), request(REGISTER, Type(0)), &gone), GOOD);
+    assert_eq!(register(&mut reservations, &further), GOOD);
+    for action in [PREEMPT, CLEAR] {
+        let mut reservations = full_of_one();
+        let own = reservations.out(&other, &ports(), request(REGISTER, Type(0)), &list(0, 9, 0));
+        assert_eq!(own, GOOD);
+        reservations.out(&other, &ports(), request(action, Type(1)), &list(9, 1, 0)).unwrap();
+        assert_eq!(register(&mut reservations, &further), GOOD, "{action}");
+    }
+}
+
+/// Goal: who proves no name takes a share, whatever it calls itself.
+#[test]
+fn one_origin_does_not_take_all_registrations() {
+    let mut reservations = Reservations::new(true);
+    for number in 0..REGISTRATIONS_OF_ORIGIN_MAX {
+        let nexus = claimed(&format!("iqn.{number}"), 0, Some(7));
+        assert_eq!(register(&mut reservations, &nexus), GOOD);
+    }
+    assert_eq!(register(&mut reservations, &claimed("iqn.more", 0, Some(7))), FULL);
+    assert_eq!(register(&mut reservations, &claimed("iqn.more", 0, Some(8))), GOOD);
+    assert_eq!(register(&mut reservations, &claimed("iqn.proven", 0, None)), GOOD);
+}
+
+/// Goal: nobody uses up the share of a name that it only claims.
+#[test]
+fn the_share_of_a_name_is_not_taken_by_claiming_it() {
+    let mut reservations = Reservations::new(true);
+    for number in 0..REGISTRATIONS_OF_INITIATOR_MAX {
+        assert_eq!(register(&mut reservations, &claimed("iqn.one", number, Some(7))), GOOD);
+    }
+    assert_eq!(register(&mut reservations, &claimed("iqn.one", 5000, Some(7))), FULL);
+    assert_eq!(register(&mut reservations, &claimed("iqn.one", 5001, Some(8))), GOOD);
+    assert_eq!(register(&mut reservations, &claimed("iqn.one", 5002, None)), GOOD);
+}
+
+/// Goal: registrations through all ports count each, and are made all or none.
+#[test]
+fn registrations_through_all_ports_count_each() {
+    const ALL_TG_PT: u8 = 0x04;
+    let mut reservations = Reservations::new(true);
+    let all = list(0, 1, ALL_TG_PT);
+    let through_all = |reservations: &mut Reservations, number, origin| {
+        let nexus = claimed("iqn.one", number, origin);
+        reservations.out(&nexus, &ports(), request(REGISTER, Type(0)), &all)
+    };
+    for number in 0..REGISTRATIONS_OF_INITIATOR_MAX / 2 {
+        assert_eq!(through_all(&mut reservations, number, Some(7)), GOOD);
+    }
+    assert_eq!(through_all(&mut reservations, 5000, Some(7)), FULL);
+    let far = reservations.registrations.iter().filter(|entry| entry.nexus.port == ports()[1]);
+    assert!(far.clone().all(|entry| entry.owner().origin == Some(Origin(7))));
+    assert_eq!(far.count(), REGISTRATIONS_OF_INITIATOR_MAX / 2);
+    assert_eq!(through_all(&mut reservations, 5000, Some(8)), GOOD);
+}
+
+/// Goal: a registration that REGISTER AND MOVE makes for another initiator counts for the one that
+/// asked.
+#[test]
+fn a_moved_registration_counts_for_who_moved_it() {
+    let mut reservations = full_of_one();
+    let mover = claimed("iqn.one", 0, None);
+    let reserve = request(RESERVE, Type::WRITE_EXCLUSIVE);
+    assert_eq!(reservations.out(&mover, &ports(), reserve, &list(1, 0, 0)), GOOD);
+    let move_to = |reservations: &mut Reservations, nexus: &ItNexus| {
+        let mut list = move_list(0x99, 0, 1, nexus);
+        list[..8].copy_from_slice(&1_u64.to_be_bytes());
+        let (parameter_bytes, scope_and_type) = (list.len() as u32, 0);
+        let request =
+            OutRequest { service_action: REGISTER_AND_MOVE, scope_and_type, parameter_bytes };
+        reservations.out(&mover, &ports(), request, &list)
+    };
+    let invented = claimed("iqn.invented", 0, None);
+    assert_eq!(move_to(&mut reservations, &invented), FULL);
+    reservations.registrations.retain(|entry| entry.nexus != claimed("iqn.one", 9, None));
+    assert_eq!(move_to(&mut reservations, &invented), GOOD);
+    assert_eq!(register(&mut reservations, &claimed("iqn.one", 9, None)), FULL);
+    assert_eq!(register(&mut reservations, &claimed("iqn.invented", 1, None)), GOOD);
+}
+
+/// Goal: registrations of a former run count for their names; what is kept does not say where they
+/// came from.
+#[test]
+fn loaded_registrations_count_for_their_names() {
+    let persistent = |origin| {
+        let mut reservations = Reservations::new(true);
+        for number in 0..REGISTRATIONS_OF_INITIATOR_MAX {
+            let nexus = claimed("iqn.one", number, origin);
+            let kept = list(0, 1, APTPL);
+            reservations.out(&nexus, &ports(), request(REGISTER, Type(0)), &kept).unwrap();
+        }
+        reservations.encode()
+    };
+    assert_eq!(persistent(None), persistent(Some(7)));
+    let mut loaded = Reservations::decode(&persistent(Some(7)), true).unwrap();
+    for origin in [None, Some(7), Some(8)] {
+        assert_eq!(register(&mut loaded, &claimed("iqn.one", 5000, origin)), FULL, "{origin:?}");
+    }
+    let kept = Outcome { save: true, ..Outcome::default() };
+    assert_eq!(register(&mut loaded, &claimed("iqn.two", 0, Some(7))), Ok(kept));
+}

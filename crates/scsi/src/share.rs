@@ -1,0 +1,144 @@
+//! Shares of tables that all initiators of a unit use: none of them takes all of a table by
+//! changing its ISID, nor, where its name is not proven, by changing its name.
+
+/// The place that an initiator comes from, as an opaque number. A target makes it of an address;
+/// two initiators of one number may be one peer under two names.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Origin(pub u128);
+
+/// The initiator that an entry of a table counts for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Owner<'a> {
+    /// Initiator name, in lower case.
+    pub name: &'a str,
+    /// `None`: the name is proven, or the origin is not known any more.
+    pub origin: Option<Origin>,
+}
+
+impl Owner<'_> {
+    /// Whether `entry` counts for the same initiator name. A name that is claimed from two origins
+    /// is two initiators: nobody uses up the share of a name by claiming it.
+    fn shares_name(self, entry: Owner<'_>) -> bool {
+        self.name == entry.name && (entry.origin.is_none() || entry.origin == self.origin)
+    }
+
+    fn shares_origin(self, entry: Owner<'_>) -> bool {
+        self.origin.is_some() && entry.origin == self.origin
+    }
+}
+
+/// How many entries of one table there may be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shares {
+    /// Of all initiators together.
+    pub of_all: usize,
+    /// Of one initiator name.
+    pub of_initiator: usize,
+    /// Of one origin, of initiators whose names are not proven.
+    pub of_origin: usize,
+}
+
+impl Shares {
+    /// Whether `owner` may have `more` entries besides those that are `taken`.
+    pub fn admit<'o>(
+        &self,
+        taken: impl Iterator<Item = Owner<'o>>,
+        owner: Owner<'_>,
+        more: usize,
+    ) -> bool {
+        let (mut of_all, mut of_initiator, mut of_origin) = (more, more, more);
+        for entry in taken {
+            of_all += 1;
+            of_initiator += usize::from(owner.shares_name(entry));
+            of_origin += usize::from(owner.shares_origin(entry));
+        }
+        let origin_fits = owner.origin.is_none() || of_origin <= self.of_origin;
+        of_all <= self.of_all && of_initiator <= self.of_initiator && origin_fits
+    }
+
+    /// The index of the entry that one more of `owner` displaces: the first of the initiator, of
+    /// the origin or of all, whichever has its share. `None`: there is room. `taken` begins with
+    /// the oldest.
+    pub fn displaced<'o>(
+        &self,
+        taken: impl Iterator<Item = Owner<'o>> + Clone,
+        owner: Owner<'_>,
+    ) -> Option<usize> {
+        let first_of = |limit: usize, counts: &dyn Fn(Owner<'_>) -> bool| {
+            let is_full = taken.clone().filter(|entry| counts(*entry)).count() >= limit;
+            if is_full { taken.clone().position(counts) } else { None }
+        };
+        first_of(self.of_initiator, &|entry| owner.shares_name(entry))
+            .or_else(|| first_of(self.of_origin, &|entry| owner.shares_origin(entry)))
+            .or_else(|| first_of(self.of_all, &|_| true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARES: Shares = Shares { of_all: 6, of_initiator: 2, of_origin: 4 };
+
+    fn proven(name: &str) -> Owner<'_> {
+        Owner { name, origin: None }
+    }
+
+    fn claimed(name: &str, origin: u128) -> Owner<'_> {
+        Owner { name, origin: Some(Origin(origin)) }
+    }
+
+    fn admits(taken: &[Owner<'_>], owner: Owner<'_>) -> bool {
+        let admits = SHARES.admit(taken.iter().copied(), owner, 1);
+        let displaced = SHARES.displaced(taken.iter().copied(), owner);
+        assert_eq!(admits, displaced.is_none(), "one rule for both");
+        admits
+    }
+
+    #[test]
+    fn a_name_has_its_share() {
+        let taken = [proven("a"), proven("a"), proven("b")];
+        assert!(!admits(&taken, proven("a")));
+        assert!(admits(&taken, proven("b")));
+        assert!(!SHARES.admit(taken.iter().copied(), proven("b"), 2));
+    }
+
+    #[test]
+    fn an_origin_has_its_share_whatever_its_names() {
+        let taken = ["a", "b", "c", "d"].map(|name| claimed(name, 1));
+        assert!(!admits(&taken, claimed("e", 1)));
+        assert!(admits(&taken, claimed("e", 2)));
+        assert!(admits(&taken, proven("e")), "a proven name has no origin");
+    }
+
+    /// Goal: a claimed name takes nothing from the initiator that proves it, nor from one that
+    /// claims it elsewhere; what has no origin counts for all of the name.
+    #[test]
+    fn a_name_is_not_used_up_by_claiming_it() {
+        let taken = [claimed("a", 1), claimed("a", 1)];
+        assert!(admits(&taken, proven("a")));
+        assert!(admits(&taken, claimed("a", 2)));
+        assert!(!admits(&taken, claimed("a", 1)));
+        assert!(!admits(&[proven("a"), proven("a")], claimed("a", 1)));
+    }
+
+    #[test]
+    fn the_whole_table_is_limited() {
+        let taken = ["a", "b", "c", "d", "e", "f"].map(proven);
+        assert!(!admits(&taken, proven("g")));
+    }
+
+    #[test]
+    fn who_has_its_share_displaces_its_own_oldest() {
+        let displaced = |taken: &[Owner<'_>], owner| {
+            SHARES.displaced(taken.iter().copied(), owner) //
+        };
+        let taken = [proven("x"), proven("a"), proven("b"), proven("a"), proven("c"), proven("d")];
+        assert_eq!(displaced(&taken, proven("a")), Some(1));
+        assert_eq!(displaced(&taken, proven("e")), Some(0), "the oldest of all");
+        let taken = [proven("x"), claimed("a", 1), claimed("b", 1), claimed("c", 1)];
+        assert_eq!(displaced(&taken, claimed("d", 1)), None);
+        let taken = [&taken[..], &[claimed("d", 1)]].concat();
+        assert_eq!(displaced(&taken, claimed("e", 1)), Some(1));
+    }
+}
