@@ -80,6 +80,19 @@ fn promised_blocks_of_several_initiators_are_on_ext4() -> Result<()> {
     play(Backing::Ext4, SEVERAL)
 }
 
+/// Goal: the same on the FUSE file system. The counts show the pool there, so they tell the ways of
+/// I/O apart.
+#[test]
+fn promised_blocks_of_several_initiators_are_on_fuse() -> Result<()> {
+    for seed in seeds(4) {
+        let mode = MODES[seed as usize % MODES.len()];
+        let play = Play { backing: Backing::Fuse, mode, initiators: SEVERAL, lies: false };
+        let io = play.run(seed)?.io;
+        ensure!(!is_inline(io) && io.ring_requests == 0, "not by the pool: {mode:?}, {io:?}");
+    }
+    Ok(())
+}
+
 /// Goal: these scenes notice a loss, in each mode. Method: the disk acknowledges syncs without an
 /// effect; the scene has to fail because something was not kept.
 #[test]
