@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -267,6 +268,7 @@ impl Server {
     /// # Errors
     /// Fails if the process has ended.
     pub fn bytes_written_by(&self, thread: &str) -> Result<u64> {
+        ensure!(Path::new("/proc/self/io").exists(), "no CONFIG_TASK_IO_ACCOUNTING in the kernel");
         let mut bytes = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let of = |name| std::fs::read_to_string(task.as_ref().ok()?.path().join(name)).ok();

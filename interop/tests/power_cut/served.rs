@@ -181,7 +181,7 @@ impl ServedDisk {
     pub fn restart(&mut self, moment: Volume, seed: u64) -> Result<Lunar> {
         self.power.cut_from(moment, seed);
         if self.backing != Backing::Fuse {
-            after_the_cut(self.attach().map(drop), seed)?;
+            self.attach()?;
         }
         if self.backing == Backing::Ext4 {
             after_the_cut(self.mount(), seed).context("mounting ext4")?;
