@@ -181,7 +181,8 @@ const CASES: &[Case] = &[
     },
     Case {
         text: "[limits]\nlogin_failures_free = -1\nlogin_backoff_seconds_max = 8\n\
-               data_out_seconds = 0\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+               data_out_seconds = 0\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               redirect = \"h:1\"\n",
         told: &[
             (2, 23, "`login_failures_free` is -1", "0 to"),
             (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds` at most: 7"),

@@ -349,8 +349,8 @@ impl BlockUnit {
     /// a command enters the task set, not after.
     ///
     /// # Errors
-    /// The refusal to send, for what has changed: the initiator's rights, reservations, the state of
-    /// the port, a long operation, the medium, write protection, the size of the unit.
+    /// The refusal to send, for what has changed: the initiator's rights, reservations, the state
+    /// of the port, a long operation, the medium, write protection, the size of the unit.
     pub fn check_again(
         &self,
         nexus: NexusId,

@@ -204,7 +204,8 @@ impl Run<'_> {
         }
     }
 
-    /// What waits for blocks begins when it has them ([`Self::lock`], [`Self::get`]), all else here.
+    /// What waits for blocks begins when it has them ([`Self::lock`], [`Self::get`]), all else
+    /// here.
     async fn plan(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Step<Ending> {
         match *plan {
             Plan::Reply(ref reply) => {

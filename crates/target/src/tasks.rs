@@ -23,8 +23,8 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use iscsi::connection::target::{Fault, Input, Outcome, Task};
 use iscsi::framing::TaskId;
 use net::TURN_BYTES;
-use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
-use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
+use scsi::plan::{LbaRange, Plan, Refusal};
+use scsi::sense::{Sense, SenseKey, Status};
 use scsi::unit::BlockUnit;
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -39,15 +39,15 @@ const TRANSFER_SLACK: usize = 2 << 20;
 /// Operation code of REPORT LUNS.
 const REPORT_LUNS: u8 = 0xa0;
 
-/// STATUS QUALIFIER of what may be tried again: this nexus should wait so many tenths of a second.
-/// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
-const RETRY_TENTHS: u16 = 1;
-
 mod admission;
+mod fit;
+mod outcome;
 mod task_set;
 mod throttle;
 
-use admission::{Admission, Admitted, Shortage};
+use admission::{Admission, Admitted};
+use fit::{end_where_announced, fit_data_in, fit_data_out};
+use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
 pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
 use throttle::{Passed, Throttled, Turn};
 
@@ -701,125 +701,7 @@ async fn on_unit(
     execute_paying(Arc::clone(unit), plan, work).await
 }
 
-fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome {
-    let status = Status::GOOD.0;
-    Outcome { status, data_in, data_out_bytes, fenced, ..Outcome::default() }
-}
-
-fn outcome(ran: Ran) -> Outcome {
-    let status = |status: Status| Outcome {
-        status: status.0,
-        data_out_bytes: ran.wants_bytes,
-        fenced: ran.fenced,
-        ..Outcome::default()
-    };
-    match ran.ending {
-        Ending::Good(data_in) => Outcome {
-            data_in_bytes: ran.data_in_bytes,
-            ..good(data_in, ran.wants_bytes, ran.fenced)
-        },
-        Ending::Conflict => status(Status::RESERVATION_CONFLICT),
-        Ending::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
-        Ending::Aborted => Outcome::default(), // nobody is told
-        Ending::Check(sense) => Outcome {
-            data_out_bytes: ran.wants_bytes,
-            ..check_condition(ran.unit.as_ref(), &sense)
-        },
-    }
-}
-
 /// PERSISTENT RESERVE OUT with that service action. SPC-4 §6.16.
 fn is_preempt_and_abort(cdb: &[u8]) -> bool {
     matches!(cdb, [0x5f, action, ..] if action & 0x1f == 0x05)
-}
-
-/// BUSY or TASK SET FULL, with the time after which there may be room.
-fn later(status: Status) -> Outcome {
-    Outcome { status: status.0, status_qualifier: RETRY_TENTHS, ..Outcome::default() }
-}
-
-fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
-    let bytes = match unit {
-        Some(unit) => unit.scsi().encode_sense(sense),
-        None => sense.encode(SenseFormat::Fixed),
-    };
-    Outcome {
-        status: Status::CHECK_CONDITION.0,
-        sense: bytes.into(),
-        // It may be the first that tells of aborted tasks.
-        fenced: sense.key == SenseKey::UNIT_ATTENTION,
-        ..Outcome::default()
-    }
-}
-
-/// Some parameter lists say themselves where they end; what the initiator announces is collected.
-fn end_where_announced(plan: &mut Plan, expected: u64) {
-    if let Plan::Parameters { bytes, parked } = plan
-        && parked.is_open_ended()
-    {
-        *bytes = u32::try_from(expected).unwrap_or(u32::MAX).min(*bytes);
-    }
-}
-
-/// Makes the plan and the data-out that the initiator announced fit each other.
-///
-/// Plain writes move what both sides allow, whole blocks of it; the rest is a residual (RFC 7143
-/// §11.4.5.1). Commands whose data has one right length are refused with any other: there a wrong
-/// length means that initiator and target do not speak of the same command.
-fn fit_data_out(plan: &mut Plan, block_bytes: u32, wants: u64, expected: u64) -> Result<(), Sense> {
-    if wants == expected {
-        return Ok(());
-    }
-    let exact = matches!(
-        plan,
-        Plan::CompareAndWrite { .. } | Plan::WriteSame { pattern: Pattern::DataOut, .. }
-    );
-    if wants < expected && !exact {
-        return Ok(());
-    }
-    let block = u64::from(block_bytes);
-    match plan {
-        Plan::Write { range, .. } if expected.is_multiple_of(block) => {
-            range.count = expected / block;
-            Ok(())
-        }
-        Plan::WriteAndVerify { range, compare: compare @ (Compare::Medium | Compare::Bytes) }
-            if expected.is_multiple_of(block) =>
-        {
-            range.count = expected / block;
-            *compare = Compare::Bytes;
-            Ok(())
-        }
-        _ => Err(Sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT),
-    }
-}
-
-/// Shortens a read to the blocks that the initiator has room for: what would only be cut off is not
-/// read (RFC 7143 §11.4.5.1). Returns how many bytes the command would have moved.
-fn fit_data_in(plan: &mut Plan, block_bytes: u32, expected: u32) -> u32 {
-    let Plan::Read { range, .. } = plan else { return 0 };
-    let bytes = range.count.saturating_mul(block_bytes.into());
-    range.count = range.count.min(u64::from(expected.div_ceil(block_bytes.max(1))));
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-/// How a task ends that waited for memory in vain.
-fn no_memory(task: TaskId, planned: &Planned, why: Shortage) -> Input {
-    let status = match why {
-        Shortage::Connection => Status::TASK_SET_FULL,
-        Shortage::Process => Status::BUSY,
-    };
-    let outcome = Outcome { data_out_bytes: planned.wants_bytes, ..later(status) };
-    Input::Done { task, outcome }
-}
-
-/// The answer to a refused command counts the data it would have moved.
-fn with_data_out(input: Input, wants: u64) -> Input {
-    match input {
-        Input::Done { task, outcome } => {
-            let data_out_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-            Input::Done { task, outcome: Outcome { data_out_bytes, ..outcome } }
-        }
-        other => other,
-    }
 }

@@ -112,8 +112,8 @@ fn reserve_list(keys: [u64; 2]) -> Vec<u8> {
 
 /// Goal: PREEMPT AND ABORT does not wait for a command that waits for it, and its victim does not
 /// wait for it.
-/// Method: while the parameter list is on its way, an ORDERED command of the victim is answered, and
-/// one of the same session as the PREEMPT AND ABORT waits behind it.
+/// Method: while the parameter list is on its way, an ORDERED command of the victim is answered,
+/// and one of the same session as the PREEMPT AND ABORT waits behind it.
 #[test]
 fn preempt_and_abort_and_those_behind_it() {
     let rig = Rig::new();

@@ -86,8 +86,8 @@ fn use_disk(mut raw: Raw, number: u32) -> Raw {
 }
 
 /// Goal: connections that never log in, from one address, that are renewed without end, keep nobody
-/// out: not another address, not one of IPv6, not a session of the same address that comes back, and
-/// end no session. Named by: 16,384 idle connections locked everyone out.
+/// out: not another address, not one of IPv6, not a session of the same address that comes back,
+/// and end no session. Named by: 16,384 idle connections locked everyone out.
 #[test]
 fn idle_connections_of_one_address_keep_nobody_out() {
     let rig = Rig::with(|options| {
@@ -171,10 +171,10 @@ fn what_is_over_holds_no_place() {
     rig.ends_well();
 }
 
-/// Goal: discovery sessions whose answers are never read hold little each. Named by: 300 of them held
-/// 7 to 8 MiB each.
-/// Method: 300 sessions that take in next to nothing each ask forty times for a long list. Once
-/// all have answers that wait, other sessions on both cores are answered a hundred times.
+/// Goal: discovery sessions whose answers are never read hold little each. Named by: 300 of them
+/// held 7 to 8 MiB each. Method: 300 sessions that take in next to nothing each ask forty times for
+/// a long list. Once all have answers that wait, other sessions on both cores are answered a
+/// hundred times.
 #[test]
 fn answers_that_are_not_read_hold_little() {
     const SESSIONS: usize = 300;

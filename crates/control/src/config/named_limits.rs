@@ -66,6 +66,7 @@ macro_rules! limit {
 }
 
 /// All of them, in the order in which they are shown.
+#[allow(clippy::cast_lossless)] // one macro for fields of several widths
 pub(super) const NAMED_LIMITS: &[NamedLimit] = &[
     limit!(connections, Count, 1..=COUNT_MAX),
     limit!(logins_per_address, Count, 1..=COUNT_MAX),

@@ -1,12 +1,12 @@
 //! How long an initiator may owe data-out. Decision 088.
 //!
 //! The clock of a task runs while its data is due: from the header of a command with immediate
-//! data, from a command that unsolicited data follows, from an R2T, each until the last PDU has come
-//! whole. While nothing was asked for, no time passes.
+//! data, from a command that unsolicited data follows, from an R2T, each until the last PDU has
+//! come whole. While nothing was asked for, no time passes.
 //!
 //! A task is late when for [`ConnectionLimits::data_out_seconds`] the connection has moved nothing,
-//! or when its clock has run for longer than those seconds and the time that what the connection has
-//! moved meanwhile takes at [`DATA_OUT_BYTES_PER_SECOND_MIN`]. An initiator serves its R2Ts one
+//! or when its clock has run for longer than those seconds and the time that what the connection
+//! has moved meanwhile takes at [`DATA_OUT_BYTES_PER_SECOND_MIN`]. An initiator serves its R2Ts one
 //! after the other, and reads what it is sent: what else the connection moves is progress as well.
 //! Single bytes are none, and no more counts than [`DATA_OUT_COUNTED_BYTES_MAX`].
 //!

@@ -31,8 +31,8 @@ pub struct ConnectionLimits {
     pub ping_timeout_seconds: u32,
     /// How long a discovery session may be silent; it is not pinged, RFC 7143 §7.4.3.
     pub discovery_idle_seconds: u32,
-    /// How long the initiator may owe data-out without any of it coming. How long a task may take in
-    /// all: [`DATA_OUT_BYTES_PER_SECOND_MIN`]. Then the connection is closed.
+    /// How long the initiator may owe data-out without any of it coming. How long a task may take
+    /// in all: [`DATA_OUT_BYTES_PER_SECOND_MIN`]. Then the connection is closed.
     ///
     /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]: super::DATA_OUT_BYTES_PER_SECOND_MIN
     pub data_out_seconds: u32,

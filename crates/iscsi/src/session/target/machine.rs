@@ -187,8 +187,8 @@ impl TargetSession {
         self.connections.len()
     }
 
-    /// The unit and the attribute of the command that connection `cid` knows by this ticket; `None`:
-    /// it is no command, or over.
+    /// The unit and the attribute of the command that connection `cid` knows by this ticket;
+    /// `None`: it is no command, or over.
     pub fn command(&self, cid: u16, ticket: u64) -> Option<(Lun, TaskAttribute)> {
         let known = self.tasks.get((cid, TaskId(ticket)))?;
         Some((known.lun, known.attribute))

@@ -183,8 +183,8 @@ pub enum Input {
         /// Additional Response Information, RFC 7144 §6.4: of QUERY ASYNCHRONOUS EVENT, else zero.
         information: [u8; 3],
     },
-    /// Another initiator's LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT hits this session's
-    /// tasks on these units (`None`: on all).
+    /// Another initiator's LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT hits this
+    /// session's tasks on these units (`None`: on all).
     AbortedByOther {
         /// To answer with [`Output::OthersAborted`].
         id: u64,

@@ -126,8 +126,8 @@ fn silence_is_noticed() {
     }
 }
 
-/// Goal: an initiator that falls silent in the middle of its writes is let go for what it owes, with
-/// no ping; the unit serves the next one, and nothing is left. One that owes nothing stays.
+/// Goal: an initiator that falls silent in the middle of its writes is let go for what it owes,
+/// with no ping; the unit serves the next one, and nothing is left. One that owes nothing stays.
 /// Method: writes of random sizes, frozen after a random number of steps.
 #[test]
 fn a_write_that_stops_half_way_ends() {

@@ -217,7 +217,8 @@ proptest! {
     /// the others far longer than the limit.
     #[test]
     fn slow_and_honest(
-        per_second in (DATA_OUT_BYTES_PER_SECOND_MIN * 11 / 10)..(DATA_OUT_BYTES_PER_SECOND_MIN * 4),
+        per_second in
+            (DATA_OUT_BYTES_PER_SECOND_MIN * 11 / 10)..(DATA_OUT_BYTES_PER_SECOND_MIN * 4),
         sizes in prop::collection::vec(1_u32..400, 1..48), depth in 1_usize..32,
         pdu_bytes in 512_u32..60_000, in_turns: bool,
         mut latency in 0_u64..29,
