@@ -5,16 +5,21 @@
 mod buffer;
 pub mod contract;
 mod device;
-pub mod durable;
+mod durable;
 mod error;
 mod extents;
 mod fault;
 mod file;
 mod memory;
+pub mod output_file;
 mod poison;
 mod random;
 mod resize;
+#[cfg(test)]
+mod scratch;
+mod state_directory;
 mod statistics;
+mod trusted;
 
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
 pub use device::{
@@ -27,4 +32,6 @@ pub use file::{FileDevice, FileIdentity, FileOptions, file_identity, with_ring};
 pub use memory::MemoryDevice;
 pub use poison::PoisonWatcher;
 pub use resize::Resize;
+pub use state_directory::StateDirectory;
 pub use statistics::{DURATION_BOUNDS, DurationCounts, Durations, SyncCounts, thread_number};
+pub use trusted::{SharedFolder, UntrustedFile, open_folder};
