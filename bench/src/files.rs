@@ -1,8 +1,9 @@
 //! Files that are measured on, and what they lie on.
 
 use anyhow::{Context, Result};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use block::output_file;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -110,23 +111,50 @@ impl Drop for Scratch {
     }
 }
 
+/// A new folder below the system's folder for temporary files, which nobody else can enter or have
+/// prepared; removed with what it holds when dropped.
+pub struct TemporaryFolder(PathBuf);
+
+impl TemporaryFolder {
+    /// # Errors
+    /// It is there already, or cannot be made.
+    pub fn new(name: &str) -> Result<Self> {
+        let below = std::env::temp_dir();
+        remove_left(&below);
+        let path = below.join(format!("{PREFIX}{}-{name}", std::process::id()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| path.display().to_string())?;
+        Ok(Self(path))
+    }
+
+    /// The path of a file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
 /// Writes a file whole or not at all: whoever ends this program meanwhile keeps the one before.
 /// What is no file, as a pipe, is written as it is.
 ///
 /// # Errors
-/// It cannot be written.
+/// It cannot be written, or another user has put something in its way.
 pub fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let is_special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
-    let write = || {
-        if is_special {
-            return std::fs::write(path, text);
-        }
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        std::fs::write(&beside, text)?;
-        std::fs::rename(&beside, path)
-    };
-    write().with_context(|| format!("{} cannot be written", path.display()))
+    output_file::write(path, text.as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// Whether a file can be written, before anything is measured for it.
+///
+/// # Errors
+/// As [`write_whole`].
+pub fn check_writable(path: &Path) -> Result<()> {
+    output_file::check(path).with_context(|| format!("{} cannot be written", path.display()))
 }
 
 /// The file system of a directory: `ext4 on /dev/vda`.

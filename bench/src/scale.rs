@@ -1,6 +1,6 @@
 //! How much a server holds and how soon it is there: sessions, LUNs, logins, its own start.
 
-use crate::files;
+use crate::files::{self, TemporaryFolder};
 use crate::server::{self, Server};
 use crate::target::results::{Outcome, Verdict};
 use anyhow::{Context, Result, ensure};
@@ -248,14 +248,12 @@ fn resident_bytes(pid: u32) -> Result<u64> {
 }
 
 /// A configuration of one target with disks in memory, in a folder that goes with it.
-struct Config(PathBuf);
+struct Config(TemporaryFolder);
 
 impl Config {
     fn with(luns: u16) -> Result<Self> {
-        let folder = format!("lunar-bench-{}-scale-{luns}", std::process::id());
-        let config = Self(std::env::temp_dir().join(folder));
-        fs::create_dir_all(&config.0)?;
-        let state = config.0.join("state");
+        let config = Self(TemporaryFolder::new(&format!("scale-{luns}"))?);
+        let state = config.0.path("state");
         let mut text = format!(
             "state = {state:?}\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"none\"\n\
              [[target]]\nname = \"{TARGET}\"\n"
@@ -271,13 +269,7 @@ impl Config {
     }
 
     fn path(&self) -> PathBuf {
-        self.0.join("lunar.toml")
-    }
-}
-
-impl Drop for Config {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
+        self.0.path("lunar.toml")
     }
 }
 

@@ -148,8 +148,7 @@ impl Target {
     /// What cannot be written shall not be found out in half an hour.
     fn check_outputs(&self) -> Result<()> {
         for path in [&self.json, &self.html, &self.markdown].into_iter().flatten() {
-            let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
-            opened.with_context(|| format!("{} cannot be written", path.display()))?;
+            files::check_writable(path)?;
         }
         Ok(())
     }

@@ -4,11 +4,12 @@ use super::ask::{Times, Turn, ours};
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
 use super::results::Durability;
 use super::serve::{Portal, Serving};
+use crate::files::TemporaryFolder;
 use anyhow::{Context, Result};
 use initiator::{RemoteDisk, SessionOptions, Url};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use std::time::Duration;
 const COUNTED: Duration = Duration::from_millis(300);
 /// What strace takes until it has attached.
 const ATTACH: Duration = Duration::from_millis(300);
+/// Where strace writes the calls that it sees.
+const CALLS: &str = "calls";
 
 /// What a contestant tells and does: the flags of its file, WCE of its caching page, and where
 /// GOOD is to mean durable, how many syncs there were for how many writes.
@@ -74,23 +77,22 @@ fn syncs(serving: &Serving, portal: &Portal) -> Result<String> {
 /// strace, attached to a process.
 struct Counter {
     child: Child,
-    into: PathBuf,
+    folder: TemporaryFolder,
 }
 
 impl Counter {
     /// `None`: it is not installed.
     fn attach(pid: u32) -> Result<Option<Self>> {
-        let name = format!("lunar-bench-{}-strace", std::process::id());
-        let into = std::env::temp_dir().join(name);
+        let folder = TemporaryFolder::new("strace")?;
         let child = Command::new("strace")
             .args(["-f", "-qq", "-e", "trace=fdatasync,fsync", "-o"])
-            .arg(&into)
+            .arg(folder.path(CALLS))
             .args(["-p", &pid.to_string()])
             .stderr(Stdio::null())
             .spawn();
         let Ok(child) = child else { return Ok(None) };
         std::thread::sleep(ATTACH);
-        Ok(Some(Self { child, into }))
+        Ok(Some(Self { child, folder }))
     }
 
     fn finish(mut self) -> Result<usize> {
@@ -98,7 +100,7 @@ impl Counter {
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
         kill_process(pid, Signal::TERM)?;
         self.child.wait()?;
-        let text = std::fs::read_to_string(&self.into).unwrap_or_default();
+        let text = std::fs::read_to_string(self.folder.path(CALLS)).unwrap_or_default();
         Ok(calls(&text))
     }
 }
@@ -107,7 +109,6 @@ impl Drop for Counter {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
-        drop(std::fs::remove_file(&self.into));
     }
 }
 

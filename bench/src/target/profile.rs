@@ -8,7 +8,7 @@ use super::results::{Profile, Share};
 use super::serve::{Programs, Serving};
 use super::text;
 use crate::cores::CLIENT_CORE;
-use crate::{flame, server};
+use crate::{files, flame, server};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,8 +129,7 @@ fn take(
         lane.name(),
         sample.iops
     );
-    std::fs::write(file, flame::svg(&title, &stacks))
-        .with_context(|| file.display().to_string())?;
+    files::write_whole(file, &flame::svg(&title, &stacks))?;
     let share = |(part, samples): (String, u64)| Share {
         part,
         samples,

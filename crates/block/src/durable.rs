@@ -3,37 +3,37 @@
 //! A file's sync keeps what is in it; its name is kept by a sync of the directory it is in, and
 //! the name of that directory by one of the directory above (fsync(2)).
 
-use std::fs::{self, File};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Makes a directory, and all above it that are missing; durable when this returns, as is every
-/// name that was in it.
-///
-/// That it exists already does not make it durable: whoever made it may have been killed before
-/// that, or promises nothing (a socket needs a directory, too). So the way up is synced each time.
+/// Makes a folder durable, with every name in it and its own, up to the root of its file system.
 ///
 /// # Errors
-/// It cannot be made, or synced.
-pub fn make_directory(directory: &Path) -> io::Result<()> {
-    // Whatever the umask: who may write there may put other things in the place of ours.
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-    let directory = fs::canonicalize(directory)?;
-    sync_directory(&directory)?;
-    let system = fs::metadata(&directory)?.dev();
-    for above in directory.ancestors().skip(1) {
-        // Where another file system is mounted, no name was made.
-        if fs::metadata(above)?.dev() != system {
-            break;
-        }
-        match sync_directory(above) {
+/// It cannot be synced, or one above it that we may read cannot.
+pub(crate) fn keep_folder(folder: &File) -> io::Result<()> {
+    folder.sync_all()?;
+    let mut below = folder.metadata()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut above = openat(folder, "..", flags, Mode::empty());
+    loop {
+        let folder: File = match above {
             // Where we may not read, somebody else made the names.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
-            synced => synced?,
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
+            opened => opened?.into(),
+        };
+        let metadata = folder.metadata()?;
+        // Where another file system is mounted, no name was made; above the root is the root.
+        if metadata.dev() != below.dev() || metadata.ino() == below.ino() {
+            return Ok(());
         }
+        folder.sync_all()?;
+        above = openat(&folder, "..", flags, Mode::empty());
+        below = metadata;
     }
-    Ok(())
 }
 
 /// Makes the name of a file durable.
@@ -42,30 +42,5 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
 /// The directory it is in cannot be opened or synced.
 pub fn keep_name(file: &Path) -> io::Result<()> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    sync_directory(parent.unwrap_or(Path::new(".")))
-}
-
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: missing levels are made, and one that is there is none the worse for it. That they
-    /// outlive a power cut is tested with a disk that forgets: interop, `power_cut`.
-    #[test]
-    fn levels_are_made() {
-        let base = std::env::temp_dir().join(format!("lunar-durable-{}", std::process::id()));
-        let deep = base.join("a/b/c");
-        make_directory(&deep).unwrap();
-        fs::write(deep.join("file"), "text").unwrap();
-        make_directory(&deep).unwrap();
-        keep_name(&deep.join("file")).unwrap();
-        assert_eq!(fs::read_to_string(deep.join("file")).unwrap(), "text");
-        assert!(make_directory(&deep.join("file/d")).is_err());
-        assert!(keep_name(&deep.join("d/file")).is_err());
-        fs::remove_dir_all(base).unwrap();
-    }
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -3,9 +3,8 @@
 //! See docs/decisions/020-where-a-units-identity-lives.md.
 
 use crate::Failure;
-use crate::small_file::{self, Readable};
-use std::fs::{self, File};
-use std::io::Write;
+use block::{StateDirectory, UntrustedFile};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -61,82 +60,69 @@ pub fn directory(
 
 /// The UUID kept in `directory`; a new one is made, and kept, where there is none.
 ///
-/// The directory is made as well. When this returns, the UUID survives a power cut: the file is
-/// written aside, synced, linked under its name (which two processes cannot both do), and the
-/// directory synced.
+/// When this returns, the UUID survives a power cut: the file is written aside, synced, renamed to
+/// its name (which two processes cannot both do), and the directory synced.
 ///
 /// # Errors
-/// When the directory cannot be written, or the file holds no UUID.
-pub fn load_or_create(directory: &Path) -> Result<Uuid, Failure> {
-    create_directory(directory)?;
-    let path = directory.join(UUID_FILE);
-    if let Some(uuid) = read(&path)? {
+/// When the directory cannot be written, the file holds no UUID, or others may change it.
+pub fn load_or_create(directory: &StateDirectory) -> Result<Uuid, Failure> {
+    if let Some(uuid) = read(directory)? {
         return Ok(uuid);
     }
     let uuid = Uuid::new_v4();
-    let aside = directory.join(format!("{UUID_FILE}.{}", uuid.simple()));
-    let written = write_synced(&aside, &format!("{uuid}\n"))
-        .and_then(|()| fs::hard_link(&aside, &path).or_else(|_| rename_new(&aside, &path)));
-    // The name aside is of no more use, whatever happened.
-    let _ = fs::remove_file(&aside);
-    match written {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(cannot_keep(directory, &error)),
-    }
-    File::open(directory).and_then(|d| d.sync_all()).map_err(|e| cannot_keep(directory, &e))?;
-    read(&path)?.ok_or_else(|| Failure::new(format!("{} vanished", path.display())))
+    let aside = format!("{UUID_FILE}.{}", uuid.simple());
+    let saved = directory.save_first(UUID_FILE, &aside, format!("{uuid}\n").as_bytes());
+    saved.map_err(|error| cannot_keep(directory.path(), &error))?;
+    let path = directory.path().join(UUID_FILE);
+    read(directory)?.ok_or_else(|| Failure::new(format!("{} vanished", path.display())))
 }
 
 /// Whether a unit has left its identity, or more, in `directory`. Where the configuration says
 /// `uuid`, the directory itself is that: it is made after the disk is durable.
 ///
 /// # Errors
-/// When it cannot be looked at.
+/// When it cannot be looked at, or others may change it.
 pub fn is_kept(directory: &Path, uuid: Option<Uuid>) -> Result<bool, Failure> {
-    match fs::read_dir(directory) {
-        Ok(mut entries) => Ok(uuid.is_some() || entries.next().is_some()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(cannot_keep(directory, &error)),
-    }
+    let is_kept = || match StateDirectory::open(directory)? {
+        Some(kept) => Ok(uuid.is_some() || !kept.is_empty()?),
+        None => Ok(false),
+    };
+    is_kept().map_err(|error| cannot_keep(directory, &error))
 }
 
-/// Makes a unit's directory, durably, with what a former run put into it.
+/// Opens a unit's directory, or makes it, durably, with what a former run put into it.
 ///
 /// # Errors
-/// When that is not possible.
-pub fn create_directory(directory: &Path) -> Result<(), Failure> {
-    block::durable::make_directory(directory).map_err(|error| cannot_keep(directory, &error))
+/// When that is not possible, or others may change it.
+pub fn create_directory(directory: &Path) -> Result<StateDirectory, Failure> {
+    StateDirectory::create(directory).map_err(|error| cannot_keep(directory, &error))
 }
 
 fn cannot_keep(directory: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("cannot keep the unit's identity in {}: {error}", directory.display()))
-        .hint("give a writable --state DIR (in a configuration: state = \"DIR\")")
-}
-
-fn read(path: &Path) -> Result<Option<Uuid>, Failure> {
-    match small_file::read(path, UUID_BYTES_MAX, Readable::Regular) {
-        Ok((text, _)) => match Uuid::parse_str(String::from_utf8_lossy(&text).trim()) {
-            Ok(uuid) if !uuid.is_nil() => Ok(Some(uuid)),
-            _ => Err(Failure::new(format!("{} holds no UUID", path.display())).hint(
-                "restore the file: initiators know the disk by it; removed, the disk becomes a \
-                 new one to them",
-            )),
-        },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::new(format!("cannot read {}: {error}", path.display()))),
+    let cannot = format!("cannot keep the unit's identity in {}", directory.display());
+    match UntrustedFile::of(error) {
+        Some(UntrustedFile { what, remedy }) => {
+            Failure::new(format!("{cannot}: {what}")).hint(remedy.as_str())
+        }
+        None => Failure::new(format!("{cannot}: {error}"))
+            .hint("give a writable --state DIR (in a configuration: state = \"DIR\")"),
     }
 }
 
-fn write_synced(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
-}
-
-/// For file systems without hard links.
-fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
-    if to.exists() { Err(std::io::ErrorKind::AlreadyExists.into()) } else { fs::rename(from, to) }
+fn read(directory: &StateDirectory) -> Result<Option<Uuid>, Failure> {
+    let text = directory.read(UUID_FILE, UUID_BYTES_MAX);
+    let text = text.map_err(|error| cannot_keep(directory.path(), &error))?;
+    let Some(text) = text else { return Ok(None) };
+    match Uuid::parse_str(String::from_utf8_lossy(&text).trim()) {
+        Ok(uuid) if !uuid.is_nil() => Ok(Some(uuid)),
+        _ => {
+            let path = directory.path().join(UUID_FILE);
+            Err(Failure::new(format!("{} holds no UUID", path.display())).hint(
+                "restore the file: initiators know the disk by it; removed, the disk becomes a \
+                 new one to them",
+            ))
+        }
+    }
 }
 
 /// The absolute path without symbolic links. The file need not exist yet, its directory must.
@@ -180,18 +166,22 @@ mod tests {
         path
     }
 
+    fn load(directory: &Path) -> Result<Uuid, Failure> {
+        load_or_create(&create_directory(directory)?)
+    }
+
     /// Goal: a unit keeps its identity, and nothing but the uuid file is left in its directory.
     #[test]
     fn made_once_and_kept() {
         let base = scratch("kept");
         let unit = base.join("a/b");
-        let first = load_or_create(&unit).unwrap();
-        assert_eq!(load_or_create(&unit).unwrap(), first);
-        assert_ne!(load_or_create(&base.join("other")).unwrap(), first);
+        let first = load(&unit).unwrap();
+        assert_eq!(load(&unit).unwrap(), first);
+        assert_ne!(load(&base.join("other")).unwrap(), first);
         let left: Vec<_> = fs::read_dir(&unit).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, [UUID_FILE]);
         fs::write(unit.join(UUID_FILE), "nonsense").unwrap();
-        assert!(load_or_create(&unit).is_err(), "a damaged identity is never replaced silently");
+        assert!(load(&unit).is_err(), "a damaged identity is never replaced silently");
         fs::remove_dir_all(base).unwrap();
     }
 
@@ -200,8 +190,7 @@ mod tests {
     fn racers_agree() {
         let base = scratch("race");
         let uuids: Vec<Uuid> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..16).map(|_| scope.spawn(|| load_or_create(&base).unwrap())).collect();
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| load(&base).unwrap())).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(uuids.iter().all(|uuid| *uuid == uuids[0]));
@@ -234,6 +223,54 @@ mod tests {
         );
         assert!(directory(Path::new("/dev/null"), None, None).is_err());
         assert!(directory(&base.join("no/such"), None, None).is_err());
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    /// Goal: an identity is neither read from nor written through what somebody else has put in
+    /// its place, or as the unit's directory, and what helps is said; a directory that is a link
+    /// of ours is used.
+    #[test]
+    fn what_others_planted_is_no_identity() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let base = scratch("planted");
+        let (unit, victim) = (base.join("disk.img.lunar"), base.join("victim"));
+        let precious = format!("{}\n", Uuid::from_u128(1));
+        fs::write(&victim, &precious).unwrap();
+        let refused = |words: &str| {
+            let failure = load(&unit).unwrap_err();
+            assert!(failure.what.contains(words) && failure.hint.is_some(), "{failure}");
+            assert_eq!(fs::read_to_string(&victim).unwrap(), precious);
+        };
+        let uuid = unit.join(UUID_FILE);
+        create_directory(&unit).unwrap();
+        symlink(&victim, &uuid).unwrap();
+        refused("uuid is a symbolic link, not a regular file");
+        fs::remove_file(&uuid).unwrap();
+        symlink(base.join("dangling"), &uuid).unwrap();
+        refused("uuid is a symbolic link, not a regular file");
+        assert!(!base.join("dangling").exists());
+        fs::remove_file(&uuid).unwrap();
+        fs::hard_link(&victim, &uuid).unwrap();
+        refused("uuid is one of 2 names (hard links)");
+        fs::remove_file(&uuid).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &uuid, mode).unwrap();
+        refused("uuid is a pipe, not a regular file");
+        fs::remove_file(&uuid).unwrap();
+        fs::write(&uuid, &precious).unwrap();
+        match chown(&uuid, Some(65534), None) {
+            Ok(()) => refused("uuid belongs to uid 65534"),
+            Err(error) => println!("skipped: a file of another user ({error})"),
+        }
+        fs::remove_file(&uuid).unwrap();
+        let real = base.join("real");
+        fs::rename(&unit, &real).unwrap();
+        symlink(&real, &unit).unwrap();
+        let first = load(&unit).unwrap();
+        assert_eq!(load(&real).unwrap(), first);
+        fs::set_permissions(&real, PermissionsExt::from_mode(0o777)).unwrap();
+        refused("everybody may write to the folder");
+        assert!(is_kept(&unit, None).is_err());
         fs::remove_dir_all(base).unwrap();
     }
 }

@@ -3,14 +3,15 @@
 
 use crate::Error;
 use crate::unit::LogicalUnit;
-use block::PoisonWatcher;
+use block::{PoisonWatcher, StateDirectory};
 use scsi::attention::Attention;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 
+/// The name of the mark in the unit's state directory. docs/formats.md.
+const MARK_NAME: &str = "poisoned";
 /// What the mark says, to people; that it is there is what counts. docs/formats.md.
 const MARK: &[u8] = b"lunar poison mark, version 1\n";
 
@@ -72,41 +73,34 @@ impl PoisonWatcher for Poison {
 }
 
 /// A file in the unit's state directory. Its name says that the disk takes no writes, whatever is
-/// in it: so that is not synced.
+/// in it: so that is not synced, and whatever else has the name is as good.
 #[derive(Debug)]
 struct Mark {
     directory: PathBuf,
 }
 
 impl Mark {
-    fn path(&self) -> PathBuf {
-        self.directory.join("poisoned")
-    }
-
+    /// # Errors
+    /// [`Error::State`]: it cannot be told, or others may change the directory.
     fn is_there(&self) -> Result<bool, Error> {
-        let path = self.path();
-        match fs::symlink_metadata(&path) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Error::State { path, what: error.to_string() }),
-        }
+        let has = || match StateDirectory::open(&self.directory)? {
+            Some(directory) => directory.has(MARK_NAME),
+            None => Ok(false),
+        };
+        has().map_err(|error| {
+            let path = self.directory.join(MARK_NAME);
+            Error::State { path, what: error.to_string() }
+        })
     }
 
     fn put(&self) -> io::Result<()> {
-        block::durable::make_directory(&self.directory)?;
-        fs::write(self.path(), MARK)?;
-        File::open(&self.directory)?.sync_all()
+        StateDirectory::create(&self.directory)?.save_name(MARK_NAME, MARK)
     }
 
     fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(self.path()) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        match File::open(&self.directory) {
-            // Then there was none.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            directory => directory?.sync_all(),
+        match StateDirectory::open(&self.directory)? {
+            Some(directory) => directory.remove(MARK_NAME),
+            None => Ok(()),
         }
     }
 }
@@ -116,6 +110,7 @@ mod tests {
     use super::*;
     use crate::unit::LogicalUnitOptions;
     use block::{BlockDevice, Effect, Fault, FaultDevice, MemoryDevice, Operation};
+    use std::fs;
 
     fn open(directory: &Path) -> (Arc<LogicalUnit>, Arc<FaultDevice>) {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
@@ -166,5 +161,44 @@ mod tests {
         runtime.block_on(unit.recover()).unwrap_err();
         assert!(unit.is_poisoned());
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Goal: whatever somebody else has put in the place of the mark counts as the mark, the safe
+    /// way, and is neither opened nor written through; a recovery removes that name alone.
+    #[test]
+    fn a_planted_mark_is_not_written_through() {
+        use std::os::unix::fs::{chown, symlink};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let base = std::env::temp_dir().join(format!("lunar-mark-{}", std::process::id()));
+        let (directory, victim) = (base.join("disk.img.lunar"), base.join("victim"));
+        fs::create_dir(&base).unwrap();
+        fs::write(&victim, b"precious").unwrap();
+        let plants: [&dyn Fn(&Path); 4] = [
+            &|at| symlink(&victim, at).unwrap(),
+            &|at| fs::hard_link(&victim, at).unwrap(),
+            &|at| assert!(std::process::Command::new("mkfifo").arg(at).status().unwrap().success()),
+            &|at| {
+                fs::write(at, b"theirs").unwrap();
+                let _ = chown(at, Some(65534), None); // only root may
+            },
+        ];
+        for plant in plants {
+            let (unit, device) = open(&directory);
+            assert!(!unit.is_poisoned());
+            block::StateDirectory::create(&directory).unwrap();
+            let at = directory.join(MARK_NAME);
+            plant(&at);
+            device.inject(Fault::new(Effect::Fail(block::ErrorKind::Medium)).on(Operation::Flush));
+            runtime.block_on(device.flush()).unwrap_err();
+            runtime.block_on(unit.recover()).unwrap_err();
+            drop((unit, device));
+            let (unit, _device) = open(&directory);
+            assert!(unit.is_poisoned() && at.symlink_metadata().is_ok());
+            assert_eq!(fs::read(&victim).unwrap(), b"precious");
+            runtime.block_on(unit.recover()).unwrap();
+            assert!(!unit.is_poisoned() && at.symlink_metadata().is_err());
+            assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        }
+        fs::remove_dir_all(base).unwrap();
     }
 }

@@ -42,6 +42,7 @@ const fn kept(file: &'static str, text: &'static str, why: &'static str) -> Call
 }
 
 const DURABLE: &str = "crates/block/src/durable.rs";
+const FOLDER: &str = "crates/block/src/state_directory.rs";
 const FILE: &str = "crates/block/src/file.rs";
 const COMMIT: &str = "crates/block/src/file/commit.rs";
 const OPEN: &str = "crates/block/src/file/open.rs";
@@ -125,51 +126,64 @@ pub const CALLS: &[Call] = &[
     ),
     removed(OPEN, "if size { «file.sync_all()» } else { Ok(()) }", "Ok(())", KILLED),
     removed(OPEN, "let name = «crate::durable::keep_name(&self.options.path)»;", "Ok(())", KILLED),
-    removed(DURABLE, "sync_directory(&directory)?", "()", KILLED),
-    removed(DURABLE, "match «sync_directory(above)» {", "Ok::<(), io::Error>(())", NEW),
-    removed(DURABLE, "sync_directory(parent.unwrap_or(Path::new(\".\")))", "Ok(())", NEW),
-    removed(DURABLE, "File::open(directory)?.sync_all()", "File::open(directory).map(drop)", NEW),
+    removed(DURABLE, "«folder.sync_all()?»;\n    let mut below", "()", KILLED),
+    removed(DURABLE, "«folder.sync_all()?»;\n        above", "()", NEW),
+    removed(
+        DURABLE,
+        "File::open(parent.unwrap_or(Path::new(\".\")))?.sync_all()",
+        "File::open(parent.unwrap_or(Path::new(\".\"))).map(drop)",
+        NEW,
+    ),
     removed(
         "crates/block/src/file/resize.rs",
         "self.commit(era).await",
         "Ok(())",
         "a_resize_that_was_told_done",
     ),
+    // State directories: the folder, and what is in it.
+    removed(FOLDER, "«durable::keep_folder(&there.folder)?»;", "()", "came_back_is_made_durable"),
+    removed(FOLDER, "match «durable::keep_folder(&made.folder)» {", "Ok::<(), io::Error>(())", NEW),
+    removed(FOLDER, "file.write_all(bytes)?;\n    «file.sync_all()»", "Ok(())", RESERVED),
+    removed(
+        FOLDER,
+        "renameat(&self.folder, &next, &self.folder, name)?;\n        «self.folder.sync_all()»",
+        "Ok(())",
+        RESERVED,
+    ),
+    removed(FOLDER, "=> Err(error),\n            _ => «self.folder.sync_all()»,", "Ok(())", NEW),
+    removed(
+        FOLDER,
+        "created => created?.write_all(bytes)?,
+        }
+        «self.folder.sync_all()»",
+        "Ok(())",
+        POISONED,
+    ),
+    removed(FOLDER, "Err(Errno::NOENT) => «self.folder.sync_all()»,", "Ok(())", POISONED),
     // Who a unit is.
-    removed(
+    kept(
         IDENTITY,
-        "«create_directory(directory)»?;\n    let path",
-        "fs::create_dir_all(directory).map_err(|e| cannot_keep(directory, &e))",
-        NEW,
+        "StateDirectory::create(directory)",
+        "opens the directory as well; what makes it durable is above",
     ),
     removed(
         IDENTITY,
-        "block::durable::make_directory(directory)",
-        "fs::create_dir_all(directory)",
+        "directory.save_first(UUID_FILE, &aside, format!(\"{uuid}\\n\").as_bytes())",
+        "std::fs::write(directory.path().join(UUID_FILE), format!(\"{uuid}\\n\"))",
         NEW,
     ),
-    removed(
-        IDENTITY,
-        "File::open(directory).and_then(|d| d.sync_all())",
-        "File::open(directory).map(drop)",
-        NEW,
-    ),
-    removed(IDENTITY, "file.write_all(text.as_bytes())?;\n    «file.sync_all()»", "Ok(())", NEW),
-    removed(
+    kept(
         "crates/control/src/daemon/units.rs",
-        "identity::create_directory(&directory).map(|()| uuid)",
-        "Ok(std::fs::create_dir_all(&directory).map_or(uuid, |()| uuid))",
-        "a_unit_with_a_uuid_keeps_its_state",
+        "identity::create_directory(&directory)?",
+        "opens the directory as well; what makes it durable is above",
     ),
     // Reservations and what is to be erased.
-    removed(STATE, "file.sync_all()?", "()", RESERVED),
-    removed(STATE, "directory.sync_all()", "Ok(())", RESERVED),
-    removed(
+    kept(
         STATE,
-        "block::durable::make_directory(&self.directory)",
-        "fs::create_dir_all(&self.directory)",
-        "a_state_directory_that_was_removed",
+        "StateDirectory::create(&self.directory)",
+        "opens the directory as well; what makes it durable is above",
     ),
+    removed(STATE, "directory.save(NAME, state)", "Ok(drop(directory))", RESERVED),
     removed(
         "crates/target/src/execute/save.rs",
         "let saved = «unit.save_state().await»;",
@@ -222,16 +236,9 @@ pub const CALLS: &[Call] = &[
     // That a disk takes no writes.
     removed(
         POISON,
-        "fs::write(self.path(), MARK)?;
-        «File::open(&self.directory)?.sync_all()»",
+        "StateDirectory::create(&self.directory)?.save_name(MARK_NAME, MARK)",
         "Ok(())",
         POISONED,
-    ),
-    removed(POISON, "directory => «directory?.sync_all()»,", "directory.map(drop)", POISONED),
-    kept(
-        POISON,
-        "block::durable::make_directory(&self.directory)?",
-        "the directory is there, unless somebody has removed it since: the same as of the state",
     ),
     // Commands: what makes durable.
     removed(EXECUTE, "Plan::Flush { immediate } => «self.flush(immediate).await?»,", "()", BACK),

@@ -11,6 +11,7 @@ use self::network::NetworkArgs;
 use self::suite::{StorageArgs, SuiteName};
 use super::session::{self, SessionArgs};
 use crate::output::{self, Failure, Format};
+use block::output_file;
 use control::units::parse_size;
 use initiator::Url;
 use load::probe::Probe;
@@ -267,17 +268,14 @@ fn facts(args: &Bench) -> Vec<(String, String)> {
 /// Whether the page can be written, before anything is measured for it.
 fn check_page(args: &Bench) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
-    let is_new = !path.exists();
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    // A run that fails leaves nothing.
-    let tried = opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) });
-    tried.map_err(|error| no_page(path, &error))
+    output_file::check(path).map_err(|error| no_page(path, &error))
 }
 
 /// Writes the page that `--html` asks for.
 fn write_page(args: &Bench, report: &Report) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
-    std::fs::write(path, load::report::page(report)).map_err(|error| no_page(path, &error))
+    let page = load::report::page(report);
+    output_file::write(path, page.as_bytes()).map_err(|error| no_page(path, &error))
 }
 
 fn no_page(path: &std::path::Path, error: &std::io::Error) -> Failure {

@@ -1,9 +1,10 @@
 //! perf: it samples a process, and prints the stacks.
 
+use crate::files::TemporaryFolder;
 use crate::flame;
 use crate::server;
 use anyhow::{Context, Result, bail, ensure};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -29,14 +30,15 @@ pub fn is_there() -> Result<()> {
 /// # Errors
 /// The system refuses (`/proc/sys/kernel/perf_event_paranoid`), or there is no room.
 pub fn script(pid: u32, core: Option<u16>, time: Duration) -> Result<String> {
-    let data = Data::new();
+    let folder = TemporaryFolder::new("perf")?;
+    let data = folder.path("data");
     // Without what it would learn of programs and keep in the home folder.
     let mut record = perf(core, &["record", "--quiet", "--no-buildid-cache", "-F", SAMPLES]);
-    record.args(["-g", "--call-graph", STACKS, "-p", &pid.to_string(), "-o"]).arg(&data.0);
+    record.args(["-g", "--call-graph", STACKS, "-p", &pid.to_string(), "-o"]).arg(&data);
     record.args(["--", "sleep", &time.as_secs_f64().to_string()]);
     told(record.output().context("perf record")?, "perf record")?;
     let mut script = perf(core, &["script", "--no-inline", "-F", flame::FIELDS, "-i"]);
-    let output = script.arg(&data.0).output().context("perf script")?;
+    let output = script.arg(&data).output().context("perf script")?;
     Ok(String::from_utf8_lossy(&told(output, "perf script")?).into_owned())
 }
 
@@ -59,22 +61,6 @@ fn told(output: Output, what: &str) -> Result<Vec<u8>> {
 fn reason(said: &str) -> &str {
     let says = |line: &&str| !line.is_empty() && *line != "Error:";
     said.lines().map(str::trim).find(says).unwrap_or("it says nothing")
-}
-
-/// Samples on their way, removed when dropped.
-struct Data(PathBuf);
-
-impl Data {
-    fn new() -> Self {
-        let name = format!("lunar-bench-{}-perf.data", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for Data {
-    fn drop(&mut self) {
-        drop(std::fs::remove_file(&self.0));
-    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
+    pub(crate) fn of(metadata: &std::fs::Metadata) -> Self {
         if metadata.file_type().is_block_device() {
             Self { device: metadata.rdev(), inode: 0 }
         } else {

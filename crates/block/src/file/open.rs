@@ -6,6 +6,7 @@ use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
 use super::ring;
 use crate::resize::Shape;
+use crate::trusted::{follow_links, is_in_proc};
 use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -44,10 +45,12 @@ const FAR_MAGICS: [i64; 10] = [
     0xfe53_4d42,
 ];
 
+const NOT_OPENED: &str = "it cannot be opened";
+
 /// Which file or block device, and how.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileOptions {
-    /// Path of the file or block device.
+    /// Path of the file or block device. Symbolic links are followed that this user or root made.
     pub path: PathBuf,
     /// A file that does not exist, or is empty, is given this size. One that exists keeps its own.
     pub create_size_bytes: Option<u64>,
@@ -94,12 +97,9 @@ pub(super) fn open(options: &FileOptions) -> Result<(Disk, bool), Error> {
     // An impossible shape is refused before a file is made.
     let size = options.create_size_bytes.unwrap_or(u64::from(options.block_bytes));
     opening.geometry(size)?;
-    let opened = match std::fs::metadata(&options.path) {
-        Ok(metadata) => opening.existing(&metadata)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Opened { file: opening.new_file()?, sync_failed: false }
-        }
-        Err(error) => return Err(opening.refused("it cannot be opened").because(error)),
+    let opened = match opening.find().map_err(|e| opening.refused(NOT_OPENED).because(e))? {
+        Some(metadata) => opening.existing(&metadata)?,
+        None => Opened { file: opening.new_file()?, sync_failed: false },
     };
     Ok((opening.disk(opened.file)?, opened.sync_failed))
 }
@@ -112,6 +112,15 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn refused(&self, what: impl Into<String>) -> Error {
         Error::new(ErrorKind::Open, Arc::clone(&self.name), what)
+    }
+
+    /// What the path leads to; `None`: nothing. Links are followed that this user or root made.
+    fn find(&self) -> io::Result<Option<Metadata>> {
+        let (path, found) = follow_links(&self.options.path, is_in_proc)?;
+        match found {
+            Some((_, metadata)) if metadata.is_symlink() => std::fs::metadata(path).map(Some),
+            found => Ok(found.map(|(_, metadata)| metadata)),
+        }
     }
 
     fn geometry(&self, size_bytes: u64) -> Result<Geometry, Error> {
@@ -154,6 +163,7 @@ impl Opening<'_> {
         if self.options.read_only {
             return Err(self.refused("it does not exist, and a read-only one is not made"));
         }
+        // O_EXCL: whoever may write to the directory may have put a link there, to some other file.
         let mut new = OpenOptions::new();
         let file = self.open_file(new.create_new(true).mode(NEW_FILE_MODE), false)?;
         // Who gets the lock in between has taken the empty file for its own.
@@ -194,10 +204,14 @@ impl Opening<'_> {
                     "direct I/O is not possible on this file system; use buffered I/O"
                 }
                 Some(Errno::BUSY) => "it is in use: mounted, or part of another device",
+                Some(Errno::EXIST) => {
+                    "a symbolic link that leads nowhere is there, and no file is made through it; \
+                     remove it, or make the file that it leads to"
+                }
                 Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.options.read_only => {
                     "it cannot be opened for writing; serve it read-only, or change its permissions"
                 }
-                _ => "it cannot be opened",
+                _ => NOT_OPENED,
             };
             self.refused(what).because(error)
         })

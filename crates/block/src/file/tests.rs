@@ -127,6 +127,39 @@ fn refusals() {
     assert!(refused(directory).contains("neither"));
 }
 
+/// Goal: a file is never made through a link, nor is one opened, given a size or served through a
+/// link that another user made; a link of our own leads to the disk, as does a descriptor of ours.
+#[test]
+fn links_of_others_are_not_followed() {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{lchown, symlink};
+    let scratch = Scratch::new();
+    let options = scratch.options(1 << 20);
+    let (victim, dangling) = (scratch.0.join("victim"), scratch.0.join("dangling"));
+    symlink(&dangling, &options.path).unwrap();
+    let said = refused(options.clone());
+    assert!(said.contains("a symbolic link that leads nowhere is there"), "{said}");
+    assert!(!dangling.exists() && options.path.is_symlink());
+    std::fs::remove_file(&options.path).unwrap();
+    std::fs::write(&victim, "").unwrap();
+    symlink(&victim, &options.path).unwrap();
+    if lchown(&options.path, Some(65534), Some(65534)).is_ok() {
+        let error = FileDevice::open(options.clone()).unwrap_err();
+        let said = std::error::Error::source(&error).unwrap().to_string();
+        assert!(said.contains("uid 65534 made the symbolic link"), "{said}");
+        assert_eq!(std::fs::metadata(&victim).unwrap().len(), 0);
+    }
+    std::fs::remove_file(&options.path).unwrap();
+    symlink("victim", &options.path).unwrap();
+    drop(FileDevice::open(options.clone()).unwrap());
+    assert_eq!(std::fs::metadata(&victim).unwrap().len(), 1 << 20);
+    let file = std::fs::File::open(&victim).unwrap();
+    std::fs::remove_file(&victim).unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let descriptor = FileOptions { path, create_size_bytes: None, ..options };
+    assert_eq!(FileDevice::open(descriptor).unwrap().geometry().block_count, 2048);
+}
+
 /// An empty file, as a crash leaves it, is given its size; the whole of a huge file is unmapped and
 /// looked at in no time.
 #[test]

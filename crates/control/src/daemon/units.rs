@@ -4,7 +4,7 @@ use super::{Origin, block_on};
 use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{DeviceUrl, LocalOptions, Opener};
 use crate::{Failure, identity};
-use block::{BlockDevice, BufferPool, FileIdentity, MemoryBudget, file_identity};
+use block::{BlockDevice, BufferPool, FileIdentity, MemoryBudget, StateDirectory, file_identity};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::{LogicalUnit, LogicalUnitOptions, Shrink};
@@ -53,14 +53,14 @@ pub(super) struct Opening {
 #[derive(Debug, Default)]
 pub(super) struct Created {
     file: Option<PathBuf>,
-    directory: Option<PathBuf>,
+    directory: Option<StateDirectory>,
 }
 
 impl Created {
     /// Takes it away again: nothing has been written to it.
     pub(super) fn undo(self) {
         let removed =
-            [self.file.map(std::fs::remove_file), self.directory.map(std::fs::remove_dir_all)];
+            [self.file.map(std::fs::remove_file), self.directory.map(StateDirectory::discard)];
         for error in removed.into_iter().flatten().filter_map(Result::err) {
             tracing::warn!("what a change that failed had made is still there: {error}");
         }
@@ -132,11 +132,12 @@ impl Opening {
         let device = self.opener.open(&config.device, &options)?;
         created.file = new_file;
         self.fit(config, &device)?;
+        let kept = identity::create_directory(&directory)?;
         let uuid = match config.uuid {
-            Some(uuid) => identity::create_directory(&directory).map(|()| uuid),
-            None => identity::load_or_create(&directory),
+            Some(uuid) => Ok(uuid),
+            None => identity::load_or_create(&kept),
         };
-        created.directory = new_directory.filter(|directory| directory.exists());
+        created.directory = new_directory.map(|_| kept);
         self.make(config, device, uuid?, Some(directory), others)
     }
 

@@ -2,10 +2,12 @@
 
 use super::address;
 use crate::Failure;
+use block::{SharedFolder, UntrustedFile, open_folder};
 use rustix::fs::{Mode, OFlags, fchmod, fstat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{DirBuilder, File, TryLockError};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
@@ -19,8 +21,6 @@ const LOCK_TIME: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 /// How often a server that is just starting or ending is looked at again.
 const RIVALS_MAX: usize = 3;
-/// Who may do everything anyway.
-const ROOT: u32 = 0;
 /// Entries of a directory that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -52,7 +52,9 @@ impl Drop for SocketFile {
         if self.is_gone() {
             return;
         }
-        let Some(Ok(_lock)) = self.path.parent().map(lock_directory) else { return };
+        let Some(directory) = self.path.parent() else { return };
+        let Ok(opened) = File::open(directory) else { return };
+        let Ok(_lock) = lock_directory(opened, directory) else { return };
         if identity(&self.path) == Some((self.device, self.inode)) {
             let _ = std::fs::remove_file(&self.path); // a new start takes it for what it is
         }
@@ -67,9 +69,8 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     let path = std::path::absolute(path)
         .map_err(|error| Failure::new(format!("unix:{}: {error}", path.display())))?;
     let directory = path.parent().unwrap_or(Path::new("/"));
-    make_directory(directory)?;
     // Two that start at once must not both replace what a third has left.
-    let _lock = lock_directory(directory)?;
+    let _lock = lock_directory(make_directory(directory)?, directory)?;
     remove_stale(&path)?;
     sweep(directory);
     let failed = |error: Errno| {
@@ -175,51 +176,43 @@ fn sweep(directory: &Path) {
 
 /// Makes the directory where it is missing, for its owner alone, and checks that nobody else can
 /// put a socket of theirs in the place of ours.
-fn make_directory(directory: &Path) -> Result<(), Failure> {
+fn make_directory(directory: &Path) -> Result<File, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::new(format!("no directory {} for the API's socket: {error}", directory.display()))
-            .hint("name a socket in a directory of yours: --api unix:PATH, or none")
+        let hint = "name a socket in a directory of yours: --api unix:PATH";
+        match UntrustedFile::of(&error) {
+            Some(UntrustedFile { what, remedy }) => {
+                Failure::new(format!("no place for the API's socket: {what}"))
+                    .hint(format!("{remedy}, or {hint}"))
+            }
+            None => {
+                let directory = directory.display();
+                Failure::new(format!("no directory {directory} for the API's socket: {error}"))
+                    .hint(format!("{hint}, or none"))
+            }
+        }
     };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    let metadata = std::fs::metadata(directory).map_err(failed)?;
-    let who = || {
-        if ![rustix::process::geteuid().as_raw(), ROOT].contains(&metadata.uid()) {
-            return Some(format!("uid {} owns", metadata.uid()));
-        }
-        // In a sticky directory each may take away their own files only.
-        let sticky = metadata.mode() & 0o1000 != 0;
-        match metadata.mode() & 0o022 {
-            0 => None,
-            _ if sticky => None,
-            0o020 => Some(format!("the group {} may write to", metadata.gid())),
-            _ => Some("everybody may write to".to_owned()),
-        }
-    };
-    match who() {
-        None => Ok(()),
-        Some(who) => Err(Failure::new(format!("{who} {}", directory.display())).hint(
-            "they could put a socket of theirs there: chmod go-w it, or name a socket in a \
-             directory of yours, --api unix:PATH",
-        )),
-    }
+    // In a sticky directory each may take away their own files only.
+    let opened = open_folder(directory, SharedFolder::AllowedIfSticky);
+    opened.and_then(|opened| opened.ok_or(ErrorKind::NotFound.into())).map_err(failed)
 }
 
-fn lock_directory(directory: &Path) -> Result<File, Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::new(format!("cannot lock {}: {error}", directory.display()))
-            .hint("name a socket in a directory of yours: --api unix:PATH, or none")
-    };
-    let file = File::open(directory).map_err(failed)?;
+fn lock_directory(file: File, directory: &Path) -> Result<File, Failure> {
     let until = Instant::now() + LOCK_TIME;
     loop {
-        match file.try_lock() {
+        let error = match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::Error(error)) => error,
             Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                return Err(failed(std::io::Error::other("somebody else holds the lock")));
+                std::io::Error::other("somebody else holds the lock")
             }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
-        }
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(LOCK_POLL);
+                continue;
+            }
+        };
+        return Err(Failure::new(format!("cannot lock {}: {error}", directory.display()))
+            .hint("name a socket in a directory of yours: --api unix:PATH, or none"));
     }
 }
 

@@ -172,3 +172,44 @@ fn ports(session: &Session) -> Vec<String> {
     ports.dedup();
     ports
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, lchown, symlink};
+
+    /// Goal: a trace, which holds users' data, goes into a new file of our own, and into nothing
+    /// that somebody else has put there before, nor through it.
+    #[test]
+    fn a_trace_is_a_new_file() {
+        let folder = std::env::temp_dir().join(format!("lunar-trace-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let [file, victim, missing] =
+            ["trace.pcapng", "victim", "missing"].map(|name| folder.join(name));
+        std::fs::write(&victim, "precious").unwrap();
+        let plants: [&dyn Fn(); 5] = [
+            &|| symlink(&victim, &file).unwrap(),
+            &|| symlink(&missing, &file).unwrap(),
+            &|| std::fs::hard_link(&victim, &file).unwrap(),
+            &|| {
+                let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+                rustix::fs::mkfifoat(rustix::fs::CWD, &file, mode).unwrap();
+            },
+            &|| {
+                std::fs::write(&file, "theirs").unwrap();
+                let _ = lchown(&file, Some(65534), None); // only root may
+            },
+        ];
+        for plant in plants {
+            plant();
+            let failure = create(&file).unwrap_err();
+            assert!(failure.what.contains("exists"), "{failure}");
+            assert!(failure.hint.unwrap().contains("remove that one"));
+            assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+            assert!(!missing.exists());
+            std::fs::remove_file(&file).unwrap();
+        }
+        assert_eq!(create(&file).unwrap().metadata().unwrap().mode() & 0o777, 0o600);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

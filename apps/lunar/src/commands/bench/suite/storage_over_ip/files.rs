@@ -2,8 +2,8 @@
 
 use crate::output::{self, Failure};
 use rustix::fs::statvfs;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 /// How many files of the size that was asked for there are at once.
@@ -45,7 +45,8 @@ impl Room {
             .hint("name a folder with more room (--directory), or measure less (--size 256M)"));
         }
         let folder = directory.join(format!("lunar-storage-over-ip-{}", std::process::id()));
-        std::fs::create_dir(&folder).map_err(|error| failed("cannot make a folder in", &error))?;
+        let made = make_folder(&folder);
+        made.map_err(|error| failed("cannot make a folder in", &error))?;
         Ok(Self { folder, size_bytes })
     }
 
@@ -82,6 +83,11 @@ impl Room {
         file.sync_all().map_err(failed)?;
         Ok(disk)
     }
+}
+
+/// A new folder, which nobody else may write to whatever the umask.
+pub(super) fn make_folder(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().mode(0o755).create(folder)
 }
 
 impl Drop for Room {

@@ -4,7 +4,7 @@
 //! The client, qemu's `nfs://`, speaks version 3 and finds its server by the port mapper at port
 //! 111, which nfs-ganesha too insists on; both have them there to themselves.
 
-use super::files::{Disk, Room};
+use super::files::{Disk, Room, make_folder};
 use super::qemu::Qemu;
 use crate::output::Failure;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl NfsServer {
         }
         let folder = room.folder.join("nfs");
         let failed = |error| Failure::new(format!("cannot write to {}: {error}", folder.display()));
-        std::fs::create_dir(&folder).map_err(failed)?;
+        make_folder(&folder).map_err(failed)?;
         std::fs::write(folder.join("ganesha.conf"), CONFIGURATION).map_err(failed)?;
         let disk = room.disk_in(&folder, "nfs.img")?;
         let child = Command::new("setpriv")

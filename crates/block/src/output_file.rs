@@ -1,0 +1,108 @@
+//! Files that a user names for output: replaced whole, never written through a link of others.
+
+use crate::FileIdentity;
+use crate::trusted::{check_stream, create_next, follow_links, is_in_proc};
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod};
+use rustix::fs::{open, openat, renameat, unlinkat};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The mode of a new file, less the umask.
+const NEW_MODE: u32 = 0o666;
+/// The mode bits that a file hands on to the one that replaces it.
+const PERMISSIONS: u32 = 0o777;
+
+/// Writes a file whole or not at all: whoever ends this program meanwhile keeps the one before.
+///
+/// The content goes to `PATH.new`, which is created for it and then takes the name. A symbolic link
+/// that this user or root made is followed. What is no regular file, as a pipe or /dev/stdout, is
+/// written as it is.
+///
+/// # Errors
+/// [`UntrustedFile`](crate::UntrustedFile) if another user made a link on the way, the pipe there,
+/// or what stands at `PATH.new`; it cannot be written.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let output = Output::find(path)?;
+    let Kind::File { mode } = output.kind else { return output.open_stream()?.write_all(bytes) };
+    let (next, mut file) = create_next(&output.folder, &output.name, NEW_MODE)?;
+    let written = mode
+        .map_or(Ok(()), |mode| Ok(fchmod(&file, Mode::from_raw_mode(mode))?))
+        .and_then(|()| file.write_all(bytes))
+        .and_then(|()| Ok(renameat(&output.folder, &next, &output.folder, &output.name)?));
+    if written.is_err() {
+        // That it cannot be removed either is no reason for another error.
+        let _ = unlinkat(&output.folder, &next, AtFlags::empty());
+    }
+    written
+}
+
+/// Whether [`write`] can write a file, as far as that can be known; leaves nothing. For programs
+/// that work for a while before they write.
+///
+/// # Errors
+/// As [`write`].
+pub fn check(path: &Path) -> io::Result<()> {
+    let output = Output::find(path)?;
+    // To open a pipe and to close it again is an end of file to its reader.
+    let Kind::File { .. } = output.kind else { return Ok(()) };
+    let (next, _) = create_next(&output.folder, &output.name, NEW_MODE)?;
+    Ok(unlinkat(&output.folder, &next, AtFlags::empty())?)
+}
+
+/// What a user has named, its links followed.
+struct Output {
+    folder: File,
+    name: OsString,
+    kind: Kind,
+}
+
+enum Kind {
+    /// A regular file with these permissions, or none yet.
+    File { mode: Option<u32> },
+    /// A pipe, a terminal, a device.
+    Stream(FileIdentity),
+    /// One of this process's own descriptors, by its name in /proc.
+    Descriptor,
+}
+
+impl Output {
+    fn find(path: &Path) -> io::Result<Self> {
+        let (path, found) = follow_links(path, is_in_proc)?;
+        let kind = match &found {
+            None => Kind::File { mode: None },
+            Some((_, metadata)) if metadata.is_symlink() => Kind::Descriptor,
+            Some((_, metadata)) if metadata.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+            Some((_, metadata)) if metadata.is_file() => {
+                Kind::File { mode: Some(metadata.mode() & PERMISSIONS) }
+            }
+            Some((_, metadata)) => {
+                check_stream(&path, metadata)?;
+                Kind::Stream(FileIdentity::of(metadata))
+            }
+        };
+        let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        Ok(Self { folder: folder.into(), name, kind })
+    }
+
+    fn open_stream(&self) -> io::Result<File> {
+        let open = |more: OFlags| {
+            let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC | more;
+            openat(&self.folder, &self.name, flags, Mode::empty()).map(File::from)
+        };
+        let Kind::Stream(wanted) = self.kind else { return Ok(open(OFlags::TRUNC)?) };
+        let stream = open(OFlags::NOFOLLOW)?;
+        if FileIdentity::of(&stream.metadata()?) != wanted {
+            return Err(io::Error::other("it was replaced while it was opened"));
+        }
+        Ok(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! What others may have planted in a folder, or as one, is never read, written or followed.
+
+use super::*;
+use crate::UntrustedFile;
+use crate::scratch::{NOBODY, Scratch, is_root, make_pipe};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::os::unix::net::UnixListener;
+
+/// The state folder, with `planted` in it.
+fn with(scratch: &Scratch, name: &str, planted: Planted) -> StateDirectory {
+    let folder = scratch.path("state");
+    let _ = fs::remove_dir_all(&folder);
+    let state = StateDirectory::create(&folder).unwrap();
+    planted.put(&folder.join(name), &scratch.path("victim"));
+    state
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Planted {
+    Link,
+    HardLink,
+    Pipe,
+    Socket,
+    Folder,
+    Foreign,
+}
+
+impl Planted {
+    /// All of which this user can make.
+    fn all() -> Vec<Self> {
+        let mut all = vec![Self::Link, Self::HardLink, Self::Pipe, Self::Socket, Self::Folder];
+        if is_root() {
+            all.push(Self::Foreign);
+        }
+        all
+    }
+
+    fn put(self, at: &Path, victim: &Path) {
+        match self {
+            Self::Link => symlink(victim, at).unwrap(),
+            Self::HardLink => fs::hard_link(victim, at).unwrap(),
+            Self::Pipe => make_pipe(at),
+            Self::Socket => drop(UnixListener::bind(at).unwrap()),
+            Self::Folder => fs::create_dir(at).unwrap(),
+            Self::Foreign => {
+                fs::write(at, "theirs").unwrap();
+                chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+    }
+
+    /// What a refusal says of it.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Link => "is a symbolic link, not a regular file: another file would be",
+            Self::HardLink => "is one of 2 names (hard links)",
+            Self::Pipe => "is a pipe, not a regular file",
+            Self::Socket => "is a socket, not a regular file",
+            Self::Folder => "is a folder, not a regular file",
+            Self::Foreign => "belongs to uid 65534, who may change it at any time",
+        }
+    }
+}
+
+/// The words of a refusal; its advice goes with them.
+#[track_caller]
+fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
+    let error = result.unwrap_err();
+    let refusal = UntrustedFile::of(&error).unwrap_or_else(|| panic!("no refusal: {error}"));
+    assert!(!refusal.remedy.is_empty() && error.to_string().contains(&refusal.remedy));
+    refusal.what.clone()
+}
+
+/// Goal: what is kept is what was saved, only its owner can read it, and nothing else is left.
+#[test]
+fn what_is_saved_is_read() {
+    let scratch = Scratch::new("saved");
+    let path = scratch.path("a/b/c");
+    assert!(StateDirectory::open(&path).unwrap().is_none());
+    let state = StateDirectory::create(&path).unwrap();
+    assert!(state.is_empty().unwrap() && state.read("file", 10).unwrap().is_none());
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
+    for text in ["one", "another"] {
+        state.save("file", text.as_bytes()).unwrap();
+        assert_eq!(state.read("file", 7).unwrap().unwrap(), text.as_bytes());
+    }
+    assert_eq!(state.read("file", 6).unwrap_err().kind(), ErrorKind::InvalidData);
+    state.save_first("id", "id.1", b"first").unwrap();
+    state.save_first("id", "id.2", b"second").unwrap();
+    assert_eq!(state.read("id", 10).unwrap().unwrap(), b"first");
+    state.save_name("mark", b"text").unwrap();
+    state.save_name("mark", b"other text").unwrap();
+    assert_eq!(state.read("mark", 10).unwrap().unwrap(), b"text");
+    let mut names = state.names().unwrap();
+    names.sort();
+    assert_eq!(names, ["file", "id", "mark"]);
+    for name in names {
+        assert_eq!(fs::metadata(path.join(name)).unwrap().mode() & 0o7777, 0o600);
+    }
+    state.remove("mark").unwrap();
+    state.remove("mark").unwrap();
+    assert!(!state.has("mark").unwrap() && !state.is_empty().unwrap());
+    StateDirectory::create(&path).unwrap().discard().unwrap();
+    assert!(!path.exists() && scratch.path("a/b").exists());
+}
+
+/// Goal: nothing outside of the folder has a name in it.
+#[test]
+fn names_are_plain() {
+    let scratch = Scratch::new("names");
+    let state = StateDirectory::create(&scratch.path("state")).unwrap();
+    for name in ["", ".", "..", "../victim", "/etc/passwd", "a/b", "a\0b"] {
+        let invalid =
+            |error: io::Error| assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}");
+        invalid(state.read(name, 10).unwrap_err());
+        invalid(state.has(name).unwrap_err());
+        invalid(state.save(name, b"").unwrap_err());
+        invalid(state.save_first(name, "aside", b"").unwrap_err());
+        invalid(state.save_first("aside", name, b"").unwrap_err());
+        invalid(state.save_name(name, b"").unwrap_err());
+        invalid(state.remove(name).unwrap_err());
+    }
+    assert!(state.is_empty().unwrap());
+    scratch.victim_is_whole();
+}
+
+/// Goal: what was planted under the name of a file is refused when it is read, by what it is, and
+/// is not opened; where the name is only looked for it counts, and is removed as a name.
+#[test]
+fn what_was_planted_is_not_read() {
+    let scratch = Scratch::new("read");
+    for planted in Planted::all() {
+        let state = with(&scratch, "file", planted);
+        let what = refusal(state.read("file", 100));
+        assert!(what.contains(planted.words()), "{planted:?}: {what}");
+        assert!(state.has("file").unwrap());
+        state.save_name("file", b"changed").unwrap();
+        assert_eq!(state.remove("file").is_ok(), planted != Planted::Folder);
+        scratch.victim_is_whole();
+    }
+    let devices = StateDirectory::open(Path::new("/dev")).unwrap().unwrap();
+    assert!(refusal(devices.read("zero", 1)).contains("is a device, not a regular file"));
+}
+
+/// Goal: nor is anything written through what was planted where the next content is written, or
+/// where the first is; what a crash has left there is replaced.
+#[test]
+fn what_was_planted_is_not_written() {
+    let scratch = Scratch::new("write");
+    for planted in Planted::all() {
+        let state = with(&scratch, "file.new", planted);
+        let what = refusal(state.save("file", b"changed"));
+        assert!(what.starts_with("file.new ") && what.contains(planted.words()), "{what}");
+        assert!(!state.has("file").unwrap());
+        let state = with(&scratch, "file.1", planted);
+        let exists = state.save_first("file", "file.1", b"changed").unwrap_err();
+        assert_eq!(exists.kind(), ErrorKind::AlreadyExists, "{planted:?}");
+        assert!(!state.has("file").unwrap());
+        let state = with(&scratch, "file", planted);
+        state.save_first("file", "file.1", b"changed").unwrap();
+        refusal(state.read("file", 100));
+        scratch.victim_is_whole();
+    }
+    let state = with(&scratch, "other", Planted::Folder);
+    fs::write(scratch.path("state/file.new"), "half a").unwrap();
+    state.save("file", b"whole").unwrap();
+    assert_eq!(state.read("file", 10).unwrap().unwrap(), b"whole");
+    assert!(!state.has("file.new").unwrap());
+}
+
+/// Goal: a link that is planted as the content itself is replaced by a save, not followed.
+#[test]
+fn a_save_replaces_a_link() {
+    let scratch = Scratch::new("replace");
+    for planted in [Planted::Link, Planted::HardLink] {
+        let state = with(&scratch, "file", planted);
+        state.save("file", b"changed").unwrap();
+        assert_eq!(state.read("file", 10).unwrap().unwrap(), b"changed");
+        scratch.victim_is_whole();
+    }
+}
+
+/// Goal: a first content that a kill has left under two names is read: the other name goes.
+#[test]
+fn what_a_kill_left_linked_is_read() {
+    let scratch = Scratch::new("linked");
+    let state = StateDirectory::create(&scratch.path("state")).unwrap();
+    state.save("id.1", b"content").unwrap();
+    fs::hard_link(scratch.path("state/id.1"), scratch.path("state/id")).unwrap();
+    state.save("id.2", b"other").unwrap();
+    assert_eq!(state.read("id", 10).unwrap().unwrap(), b"content");
+    assert!(!state.has("id.1").unwrap() && state.has("id.2").unwrap());
+}
+
+/// Goal: the descriptor stays with the folder that was checked; a link to the folder that we made
+/// works, one of another user does not, nor one that leads to itself.
+#[test]
+fn a_link_to_the_folder_is_its_makers_choice() {
+    let scratch = Scratch::new("link");
+    let (folder, link, chain) =
+        (scratch.path("state"), scratch.path("link"), scratch.path("chain"));
+    StateDirectory::create(&folder).unwrap();
+    symlink("state", &link).unwrap();
+    symlink(&link, &chain).unwrap();
+    let state = StateDirectory::create(&chain).unwrap();
+    fs::remove_file(&link).unwrap();
+    fs::create_dir(&link).unwrap();
+    state.save("file", b"content").unwrap();
+    assert!(folder.join("file").exists() && !link.join("file").exists());
+    symlink("loop", scratch.path("loop")).unwrap();
+    let error = StateDirectory::open(&scratch.path("loop")).unwrap_err();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::LOOP));
+    fs::remove_dir(&link).unwrap();
+    symlink("state", &link).unwrap();
+    if is_root() {
+        lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
+        for path in [&link, &chain] {
+            let what = refusal(StateDirectory::create(path));
+            assert!(what.contains("uid 65534 made the symbolic link"), "{what}");
+            refusal(StateDirectory::open(path));
+        }
+    }
+}
+
+/// Goal: what others own or may write to is no state folder, nor is what is no folder; where a
+/// shared folder will do, only a sticky one does.
+#[test]
+fn folders_that_others_change_are_refused() {
+    let scratch = Scratch::new("others");
+    let folder = scratch.path("state");
+    StateDirectory::create(&folder).unwrap();
+    for (mode, words) in [
+        (0o770, "the group "),
+        (0o707, "everybody may write"),
+        (0o777, "everybody may write"),
+        (0o1777, "everybody may write"),
+        (0o1770, "the group "),
+    ] {
+        fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
+        let what = refusal(StateDirectory::open(&folder));
+        assert!(what.contains(words), "{mode:o}: {what}");
+        refusal(StateDirectory::create(&folder));
+        let shared = trusted::open_folder(&folder, SharedFolder::AllowedIfSticky);
+        assert_eq!(shared.is_ok(), mode & 0o1000 != 0, "{mode:o}");
+    }
+    fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+    StateDirectory::open(&folder).unwrap().unwrap();
+    if is_root() {
+        chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        let what = refusal(StateDirectory::create(&folder));
+        assert!(what.contains("uid 65534 owns the folder"), "{what}");
+        refusal(trusted::open_folder(&folder, SharedFolder::AllowedIfSticky));
+    }
+    let what = refusal(StateDirectory::create(&scratch.path("victim")));
+    assert!(what.contains("is a regular file, not a folder"), "{what}");
+    let below = StateDirectory::create(&scratch.path("victim/state")).unwrap_err();
+    assert_eq!(below.kind(), ErrorKind::NotADirectory);
+    scratch.victim_is_whole();
+}
