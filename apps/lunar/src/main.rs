@@ -119,10 +119,13 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { output::EXIT_USAGE } else { 0 })
 }
 
-/// Logs go to stderr; RUST_LOG chooses. The default is warnings, and each change of what is served.
+/// The default is warnings, each change of what is served, and a limit of the system that is raised.
+const LOG_DEFAULT: &str = "warn,audit=info,lunar::open_files=info";
+
+/// Logs go to stderr; RUST_LOG chooses.
 fn start_logging() {
     let filter = std::env::var("RUST_LOG").unwrap_or_default();
-    let filter = if filter.is_empty() { "warn,audit=info" } else { &filter };
+    let filter = if filter.is_empty() { LOG_DEFAULT } else { &filter };
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .parse_lossy(filter);

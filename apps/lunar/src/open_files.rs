@@ -2,33 +2,14 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files of a server besides those of its cores, connections and units: listeners, state, log, and
-/// units that come later.
-const OTHERS: u64 = 256;
-/// A core has a runtime and a ring.
-const OF_CORE: u64 = 8;
-/// A unit has its device and its state open.
-const OF_UNIT: u64 = 4;
-
-/// Takes as many open files as the system grants, if `cores` (0: all), `connections` and `units`
-/// may want more than there are; warns when they are too few all the same.
-pub fn prepare(cores: usize, connections: usize, units: usize) {
-    let cores = match cores {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        cores => cores,
-    };
-    let wanted = OTHERS + OF_CORE * cores as u64 + connections as u64 + OF_UNIT * units as u64;
+/// Takes as many open files as the system grants, and says so; the server then sees how many
+/// connections they leave room for.
+pub fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= wanted) {
-        return;
-    }
-    let got = maximum.unwrap_or(wanted);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(got), maximum });
-    let got = if raised.is_ok() { got } else { current.unwrap_or(wanted) };
-    if got < wanted {
-        tracing::warn!(
-            "the system grants {got} open files, and {connections} connections may want {wanted}: \
-             raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower [limits] connections"
-        );
+    let Some(before) = current.filter(|_| current != maximum) else { return };
+    let after = maximum.map_or_else(|| "unlimited".to_owned(), |maximum| maximum.to_string());
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => tracing::info!("open files: the limit is raised from {before} to {after}"),
+        Err(error) => tracing::warn!("open files: the limit stays at {before}: {error}"),
     }
 }

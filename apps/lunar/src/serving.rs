@@ -58,8 +58,7 @@ pub fn serve(
     clients: &Clients,
     format: Format,
 ) -> Result<(), Failure> {
-    let units = configuration.targets.iter().map(|target| target.luns.len()).sum();
-    open_files::prepare(configuration.cores, configuration.limits.connections, units);
+    open_files::raise_limit();
     let runtime = runtime()?;
     let metrics = configuration.metrics;
     let hangup = match origin {

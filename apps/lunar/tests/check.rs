@@ -271,9 +271,11 @@ token_file = "api.token"
 tls = { certificate_file = "api.pem", key_file = "api.key" }
 [limits]
 connections = 100
+logins_per_address = 20
 login_seconds = 5
 login_failures_free = 10
 login_backoff_seconds_max = 2
+text_bytes = "8KiB"
 window_commands = 64
 data_out_bytes = "32MiB"
 data_in_bytes = 33554432

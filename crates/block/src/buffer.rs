@@ -1,10 +1,11 @@
-//! Owned, page-aligned, pooled buffers.
+//! Owned, page-aligned, pooled buffers, charged to a memory budget.
 
+use crate::budget::{Account, MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, Reservation};
 use crate::statistics::thread_number;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The first byte of every buffer lies at a multiple of this.
@@ -16,6 +17,9 @@ pub const POOLED_BUFFER_BYTES_MAX: usize = 16 << 20;
 /// How much a default pool allocates for pooled buffers, in use and idle together.
 pub const POOL_LIMIT_BYTES: usize = 256 << 20;
 
+/// The part of a budget that a pool allocates for pooled buffers, at most: a quarter.
+const BUDGET_PART: usize = 4;
+
 /// Classes are the powers of two from `PAGE_BYTES` to `POOLED_BUFFER_BYTES_MAX`.
 const CLASSES: usize =
     (POOLED_BUFFER_BYTES_MAX.trailing_zeros() - PAGE_BYTES.trailing_zeros()) as usize + 1;
@@ -23,30 +27,27 @@ const CLASSES: usize =
 /// Idle memory is kept in so many shelves, so that cores do not fight over one.
 const SHELVES: usize = 16;
 
-/// Where buffers come from and go back to: page-aligned memory in classes of powers of two,
-/// bounded. Handles are cheap to clone, share one pool, and may be used from any thread.
+/// Where buffers come from and go back to: page-aligned memory in classes of powers of two.
+///
+/// A handle draws on one account of a [`MemoryBudget`]: its buffers are charged to that account
+/// from when they are taken until their last share is dropped. [`account`](Self::account) makes
+/// handles of other accounts, which share the memory. Handles are cheap to clone and may be used
+/// from any thread.
 ///
 /// Memory that was just mapped costs a page fault per page, so a large transfer into a fresh
 /// allocation takes several times as long as one into a buffer that was used before.
 #[derive(Clone)]
 pub struct BufferPool {
-    shared: Arc<Shared>,
+    account: Arc<Account>,
 }
 
-struct Shared {
+/// The memory of a pool that is not in use, and what it counts of the rest.
+pub(crate) struct IdleMemory {
     /// Each thread has one, by its number among all that ever asked: two may have the same.
-    shelves: [Arc<Shelf>; SHELVES],
-    counts: Arc<Counts>,
-}
-
-/// Idle memory by class, for the thread whose shelf it is; others take it before they allocate.
-struct Shelf {
-    idle: [Mutex<Vec<Memory>>; CLASSES],
-    counts: Arc<Counts>,
-}
-
-struct Counts {
-    limit_bytes: usize,
+    shelves: [Shelf; SHELVES],
+    /// `false`: nothing lies on any shelf.
+    any: AtomicBool,
+    pooled_bytes_max: usize,
     /// Memory of pooled buffers, in use and idle.
     pooled_bytes: AtomicUsize,
     /// Memory of buffers that are freed after use.
@@ -54,81 +55,203 @@ struct Counts {
     over_limit: AtomicUsize,
 }
 
+/// Idle memory by class, for the thread whose shelf it is; others take it before they allocate.
+type Shelf = [Mutex<Vec<Memory>>; CLASSES];
+
 /// Bytes that a disk or a socket fills: owned, page-aligned, returned to its pool when dropped.
 pub struct Buffer {
     memory: Memory,
     len: usize,
-    /// The pooled class it belongs to; `None`: it is freed after use.
-    class: Option<usize>,
-    /// Where it was taken from.
-    shelf: Arc<Shelf>,
+    source: Source,
+    account: Arc<Account>,
+}
+
+/// Where the memory of a buffer goes when it is dropped.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Onto this shelf, as memory of this class.
+    Shelf { shelf: u8, class: u8 },
+    /// It is freed.
+    SingleUse,
 }
 
 impl BufferPool {
-    /// A pool that allocates at most `limit_bytes` for pooled buffers.
-    pub fn new(limit_bytes: usize) -> Self {
-        let counts = Arc::new(Counts {
-            limit_bytes,
+    /// A pool that allocates at most `pooled_bytes_max` for pooled buffers, with a budget that
+    /// never refuses: for programs whose peers are chosen by their user.
+    pub fn new(pooled_bytes_max: usize) -> Self {
+        Self::of(&MemoryBudget::unlimited(), pooled_bytes_max)
+    }
+
+    /// A pool whose memory, idle memory included, is charged to `budget`; of what is idle it keeps
+    /// at most a quarter of the limit.
+    pub fn with_budget(budget: &MemoryBudget) -> Self {
+        Self::of(budget, (budget.limit_bytes() / BUDGET_PART).min(POOL_LIMIT_BYTES))
+    }
+
+    fn of(budget: &MemoryBudget, pooled_bytes_max: usize) -> Self {
+        let idle = Arc::new(IdleMemory {
+            shelves: std::array::from_fn(|_| [const { Mutex::new(Vec::new()) }; CLASSES]),
+            any: AtomicBool::new(false),
+            pooled_bytes_max,
             pooled_bytes: AtomicUsize::new(0),
             single_use_bytes: AtomicUsize::new(0),
             over_limit: AtomicUsize::new(0),
         });
-        let shelves = std::array::from_fn(|_| {
-            let idle = [const { Mutex::new(Vec::new()) }; CLASSES];
-            Arc::new(Shelf { idle, counts: Arc::clone(&counts) })
-        });
-        Self { shared: Arc::new(Shared { shelves, counts }) }
+        budget.add_pool(&idle);
+        Self { account: Account::new(budget, &idle, &Arc::default(), MemoryKind::Work) }
     }
 
-    /// A buffer of exactly `len` bytes. It may hold what its last user left there: fill all of it
-    /// before anyone else sees it, or use [`take_zeroed`](Self::take_zeroed).
+    /// A handle to the same memory that draws on an account of its own.
+    pub fn account(&self, owner: &Arc<MemoryOwner>, kind: MemoryKind) -> Self {
+        Self { account: Account::new(self.budget(), &self.account.idle, owner, kind) }
+    }
+
+    /// A handle to the same memory that draws on another account of the same owner.
+    pub fn sibling(&self, kind: MemoryKind) -> Self {
+        self.account(self.account.owner(), kind)
+    }
+
+    /// The budget that its memory is charged to.
+    pub fn budget(&self) -> &MemoryBudget {
+        self.account.budget()
+    }
+
+    /// What is charged to the account of this handle.
+    #[inline]
+    pub fn held_bytes(&self) -> usize {
+        self.account.held_bytes()
+    }
+
+    /// What is charged to all accounts of its owner.
+    pub fn owner_bytes(&self) -> usize {
+        self.account.owner().held_bytes()
+    }
+
+    /// Memory is exhausted, and the owner of this account holds more than is free: what it can do
+    /// without is to be given back.
+    pub fn must_give_back(&self) -> bool {
+        self.budget().is_exhausted_by(self.account.owner())
+    }
+
+    /// What a buffer of `len` bytes is charged.
+    #[inline]
+    pub fn charged_bytes(len: usize) -> usize {
+        let bytes = class_of(len).map(|class| PAGE_BYTES << class);
+        bytes.unwrap_or_else(|| len.saturating_add(PAGE_BYTES)).saturating_add(PAGE_BYTES)
+    }
+
+    /// A buffer of exactly `len` bytes, whatever else is in use: for what is bounded by other
+    /// means. It may hold what its last user left there: fill all of it before anyone else sees
+    /// it, or use [`take_zeroed`](Self::take_zeroed).
     ///
-    /// It always succeeds: beyond the limit of the pool the buffer is allocated for this one use,
-    /// and counted by [`over_limit`](Self::over_limit).
+    /// Beyond the limit of the pool the buffer is allocated for this one use, and counted by
+    /// [`over_limit`](Self::over_limit).
     pub fn take(&self, len: usize) -> Buffer {
-        let shelf = &self.shared.shelves[thread_number() % SHELVES];
-        let class = class_of(len);
-        let idle = class.and_then(|class| shelf.pop(class));
-        let pooled = idle.or_else(|| self.shared.find_or_allocate(class?));
-        let (class, memory) = match pooled {
-            Some(memory) => (class, memory),
-            None => (None, self.shared.counts.single_use(len)),
-        };
-        Buffer { memory, len, class, shelf: Arc::clone(shelf) }
+        self.take_idle(len)
+            .unwrap_or_else(|| self.allocate(len, self.budget().reserve(Self::charged_bytes(len))))
     }
 
-    /// A buffer of exactly `len` zero bytes.
+    /// A buffer of exactly `len` zero bytes, whatever else is in use.
     pub fn take_zeroed(&self, len: usize) -> Buffer {
         let mut buffer = self.take(len);
         buffer.fill(0);
         buffer
     }
 
-    /// Memory of all buffers that are in use, pooled or not; each counts with its class and the
-    /// page that aligns it. 0, while none is taken or dropped: every buffer and every share of one
-    /// was dropped. Shelves are looked at one after the other, so in between it is about right.
+    /// A buffer of exactly `len` bytes as [`take`](Self::take) gives it, unless the budget has no
+    /// room for this owner.
+    #[inline]
+    pub fn try_take(&self, len: usize) -> Option<Buffer> {
+        if let Some(buffer) = self.take_idle(len) {
+            return Some(buffer);
+        }
+        let reserved = self.budget().try_reserve(self.account.owner(), Self::charged_bytes(len))?;
+        Some(self.allocate(len, reserved))
+    }
+
+    /// A buffer of exactly `len` bytes, as soon as the budget has room for this owner. A request
+    /// that is dropped is given up.
+    pub async fn take_when_free(&self, len: usize) -> Buffer {
+        if let Some(buffer) = self.try_take(len) {
+            return buffer;
+        }
+        let bytes = Self::charged_bytes(len);
+        let reserved = self.budget().reserve_when_free(self.account.owner(), bytes).await;
+        self.allocate(len, reserved)
+    }
+
+    /// Charges memory that lies elsewhere, whatever else is in use.
+    pub fn charge(&self, bytes: usize) -> MemoryCharge {
+        MemoryCharge::new(&self.account, self.budget().reserve(bytes))
+    }
+
+    /// Charges `bytes` until its last share is dropped, whatever else is in use.
+    pub fn charge_vec(&self, bytes: Vec<u8>) -> Bytes {
+        self.charge(bytes.capacity()).attach(bytes)
+    }
+
+    /// Memory of all buffers that are in use, of all accounts, pooled or not; each counts with its
+    /// class and the page that aligns it. 0, while none is taken or dropped: every buffer and every
+    /// share of one was dropped. Shelves are looked at one after the other, so in between it is
+    /// about right.
     pub fn in_use_bytes(&self) -> usize {
         // Not counted as they come and go: that is once for each command, and this is seldom asked.
-        let idle = self.pooled_bytes();
-        let counts = &self.shared.counts;
-        let pooled = counts.pooled_bytes.load(Relaxed).saturating_sub(idle);
-        pooled + counts.single_use_bytes.load(Relaxed)
+        let idle = self.account.idle.idle_bytes();
+        let pooled = self.account.idle.pooled_bytes.load(Relaxed).saturating_sub(idle);
+        pooled + self.account.idle.single_use_bytes.load(Relaxed)
     }
 
     /// Memory of idle buffers, ready for the next user.
     pub fn pooled_bytes(&self) -> usize {
-        self.shared.shelves.iter().map(|shelf| shelf.idle_bytes()).sum()
+        self.account.idle.idle_bytes()
     }
 
-    /// How many buffers were allocated for one use, because the pool was at its limit or the
-    /// buffer longer than [`POOLED_BUFFER_BYTES_MAX`].
+    /// How many buffers were allocated for one use, because the pool was at its limit, memory
+    /// scarce, or the buffer longer than [`POOLED_BUFFER_BYTES_MAX`].
     pub fn over_limit(&self) -> usize {
-        self.shared.counts.over_limit.load(Relaxed)
+        self.account.idle.over_limit.load(Relaxed)
+    }
+
+    /// A buffer of idle memory, which is in the budget already.
+    #[inline]
+    fn take_idle(&self, len: usize) -> Option<Buffer> {
+        let class = class_of(len)?;
+        let shelf = thread_number() % SHELVES;
+        let memory =
+            self.account.idle.pop(shelf, class).or_else(|| self.account.idle.pop_any(class))?;
+        let source = Source::Shelf { shelf: shelf as u8, class: class as u8 };
+        Some(self.buffer(memory, len, source))
+    }
+
+    /// A buffer of new memory; `reserved` is what it is charged.
+    #[cold]
+    fn allocate(&self, len: usize, reserved: Reservation) -> Buffer {
+        let bytes = reserved.into_bytes();
+        let memory = Memory::new(bytes - PAGE_BYTES);
+        let class = class_of(len).filter(|_| !self.budget().is_scarce());
+        let source = match class.filter(|_| self.account.idle.add_pooled(bytes, self.budget())) {
+            Some(class) => {
+                let shelf = (thread_number() % SHELVES) as u8;
+                Source::Shelf { shelf, class: class as u8 }
+            }
+            None => {
+                self.account.idle.over_limit.fetch_add(1, Relaxed);
+                self.account.idle.single_use_bytes.fetch_add(bytes, Relaxed);
+                Source::SingleUse
+            }
+        };
+        self.buffer(memory, len, source)
+    }
+
+    #[inline]
+    fn buffer(&self, memory: Memory, len: usize, source: Source) -> Buffer {
+        self.account.add(memory.allocated_bytes());
+        Buffer { memory, len, source, account: Arc::clone(&self.account) }
     }
 }
 
 impl Buffer {
-    /// Makes it shorter; a greater `len` changes nothing.
+    /// Makes it shorter; a greater `len` changes nothing. It is charged as before.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -137,6 +260,11 @@ impl Buffer {
     /// dropped.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
+    }
+
+    /// The pool it was taken from, with the account that it is charged to.
+    pub fn pool(&self) -> BufferPool {
+        BufferPool { account: Arc::clone(&self.account) }
     }
 }
 
@@ -147,71 +275,94 @@ fn class_of(len: usize) -> Option<usize> {
     (class < CLASSES).then_some(class)
 }
 
-impl Shared {
-    /// Memory of `class`: what lies idle for another thread, or new one if the limit allows. Idle
-    /// memory of other classes gives way.
-    #[cold]
-    fn find_or_allocate(&self, class: usize) -> Option<Memory> {
-        if let Some(memory) = self.pop(class) {
-            return Some(memory);
-        }
-        let bytes = PAGE_BYTES << class;
-        let allocated = bytes + PAGE_BYTES;
-        while !self.counts.reserve(allocated) {
-            // The largest first: the fewest are lost.
-            let memory = (0..CLASSES).rev().find_map(|class| self.pop(class))?;
-            self.counts.pooled_bytes.fetch_sub(memory.allocated_bytes(), Relaxed);
-        }
-        Some(Memory::new(bytes))
-    }
-
-    fn pop(&self, class: usize) -> Option<Memory> {
-        self.shelves.iter().find_map(|shelf| shelf.pop(class))
-    }
-}
-
-impl Shelf {
-    fn pop(&self, class: usize) -> Option<Memory> {
-        self.idle(class).pop()
-    }
-
-    fn idle(&self, class: usize) -> MutexGuard<'_, Vec<Memory>> {
-        self.idle[class].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn idle_bytes(&self) -> usize {
-        let of_class = |class| self.idle(class).iter().map(Memory::allocated_bytes).sum::<usize>();
-        (0..CLASSES).map(of_class).sum()
-    }
-}
-
-impl Counts {
-    /// Counts `bytes` more, unless that would pass the limit.
-    fn reserve(&self, bytes: usize) -> bool {
-        let limit = self.limit_bytes;
+impl IdleMemory {
+    /// Counts `bytes` more of pooled memory if the limit of the pool allows. Idle memory of other
+    /// classes gives way.
+    fn add_pooled(&self, bytes: usize, budget: &MemoryBudget) -> bool {
+        let limit = self.pooled_bytes_max;
         let add = |now: usize| now.checked_add(bytes).filter(|sum| *sum <= limit);
-        self.pooled_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
+        while self.pooled_bytes.fetch_update(Relaxed, Relaxed, add).is_err() {
+            // The largest first: the fewest are lost.
+            let Some(memory) = (0..CLASSES).rev().find_map(|class| self.pop_any(class)) else {
+                return false;
+            };
+            let freed = memory.allocated_bytes();
+            drop(memory);
+            self.pooled_bytes.fetch_sub(freed, Relaxed);
+            budget.release(freed);
+        }
+        true
+    }
+
+    fn pop(&self, shelf: usize, class: usize) -> Option<Memory> {
+        self.lock(shelf, class).pop()
     }
 
     #[cold]
-    fn single_use(&self, len: usize) -> Memory {
-        let memory = Memory::new(len.next_multiple_of(PAGE_BYTES));
-        self.over_limit.fetch_add(1, Relaxed);
-        self.single_use_bytes.fetch_add(memory.allocated_bytes(), Relaxed);
-        memory
+    fn pop_any(&self, class: usize) -> Option<Memory> {
+        (0..SHELVES).find_map(|shelf| self.pop(shelf, class))
+    }
+
+    fn push(&self, shelf: u8, class: u8, memory: Memory) {
+        self.lock(shelf.into(), class.into()).push(memory);
+        if !self.any.load(Relaxed) {
+            self.any.store(true, SeqCst);
+        }
+    }
+
+    fn lock(&self, shelf: usize, class: usize) -> MutexGuard<'_, Vec<Memory>> {
+        self.shelves[shelf][class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn idle_bytes(&self) -> usize {
+        let places = (0..SHELVES).flat_map(|shelf| (0..CLASSES).map(move |class| (shelf, class)));
+        let of_class = |(shelf, class)| -> usize {
+            self.lock(shelf, class).iter().map(Memory::allocated_bytes).sum()
+        };
+        places.map(of_class).sum()
+    }
+
+    /// Frees all idle memory and returns how much there was; the caller takes it off the budget.
+    pub(crate) fn shed(&self) -> usize {
+        if !self.any.swap(false, SeqCst) {
+            return 0;
+        }
+        let places = (0..SHELVES).flat_map(|shelf| (0..CLASSES).map(move |class| (shelf, class)));
+        let mut bytes = 0;
+        for (shelf, class) in places {
+            let memory = std::mem::take(&mut *self.lock(shelf, class));
+            bytes += memory.iter().map(Memory::allocated_bytes).sum::<usize>();
+        }
+        self.pooled_bytes.fetch_sub(bytes, Relaxed);
+        bytes
     }
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        match self.class {
-            Some(class) => self.shelf.idle(class).push(memory),
-            None => {
-                let bytes = memory.allocated_bytes();
-                self.shelf.counts.single_use_bytes.fetch_sub(bytes, Relaxed);
+        let bytes = memory.allocated_bytes();
+        self.account.subtract(bytes);
+        match self.source {
+            Source::Shelf { shelf, class } if self.account.budget().is_relaxed() => {
+                self.account.idle.push(shelf, class, memory);
             }
+            source => self.free(source, memory),
         }
+    }
+}
+
+impl Buffer {
+    #[cold]
+    fn free(&self, source: Source, memory: Memory) {
+        let bytes = memory.allocated_bytes();
+        drop(memory);
+        match source {
+            Source::Shelf { .. } => self.account.idle.pooled_bytes.fetch_sub(bytes, Relaxed),
+            Source::SingleUse => self.account.idle.single_use_bytes.fetch_sub(bytes, Relaxed),
+        };
+        self.account.budget().release(bytes);
     }
 }
 
@@ -249,7 +400,7 @@ impl Default for BufferPool {
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BufferPool")
-            .field("limit_bytes", &self.shared.counts.limit_bytes)
+            .field("pooled_bytes_max", &self.account.idle.pooled_bytes_max)
             .field("in_use_bytes", &self.in_use_bytes())
             .field("pooled_bytes", &self.pooled_bytes())
             .field("over_limit", &self.over_limit())
@@ -393,6 +544,6 @@ mod tests {
         });
         assert_eq!(pool.in_use_bytes(), 0);
         assert!(pool.pooled_bytes() <= 1 << 20);
-        assert_eq!(pool.pooled_bytes(), pool.shared.counts.pooled_bytes.load(Relaxed));
+        assert_eq!(pool.pooled_bytes(), pool.account.idle.pooled_bytes.load(Relaxed));
     }
 }

@@ -1,6 +1,6 @@
 //! The bottom trait: a disk.
 
-use crate::{Buffer, Error, ErrorKind, PoisonWatcher, Resize, SyncCounts};
+use crate::{Buffer, BufferPool, Error, ErrorKind, PoisonWatcher, Resize, SyncCounts};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -217,6 +217,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// `Medium`; from then on every write and flush gives `Poisoned`, until
     /// [`recover`](Self::recover).
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Says where the device takes memory for work of its own from, before it is first used; else
+    /// it has a pool of its own.
+    fn set_buffers(&self, _buffers: &BufferPool) {}
 
     /// Asks for `range` to be brought near, without waiting for it. A hint.
     fn prefetch(&self, _range: BlockRange) {}

@@ -1,8 +1,8 @@
 //! A decorator that makes a disk fail, on demand or by chance.
 
 use crate::{
-    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind,
-    Extent, Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error,
+    ErrorKind, Extent, Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -334,6 +334,10 @@ impl BlockDevice for FaultDevice {
             self.meet(Operation::Flush, None).await?;
             self.inner.flush().await
         })
+    }
+
+    fn set_buffers(&self, buffers: &BufferPool) {
+        self.inner.set_buffers(buffers);
     }
 
     fn prefetch(&self, range: BlockRange) {

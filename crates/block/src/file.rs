@@ -15,8 +15,8 @@ mod unsafe_fcntl;
 mod workers;
 
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, Geometry, PoisonWatcher,
-    Resize, Room, Sparse, SyncCounts,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind, Extent, Geometry,
+    PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
@@ -326,6 +326,10 @@ impl BlockDevice for FileDevice {
             let era = self.commit.era();
             if self.disk.read_only { Ok(()) } else { self.commit(era).await }
         })
+    }
+
+    fn set_buffers(&self, buffers: &BufferPool) {
+        let _ = self.disk.bounce.set(buffers.clone()); // the first stays
     }
 
     fn prefetch(&self, range: BlockRange) {

@@ -2,6 +2,7 @@
 //! contract test every implementation passes.
 #![warn(missing_docs)]
 
+mod budget;
 mod buffer;
 pub mod contract;
 mod device;
@@ -16,6 +17,7 @@ mod random;
 mod resize;
 mod statistics;
 
+pub use budget::{MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryUsage};
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
 pub use device::{
     AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Extent, ExtentState, Geometry,

@@ -13,6 +13,7 @@ pub mod difference;
 mod failure;
 pub mod http;
 pub mod identity;
+mod machine_memory;
 pub mod metrics;
 mod renewal;
 pub mod secrets;
@@ -24,5 +25,6 @@ pub mod units;
 
 pub use auth::{Caller, Token};
 pub use failure::{Failure, FailureKind, Parts, chain};
+pub use machine_memory::{MEMORY_BYTES_MAX_LEAST, memory_bytes_max_default};
 pub use small_file::Readable;
 pub use tls::TlsFiles;

@@ -61,6 +61,7 @@ impl Scraped {
             cores: 2,
             latency_mode: false,
             limits: Limits::default(),
+            buffers: block::BufferPool::default(),
         })
         .unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
@@ -247,6 +248,7 @@ fn the_endpoint_is_small() {
             cores: 1,
             latency_mode: false,
             limits: Limits::default(),
+            buffers: block::BufferPool::default(),
         })
         .unwrap(),
     );

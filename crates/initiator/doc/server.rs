@@ -24,6 +24,7 @@ fn serve() -> (target::Server, String) {
         cores: 1,
         latency_mode: false,
         limits: target::Limits::default(),
+        buffers: block::BufferPool::default(),
     });
     let server = server.unwrap();
     let url = format!("iscsi://{}/{NAME}/0", server.addresses()[0]);

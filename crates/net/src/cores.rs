@@ -73,7 +73,8 @@ impl Cores {
         };
         let load = Leave::enter(&core.load);
         let job: Job = Box::new(move || {
-            let work = job();
+            // In a box of its own: a future that waits for another has room for it twice.
+            let work = Box::pin(job());
             Box::pin(async move {
                 work.await;
                 drop(load);

@@ -1,13 +1,17 @@
 //! The loop of a connection, the same for both roles.
 
+use crate::buffer_limits::{BufferLimits, BufferedBytes, SocketBuffers};
 use crate::busy_poll::tell_busy;
 use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
 use crate::tap::TapChange;
+use crate::unsafe_socket_memory::SocketMemory;
 use iscsi::framing::Header;
+use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,6 +23,8 @@ use wire::Time;
 const LINGER: Duration = Duration::from_secs(5);
 /// Stands for "no deadline" in the timer.
 const FAR: Duration = Duration::from_secs(24 * 3600);
+/// How often a role is asked whether a waiting connection may hold what it does.
+pub const HELD_CHECK: Duration = Duration::from_secs(1);
 
 /// A protocol machine and what it stands on, as the loop sees it.
 ///
@@ -53,6 +59,16 @@ pub trait Role {
     fn tap(&mut self) -> TapChange {
         TapChange::Same
     }
+    /// How much of its data is held. Asked in every turn; nothing is dropped that is held already.
+    fn buffer_limits(&self) -> BufferLimits {
+        BufferLimits::LARGEST
+    }
+    /// Called before the connection waits for a peer that leaves something with it, at least once
+    /// a [`HELD_CHECK`], and when nothing is left. `false`: the connection is dropped at once, with
+    /// all that it holds.
+    fn may_hold(&mut self, _bytes: BufferedBytes) -> bool {
+        true
+    }
     /// `false` while the machine waits for an answer before it can judge the next PDU.
     fn can_receive(&self) -> bool;
     /// The connection is over: flush and close.
@@ -73,11 +89,13 @@ struct Woken {
 /// Drives `role` over `tcp` until it is over. What went wrong with the socket is told to the role
 /// as [`Role::peer_closed`], so it needs no answer here.
 pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
-    let mut connection =
-        Connection { inbound: Inbound::new(), outbox: Outbox::default(), open: true };
+    let mut connection = Connection::new();
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
         set_timer(timer.as_mut(), role.deadline(), &clock);
+        if !connection.held.is_none() {
+            set_timer(timer.as_mut(), Some(clock.now().after(HELD_CHECK)), &clock);
+        }
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
         connection.outbox.begin_turn();
         let now = woken.now;
@@ -100,11 +118,37 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
 struct Connection {
     inbound: Inbound,
     outbox: Outbox,
+    limits: BufferLimits,
+    socket_buffers: SocketBuffers,
+    /// As the role was told last.
+    held: BufferedBytes,
     /// The socket still works.
     open: bool,
 }
 
 impl Connection {
+    fn new() -> Self {
+        Self {
+            inbound: Inbound::new(),
+            outbox: Outbox::default(),
+            limits: BufferLimits::LARGEST,
+            socket_buffers: SocketBuffers::default(),
+            held: BufferedBytes::default(),
+            open: true,
+        }
+    }
+
+    /// Takes over what the role says now.
+    #[cold]
+    fn set_limits(&mut self, tcp: &TcpStream, limits: BufferLimits) {
+        if limits.socket_bytes_max != self.limits.socket_bytes_max {
+            self.socket_buffers.set(tcp, limits.socket_bytes_max);
+        }
+        self.inbound.receive_bytes_max = limits.receive_bytes_max;
+        self.outbox.set_bytes_max(limits.send_bytes_max);
+        self.limits = limits;
+    }
+
     async fn wait<R: Role>(
         &mut self,
         tcp: &TcpStream,
@@ -118,26 +162,68 @@ impl Connection {
                 self.inbound.tap.set(tap.clone());
                 self.outbox.set_tap(tap);
             }
+            let limits = role.buffer_limits();
+            if limits != self.limits {
+                self.set_limits(tcp, limits);
+            }
             let now = clock.now();
             let work = role.poll_work(now, context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
             let mut woken = Woken { now, work, timer, readable: false, at_once };
-            let mut writable = false;
+            let (mut receives, mut writable) = (true, false);
             if self.open {
-                if role.can_receive() && !self.outbox.is_full() {
+                receives = role.can_receive() && !self.outbox.is_full();
+                if receives {
                     woken.readable =
                         self.inbound.is_stalled() || tcp.poll_read_ready(context).is_ready();
                 }
                 writable = !self.outbox.is_empty() && tcp.poll_write_ready(context).is_ready();
             }
             if woken.work || woken.timer || woken.readable || writable || role.is_over() {
-                Poll::Ready(woken)
-            } else {
-                at_once = false;
-                Poll::Pending
+                return Poll::Ready(woken);
             }
+            at_once = false;
+            if self.open && !self.may_hold(tcp, role, receives) {
+                self.drop_at_once(tcp, role, now);
+                return Poll::Ready(woken);
+            }
+            Poll::Pending
         })
         .await
+    }
+
+    /// Asks the role whether what is held may be held while the connection waits.
+    fn may_hold<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, receives: bool) -> bool {
+        let bytes = if receives && self.outbox.is_empty() {
+            BufferedBytes::default() // as mostly
+        } else {
+            self.held_bytes(tcp, receives)
+        };
+        if bytes.is_none() && self.held.is_none() {
+            return true;
+        }
+        self.held = bytes;
+        role.may_hold(bytes)
+    }
+
+    fn held_bytes(&self, tcp: &TcpStream, receives: bool) -> BufferedBytes {
+        // A system that does not tell counts as one that holds nothing.
+        let socket = SocketMemory::of(tcp.as_fd()).map_or(0, |memory| {
+            memory.queued + if receives { memory.received } else { memory.received_max }
+        });
+        BufferedBytes {
+            received: self.inbound.leftover_bytes(),
+            queued: self.outbox.queue_bytes(),
+            socket,
+        }
+    }
+
+    /// Ends the connection without sending what waits; the kernel gives its buffers up as well.
+    #[cold]
+    fn drop_at_once<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+        let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else they go a minute later
+        self.inbound.forget();
+        self.lost(role, now, None);
     }
 
     /// `true`: there may be more.
@@ -178,6 +264,7 @@ impl Connection {
         }
         self.open = false;
         self.outbox = Outbox::default();
+        self.held = BufferedBytes::default();
         role.peer_closed(now, &mut self.outbox);
     }
 }
@@ -200,16 +287,20 @@ async fn close(tcp: &TcpStream, outbox: &mut Outbox) {
     }
     // Half-close, then wait for the peer: closing with unread bytes would reset the connection
     // and could take our last PDU from it.
-    let _ = socket2::SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
-    let mut rest = [0; 4096];
+    let _ = SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
     while tcp.readable().await.is_ok() {
-        match tcp.try_read(&mut rest) {
+        match discard(tcp) {
             Ok(0) => return,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
     }
+}
+
+/// Reads what nobody wants. Apart, so that no connection carries the buffer all its life.
+fn discard(tcp: &TcpStream) -> io::Result<usize> {
+    tcp.try_read(&mut [0; 4096])
 }
 
 #[cfg(test)]

@@ -13,9 +13,11 @@ use tokio::net::TcpStream;
 use wire::Time;
 
 /// The chunk a core receives into.
-const CHUNK_BYTES: usize = 256 << 10;
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Payloads with at least this much missing are received straight into their place.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
+/// Memory of the leftover that a connection keeps once it is handled.
+const LEFTOVER_KEPT_BYTES: usize = 4 << 10;
 
 thread_local! {
     /// Connections of a core take turns; none holds the chunk while it waits.
@@ -64,6 +66,8 @@ pub(crate) struct Inbound {
     /// The leftover waits for the role, the outbox or the next turn, not for more bytes.
     stalled: bool,
     digests: Digests,
+    /// Received at once, at most.
+    pub(crate) receive_bytes_max: usize,
     pub(crate) tap: InboundTap,
 }
 
@@ -88,6 +92,7 @@ impl Inbound {
             used: 0,
             stalled: false,
             digests: Digests::default(),
+            receive_bytes_max: CHUNK_BYTES,
             tap: InboundTap::default(),
         }
     }
@@ -95,6 +100,17 @@ impl Inbound {
     /// Whether bytes wait that the role could not take when they came.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled
+    }
+
+    /// Drops bytes that are kept; nothing more is received.
+    pub(crate) fn forget(&mut self) {
+        self.leftover = Vec::new();
+        self.stalled = false;
+    }
+
+    /// Memory of bytes that are kept.
+    pub(crate) fn leftover_bytes(&self) -> usize {
+        self.leftover.capacity()
     }
 
     /// Handles bytes that came while the role could not take them.
@@ -110,6 +126,9 @@ impl Inbound {
         if !self.stalled {
             bytes.drain(..self.used);
             self.used = 0;
+            if bytes.is_empty() && bytes.capacity() > LEFTOVER_KEPT_BYTES {
+                bytes = Vec::new();
+            }
         }
         self.leftover = bytes;
     }
@@ -125,12 +144,13 @@ impl Inbound {
         CHUNK.with(|chunk| {
             let mut chunk = chunk.borrow_mut();
             let missing = self.deframer.payload_missing();
-            let mut start = 0;
-            let received = if self.leftover.is_empty() && missing >= DIRECT_BYTES_MIN {
-                self.read_in_place(tcp, &mut chunk, missing, role)
+            let start = self.leftover.len();
+            let chunk_bytes = chunk.len().min(self.receive_bytes_max.max(start + 1));
+            let chunk = &mut chunk[..chunk_bytes];
+            let received = if start == 0 && missing >= DIRECT_BYTES_MIN {
+                self.read_in_place(tcp, chunk, missing, role)
             } else {
                 // At most an incomplete header: a stalled leftover is resumed first.
-                start = self.leftover.len();
                 chunk[..start].copy_from_slice(&self.leftover);
                 let room = &mut chunk[start..];
                 receive(tcp, room.len(), || tcp.try_read(room))
@@ -286,4 +306,81 @@ fn receive(
 
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::task::{Context, Poll};
+
+    /// Takes a PDU only when it is told to.
+    #[derive(Default)]
+    struct Slow {
+        takes: usize,
+        pdus: usize,
+    }
+
+    impl Role for Slow {
+        fn header(&mut self, _: Time, _: iscsi::framing::Header, _: &mut Outbox) {
+            self.pdus += 1;
+        }
+        fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
+        fn payload_room(&mut self, _: usize) -> &mut [u8] {
+            &mut []
+        }
+        fn payload_filled(&mut self, _: usize) {}
+        fn payload_end(&mut self, _: Time, _: bool, _: &mut Outbox) {}
+        fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+            Poll::Pending
+        }
+        fn deadline(&self) -> Option<Time> {
+            None
+        }
+        fn elapsed(&mut self, _: Time, _: &mut Outbox) {}
+        fn peer_closed(&mut self, _: Time, _: &mut Outbox) {}
+        fn can_receive(&self) -> bool {
+            self.pdus < self.takes
+        }
+        fn is_over(&self) -> bool {
+            false
+        }
+    }
+
+    /// Goal: of what came while the role could not take it, no more is kept than may be received
+    /// at once, and its memory is given back. Named by: connections that were not logged in kept
+    /// 256 KiB each. Method: a peer has sent a thousand PDUs before the first is looked at.
+    #[test]
+    fn a_leftover_is_bounded_and_given_back() {
+        const RECEIVE_BYTES_MAX: usize = 9 << 10;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (tcp, _) = listener.accept().unwrap();
+            tcp.set_nonblocking(true).unwrap();
+            let tcp = TcpStream::from_std(tcp).unwrap();
+            peer.write_all(&[0; 48 * 1000]).unwrap();
+            let mut inbound = Inbound::new();
+            inbound.receive_bytes_max = RECEIVE_BYTES_MAX;
+            let (mut role, mut out) = (Slow::default(), Outbox::default());
+            let mut largest = 0;
+            while role.pdus < 1000 {
+                role.takes = role.pdus;
+                if !inbound.is_stalled() {
+                    tcp.readable().await.unwrap();
+                    inbound.read(&tcp, &mut role, Time::ZERO, &mut out).unwrap();
+                }
+                largest = largest.max(inbound.leftover.capacity());
+                assert!(inbound.leftover.len() <= RECEIVE_BYTES_MAX);
+                role.takes += 100;
+                inbound.resume(&tcp, &mut role, Time::ZERO, &mut out);
+            }
+            assert!((1..=RECEIVE_BYTES_MAX).contains(&largest), "{largest}");
+            while inbound.is_stalled() {
+                inbound.resume(&tcp, &mut role, Time::ZERO, &mut out);
+            }
+            assert!(inbound.leftover.capacity() <= LEFTOVER_KEPT_BYTES);
+        });
+    }
 }

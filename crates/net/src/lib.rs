@@ -5,9 +5,10 @@
 //! [`Cores`]: all PDUs of a received chunk are handled, then everything they gave rise to leaves
 //! with one system call; those of a turn are bounded, so that its neighbours on the core get
 //! theirs. Large payloads are received straight into the buffer the role names.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod buffer_limits;
 mod busy_poll;
 mod clock;
 mod cores;
@@ -17,10 +18,15 @@ mod outbox;
 mod socket;
 mod tap;
 mod turn;
+#[allow(unsafe_code)]
+mod unsafe_buffer_lock;
+#[allow(unsafe_code)]
+mod unsafe_socket_memory;
 
+pub use buffer_limits::{BufferLimits, BufferedBytes};
 pub use clock::Clock;
 pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local};
-pub use drive::{Role, drive};
+pub use drive::{HELD_CHECK, Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
 pub use socket::{connect, listen, prepare};

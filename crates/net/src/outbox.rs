@@ -18,19 +18,24 @@ const PIECES_MAX: usize = 64;
 const SEND_BYTES_MAX: usize = 512 << 10;
 
 /// No more PDUs are handled while this much waits to be sent: a peer that does not read is not
-/// served further.
-const OUTBOX_BYTES_MAX: usize = 4 << 20;
+/// served further. A role may set less ([`BufferLimits`](crate::BufferLimits)).
+pub(crate) const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 /// So many bytes of headers that were sent are kept before those behind them are moved, and so much
 /// room when there is nothing to be sent.
 const HEADS_BYTES: usize = 4096;
 
+/// Room for pieces that is kept when there is nothing to be sent.
+const PIECES_KEPT: usize = 2 * PIECES_MAX;
+
 /// PDUs on their way out of one connection. Data segments are shared, never copied.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbox {
     pieces: VecDeque<Piece>,
     /// Of all pieces.
     bytes: usize,
+    /// From so many on it is full.
+    bytes_max: usize,
     digests: Digests,
     receive_digests: Option<Digests>,
     /// Headers and tails: of the pieces, behind what was sent.
@@ -48,6 +53,22 @@ struct Piece {
     head_bytes: usize,
     /// Then a data segment, if there is one.
     data: Bytes,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            pieces: VecDeque::new(),
+            bytes: 0,
+            bytes_max: OUTBOX_BYTES_MAX,
+            digests: Digests::default(),
+            receive_digests: None,
+            heads: Vec::new(),
+            heads_sent: 0,
+            turn_bytes: 0,
+            tap: None,
+        }
+    }
 }
 
 impl Outbox {
@@ -106,9 +127,19 @@ impl Outbox {
         self.bytes
     }
 
+    /// Memory of headers and of the list of pieces; data segments are not in it.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>()
+    }
+
     /// So much waits that nothing more should be done for this peer.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes() >= OUTBOX_BYTES_MAX
+        self.bytes() >= self.bytes_max
+    }
+
+    /// From so many bytes on it is full.
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
     }
 
     /// Nothing waits.
@@ -165,6 +196,7 @@ impl Outbox {
         self.turn_bytes += sent;
         if self.bytes == 0 {
             self.pieces.clear();
+            self.pieces.shrink_to(PIECES_KEPT);
             self.heads.clear();
             self.heads.shrink_to(HEADS_BYTES);
             self.heads_sent = 0;

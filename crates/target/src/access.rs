@@ -7,6 +7,7 @@ use crate::server::Shared;
 use crate::unit::LogicalUnit;
 use crate::view::Luns;
 use iscsi::connection::target::TargetRecord;
+use iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::text::Offer;
@@ -69,7 +70,7 @@ pub(crate) fn identify(
     };
     if claim.session_type == SessionType::Discovery {
         let demand = shared.catalogue().catalogue.discovery_chap.clone();
-        return Ok(admission(portal_group(shared, None, path), None, demand, Offer::default()));
+        return Ok(admission(portal_group(shared, None, path), None, demand, discovery_offer()));
     }
     let name = claim.target_name.as_deref().unwrap_or_default();
     let (initiator, address) = (&claim.initiator_name, path.peer.ip());
@@ -87,6 +88,12 @@ pub(crate) fn identify(
         chap_demand(&target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
     let tag = portal_group(shared, Some(&target), path);
     Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
+}
+
+/// A discovery session is sent no more at once than a login: its texts are short.
+fn discovery_offer() -> Offer {
+    let max_recv_data_segment_bytes = LOGIN_SEGMENT_BYTES_MAX as u32;
+    Offer { max_recv_data_segment_bytes, ..Offer::default() }
 }
 
 /// The credential for this initiator; an entry that names it comes before one for all.
@@ -118,27 +125,50 @@ fn entropy() -> Option<[u8; 33]> {
     Some(bytes)
 }
 
-/// The targets a discovery session is shown (or `only` one), with the addresses to reach them at.
+/// What a discovery session asks for: a part of a list of targets.
+#[derive(Debug)]
+pub(crate) struct TargetsQuery {
+    /// One name, or all.
+    pub(crate) only: Option<String>,
+    /// Those behind this one in the order of names.
+    pub(crate) after: Option<String>,
+    /// How much text of them is wanted.
+    pub(crate) text_bytes: usize,
+}
+
+/// The targets a discovery session is shown, with the addresses to reach them at, and whether there
+/// are more behind them. What is served may change between two parts of a list: what is there all
+/// the time is listed once.
 pub(crate) fn visible_targets(
     shared: &Shared,
     initiator: &str,
     path: Path,
-    only: Option<&str>,
-) -> Vec<TargetRecord> {
-    let wanted = |target: &&Arc<TargetOptions>| {
-        only.is_none_or(|name| name.eq_ignore_ascii_case(&target.name))
-            && target.access.allows(initiator, path.peer.ip())
+    query: &TargetsQuery,
+) -> (Vec<TargetRecord>, bool) {
+    let is_visible = |target: &&Arc<TargetOptions>| {
+        target.access.allows(initiator, path.peer.ip())
             && sees_something(target, initiator, path.peer.ip())
             && chap_demand(target, initiator).is_ok()
     };
+    let record = |target: &Arc<TargetOptions>| TargetRecord {
+        name: target.name.clone(),
+        addresses: addresses(shared, target, path),
+    };
     let indexed = shared.catalogue();
-    let targets = indexed.catalogue.targets.iter().filter(wanted);
-    targets
-        .map(|target| TargetRecord {
-            name: target.name.clone(),
-            addresses: addresses(shared, target, path),
-        })
-        .collect()
+    if let Some(name) = &query.only {
+        let target = indexed.target(name).filter(is_visible);
+        return (target.map(record).into_iter().collect(), false);
+    }
+    let (mut records, mut text_bytes) = (Vec::new(), 0);
+    for target in indexed.targets_after(query.after.as_deref()).filter(is_visible) {
+        if text_bytes >= query.text_bytes {
+            return (records, true);
+        }
+        let record = record(target);
+        text_bytes += record.text_bytes();
+        records.push(record);
+    }
+    (records, false)
 }
 
 /// Every portal as an initiator can reach it: as advertised, or as listened on; a wildcard stands

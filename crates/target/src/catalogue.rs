@@ -6,7 +6,8 @@ use crate::access;
 use crate::options::TargetOptions;
 use crate::unit::LogicalUnit;
 use iscsi::login::ChapDemand;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The targets of a server, and what discovery sessions must prove.
@@ -23,12 +24,14 @@ pub struct Catalogue {
 #[derive(Debug)]
 pub(crate) struct Indexed {
     pub(crate) catalogue: Catalogue,
-    by_name: HashMap<String, usize>,
+    /// By name in lower case: the order in which discovery lists them.
+    by_name: BTreeMap<String, usize>,
+    asks_for_proof: bool,
 }
 
 impl Indexed {
     pub(crate) fn new(catalogue: Catalogue) -> Result<Self, Error> {
-        let mut by_name = HashMap::new();
+        let mut by_name = BTreeMap::new();
         for (index, target) in catalogue.targets.iter().enumerate() {
             if target.portal_group == 0 {
                 return Err(Error::Options("a portal group tag is 1 to 65535".to_owned()));
@@ -41,13 +44,32 @@ impl Indexed {
                 return Err(Error::Options(what));
             }
         }
-        Ok(Self { catalogue, by_name })
+        let has_chap = |target: &Arc<TargetOptions>| !target.chap.is_empty();
+        let asks_for_proof = catalogue.targets.iter().any(has_chap);
+        Ok(Self { catalogue, by_name, asks_for_proof })
     }
 
     /// The target of this name, compared without case.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<TargetOptions>> {
         let index = self.by_name.get(&name.to_ascii_lowercase())?;
         self.catalogue.targets.get(*index)
+    }
+
+    /// The targets behind the one of this name, in the order of names; `None`: from the first on.
+    /// Neither need the name be there.
+    pub(crate) fn targets_after(
+        &self,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &Arc<TargetOptions>> {
+        let start =
+            name.map_or(Bound::Unbounded, |name| Bound::Excluded(name.to_ascii_lowercase()));
+        let indexes = self.by_name.range((start, Bound::Unbounded)).map(|(_, index)| *index);
+        indexes.filter_map(|index| self.catalogue.targets.get(index))
+    }
+
+    /// Some target lets nobody in who does not prove who it is.
+    pub(crate) fn asks_for_proof(&self) -> bool {
+        self.asks_for_proof
     }
 }
 

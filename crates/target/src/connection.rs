@@ -1,23 +1,34 @@
 //! One connection of the target: the machine, and what its outputs mean here.
 
-use crate::access::{self, Path};
+use crate::access::{self, Path, TargetsQuery};
+use crate::backoff::PeerNetwork;
+use crate::connection_table::Phase;
 use crate::join;
 use crate::login::Login;
+use crate::memory::ConnectionMemory;
+use crate::presence::Presence;
 use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
 use crate::task_map::TaskSet;
 use crate::tasks::{Asker, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
+use block::MemoryCharge;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Abortable;
 use iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
 };
-use iscsi::framing::{Header, Place, TaskId};
-use iscsi::login::{Join, Joined};
+use iscsi::framing::{HEADER_SEGMENTS_BYTES_MAX, Header, Place, TaskId};
+use iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
+use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
-use net::{Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange, TappedConnection};
+use net::{
+    BufferLimits, BufferedBytes, Cores, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange,
+    TappedConnection,
+};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -34,8 +45,27 @@ const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 /// Messages taken from the mailbox in one go.
 const MAIL_BATCH: usize = 64;
 
-/// Serves one accepted connection until it is over.
-pub(crate) async fn serve(shared: Arc<Shared>, tcp: std::net::TcpStream, path: Path) {
+/// What a connection buffers that is in no normal session, whose peer need have proven nothing:
+/// one PDU of a login, one answer, and little in the kernel.
+const BUFFERS_OUTSIDE_SESSIONS: BufferLimits = BufferLimits {
+    receive_bytes_max: HEADER_SEGMENTS_BYTES_MAX + LOGIN_SEGMENT_BYTES_MAX,
+    send_bytes_max: 16 << 10,
+    socket_bytes_max: Some(16 << 10),
+};
+
+/// Serves an accepted connection on one of the cores, if there is room for it.
+pub(crate) fn spawn(shared: &Arc<Shared>, cores: &Cores, tcp: std::net::TcpStream, path: Path) {
+    let (mailbox, mail) = unbounded_channel();
+    let Some((presence, abort)) = shared.enter(path.peer, &mailbox) else { return };
+    let shared = Arc::clone(shared);
+    cores.spawn(move || {
+        let connection = move || Connection::new(shared, presence, path, mailbox, mail);
+        Abortable::new(serve(connection, tcp, path), abort).map(|_| ())
+    });
+}
+
+/// Serves a connection until it is over.
+async fn serve(connection: impl FnOnce() -> Connection, tcp: std::net::TcpStream, path: Path) {
     let tcp = match net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
         Ok(tcp) => tcp,
         Err(error) => {
@@ -43,16 +73,15 @@ pub(crate) async fn serve(shared: Arc<Shared>, tcp: std::net::TcpStream, path: P
             return;
         }
     };
-    let (mailbox, mail) = unbounded_channel();
-    let Some(_presence) = shared.enter(&mailbox) else { return };
-    let clock = shared.clock;
-    let mut connection = Connection::new(shared, path, mailbox, mail);
+    let mut connection = connection();
+    let clock = connection.shared.clock;
     net::drive(tcp, &mut connection, clock).await;
     connection.log_end();
 }
 
 struct Connection {
     shared: Arc<Shared>,
+    presence: Presence,
     path: Path,
     machine: TargetConnection,
     /// Answers that the machine gets when it has nothing more to say.
@@ -68,6 +97,9 @@ struct Connection {
     view: Option<KnownView>,
     /// In full feature phase: the trace of the session that is known here.
     traced: Option<u32>,
+    memory: ConnectionMemory,
+    /// In full feature phase of a normal session.
+    in_normal_session: bool,
     tasks: Tasks,
     commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
@@ -82,13 +114,14 @@ struct Connection {
 /// Where the data segment in hand goes.
 enum Receiving {
     Nowhere,
-    Control { data: Vec<u8>, filled: usize },
+    Control { data: Vec<u8>, charge: MemoryCharge, filled: usize },
     Task { task: TaskId, at: usize, end: usize },
 }
 
 impl Connection {
     fn new(
         shared: Arc<Shared>,
+        presence: Presence,
         path: Path,
         mailbox: Mailbox,
         mail: UnboundedReceiver<Mail>,
@@ -98,13 +131,16 @@ impl Connection {
             login_seconds: limits.login_seconds.into(),
             ping_after_seconds: limits.ping_after_seconds.into(),
             ping_timeout_seconds: limits.ping_timeout_seconds.into(),
+            text_bytes_max: limits.text_bytes,
             ..ConnectionLimits::default()
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
-        let tasks = Tasks::new(limits);
+        let memory = shared.memory.accounts(PeerNetwork::of(path.peer.ip()), None);
+        let tasks = Tasks::new(limits, &memory);
         let commands = Commands::new(shared.clock);
         Self {
             shared,
+            presence,
             path,
             machine,
             answers: VecDeque::new(),
@@ -116,6 +152,8 @@ impl Connection {
             session: None,
             view: None,
             traced: None,
+            memory,
+            in_normal_session: false,
             tasks,
             commands,
             managed: TaskSet::default(),
@@ -163,7 +201,7 @@ impl Connection {
             match self.machine.poll() {
                 Output::Send(pdu) => out.push(pdu),
                 Output::ToSession(message) => self.tell_session(now, message),
-                Output::Start(task) => self.start(now, task, out.bytes()),
+                Output::Start(task) => self.start(now, task),
                 Output::Receive(place) => self.receive(place),
                 Output::Run(task) => self.run(now, task),
                 Output::Wait(deadline) => {
@@ -178,14 +216,14 @@ impl Connection {
         }
     }
 
-    fn start(&mut self, now: Time, task: Task, outbox_bytes: usize) {
+    fn start(&mut self, now: Time, task: Task) {
         let Some((session, _)) = &self.session else { return };
         let view = session.view_known(&mut self.view);
         let unit = view.unit(task.lun);
         self.commands.start(now, &task, unit.is_some());
         let asker = Asker { shared: &self.shared, session, view };
         // Fed at once, it waits for no turn of its own.
-        if let Some(answer) = self.tasks.start(&asker, unit, task, outbox_bytes) {
+        if let Some(answer) = self.tasks.start(&asker, unit, task) {
             self.feed(now, answer);
         }
     }
@@ -206,12 +244,13 @@ impl Connection {
                 self.answers.extend(answer.map(Box::new).map(Input::Identified));
             }
             Output::Join(join) => self.join(*join),
-            Output::ListTargets { only } => {
+            Output::ListTargets { only, after, text_bytes } => {
+                let query = TargetsQuery { only, after, text_bytes };
                 let initiator = self.session.as_ref().map(|(session, _)| session);
                 let name = initiator.map_or("", |session| &session.key.initiator_name);
-                let records =
-                    access::visible_targets(&self.shared, name, self.path, only.as_deref());
-                self.answers.push_back(Input::Targets(records));
+                let (records, more) =
+                    access::visible_targets(&self.shared, name, self.path, &query);
+                self.answers.push_back(Input::Targets { records, more });
             }
             Output::Abort(task) => {
                 self.commands.abort(task);
@@ -231,6 +270,9 @@ impl Connection {
             Output::FullFeature(parameters) => {
                 out.set_digests(parameters.digests);
                 self.traced = Some(0);
+                let session = self.session.as_ref().map(|(session, _)| session);
+                self.in_normal_session =
+                    session.is_some_and(|session| session.key.target_name.is_some());
             }
             Output::Close(reason) => self.close(reason),
             // Those are followed where they come.
@@ -255,6 +297,7 @@ impl Connection {
             _ => {}
         }
         self.over = Some(reason);
+        self.presence.log_out();
     }
 
     /// The machine hears the answer before anything more is asked of it: what it sends next tells
@@ -285,7 +328,10 @@ impl Connection {
 
     fn receive(&mut self, place: Place) {
         self.receiving = match place {
-            Place::Control => Receiving::Control { data: Vec::new(), filled: 0 },
+            Place::Control => {
+                let charge = self.memory.control.charge(0);
+                Receiving::Control { data: Vec::new(), charge, filled: 0 }
+            }
             Place::Task { task, offset_bytes, buffer_bytes } => {
                 self.tasks.reserve(task, buffer_bytes);
                 let at = offset_bytes as usize;
@@ -297,9 +343,25 @@ impl Connection {
 
     fn join(&mut self, join: Join) {
         Login::succeeded(&self.shared, &join, self.path);
+        if join.user.is_some() {
+            let network = PeerNetwork::of(self.path.peer.ip());
+            self.memory = self.shared.memory.accounts(network, join.user.clone());
+            self.tasks = Tasks::new(&self.shared.limits, &self.memory);
+        }
+        let key = join::session_key(&join, self.path);
+        let joins = join::joins(&self.shared, &key, join.claim.tsih);
+        let phase = match join.claim.session_type {
+            _ if join.user.is_some() => Phase::Proven,
+            SessionType::Normal => Phase::Unproven,
+            SessionType::Discovery => Phase::Discovery,
+        };
+        if let Err(no_room) = self.presence.log_in(phase, joins) {
+            let status = self.login.no_room(no_room);
+            return self.answers.push_back(Input::Joined(Err(status)));
+        }
         let cid = join.claim.cid;
         let shared = Arc::clone(&self.shared);
-        let joining = join::join(shared, join, self.path, self.mailbox.clone());
+        let joining = join::join(shared, join, key, self.path, self.mailbox.clone());
         self.joining = Some((Box::pin(joining), cid));
     }
 
@@ -382,8 +444,9 @@ impl Role for Connection {
         self.receiving = Receiving::Nowhere;
         let segment_bytes = header.data_segment_bytes() as usize;
         self.handle(now, Input::Header(header), out);
-        if let Receiving::Control { data, .. } = &mut self.receiving {
+        if let Receiving::Control { data, charge, .. } = &mut self.receiving {
             // The machine has judged the length: it is within MaxRecvDataSegmentLength.
+            charge.set(segment_bytes);
             data.resize(segment_bytes, 0);
         }
     }
@@ -395,7 +458,7 @@ impl Role for Connection {
     fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.receiving {
             Receiving::Nowhere => &mut [],
-            Receiving::Control { data, filled } => &mut data[*filled..],
+            Receiving::Control { data, filled, .. } => &mut data[*filled..],
             Receiving::Task { task, at, end } => self.tasks.room(*task, *at, *end),
         }
     }
@@ -410,7 +473,7 @@ impl Role for Connection {
 
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
-            Receiving::Control { data, .. } => Bytes::from(data),
+            Receiving::Control { data, charge, .. } => charge.attach(data),
             _ => Bytes::new(),
         };
         self.handle(now, Input::Payload { data, digest_ok }, out);
@@ -425,11 +488,12 @@ impl Role for Connection {
         any |= self.poll_mail(now, context, out);
         any |= self.poll_finished(context);
         if let Some((session, _)) = &self.session {
-            let started = self.tasks.start_deferred(&self.shared, session, out.bytes());
+            let started = self.tasks.start_deferred(&self.shared, session, context);
             any |= !started.is_empty();
             self.answers.extend(started);
         }
         self.settle(now, out);
+        self.presence.set_unsent_bytes(out.bytes());
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -465,6 +529,22 @@ impl Role for Connection {
         let tap;
         (*known, tap) = session.trace.tap();
         TapChange::To(tap.map(|tap| TappedConnection::new(tap, peer, local)))
+    }
+
+    fn buffer_limits(&self) -> BufferLimits {
+        match self.in_normal_session {
+            true => self.memory.buffer_limits(),
+            false => BUFFERS_OUTSIDE_SESSIONS,
+        }
+    }
+
+    fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        let may = self.memory.may_hold(bytes);
+        if !may {
+            let why = "memory is exhausted, and the peer takes no answers (memory_bytes_max)";
+            self.shared.warn_of_connection(Some(self.path.peer), why);
+        }
+        may
     }
 
     fn can_receive(&self) -> bool {

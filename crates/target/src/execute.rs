@@ -11,9 +11,10 @@ pub(crate) use save::Reserving;
 use crate::abort::{AbortSignal, Aborted};
 use crate::leftovers::Change;
 use crate::long_operation::Generation;
+use crate::memory::{NoMemory, WorkMemory};
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::{RangeGuard, RangeLocks};
-use crate::unit::{BUFFERS, LogicalUnit};
+use crate::unit::LogicalUnit;
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
 use bytes::Bytes;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan};
@@ -60,6 +61,15 @@ impl From<Sense> for Stop {
     }
 }
 
+impl From<NoMemory> for Stop {
+    fn from(why: NoMemory) -> Self {
+        match why {
+            NoMemory::Aborted => Self::Aborted,
+            NoMemory::TimedOut => Self::Busy,
+        }
+    }
+}
+
 impl From<Aborted> for Stop {
     fn from(_: Aborted) -> Self {
         Self::Aborted
@@ -68,25 +78,30 @@ impl From<Aborted> for Stop {
 
 type Step<T> = Result<T, Stop>;
 
-/// Runs `plan`; `data` holds its data-out. Plans that concern the nexus rather than the device
-/// (parameter lists, aborts, copies, reservations) are the caller's.
+/// What a plan runs with.
+pub(crate) struct Work {
+    /// The unit's [`generation`](LogicalUnit::generation) from before the command was judged.
+    pub(crate) generation: Generation,
+    /// All its data-out.
+    pub(crate) data: Bytes,
+    /// Where a READ puts its data.
+    pub(crate) read_buffer: Option<Buffer>,
+    pub(crate) abort: AbortSignal,
+    pub(crate) dues: Dues,
+    /// Where it takes further memory from.
+    pub(crate) memory: WorkMemory,
+}
+
+/// Runs `plan`. Plans that concern the nexus rather than the device (parameter lists, aborts,
+/// copies, reservations) are the caller's.
 ///
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
 /// is finished or left behind ([`crate::leftovers`]), and nothing more is begun.
-///
-/// `generation` is the unit's [`generation`](LogicalUnit::generation) from
-/// before the command was judged.
-pub(crate) async fn execute_paying(
-    unit: Arc<LogicalUnit>,
-    generation: Generation,
-    plan: Plan,
-    data: Bytes,
-    abort: AbortSignal,
-    dues: Dues,
-) -> Ending {
+pub(crate) async fn execute_paying(unit: Arc<LogicalUnit>, plan: Plan, work: Work) -> Ending {
     let block_bytes = u64::from(unit.block_bytes());
-    let run = Run { unit: &unit, generation, block_bytes, abort, dues };
-    match run.plan(plan, data).await {
+    let Work { generation, data, read_buffer, abort, dues, memory } = work;
+    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory };
+    match run.plan(plan, data, read_buffer).await {
         Ok(ending) => ending,
         Err(Stop::Check(sense)) => Ending::Check(sense),
         Err(Stop::Busy) => Ending::Busy,
@@ -94,22 +109,20 @@ pub(crate) async fn execute_paying(
     }
 }
 
-/// Reads what needs no waiting, at once. `None`: there is something to wait for, or to be said,
+/// Reads what needs no waiting, at once. `false`: there is something to wait for, or to be said,
 /// which [`execute_paying`] does.
 pub(crate) fn read_at_hand(
     unit: &LogicalUnit,
     generation: Generation,
     range: LbaRange,
-) -> Option<Bytes> {
+    buffer: &mut Buffer,
+) -> bool {
     if !unit.ranges.are_shown() {
-        return None;
+        return false;
     }
-    let bytes = usize::try_from(range.count * u64::from(unit.block_bytes())).ok()?;
-    let mut buffer = BUFFERS.take(bytes);
-    let read = unit.device().read_at_hand(block_range(range), &mut buffer);
+    let read = unit.device().read_at_hand(block_range(range), buffer);
     // What a long operation has half done is not shown.
-    let overtaken = unit.generation().operations != generation.operations;
-    (read && !overtaken).then(|| buffer.freeze())
+    read && unit.generation().operations == generation.operations
 }
 
 /// Writes what needs no waiting, at once. `None`: as with [`read_at_hand`].
@@ -133,7 +146,7 @@ pub(crate) fn write_at_hand(
     (written && !recovered).then_some(())
 }
 
-/// [`execute_paying`], for nobody.
+/// [`execute_paying`] without quota accounting.
 #[cfg(test)]
 pub(crate) async fn execute(
     unit: Arc<LogicalUnit>,
@@ -142,7 +155,10 @@ pub(crate) async fn execute(
     data: Bytes,
     abort: AbortSignal,
 ) -> Ending {
-    execute_paying(unit, generation, plan, data, abort, Dues::default()).await
+    let memory =
+        WorkMemory { buffers: block::BufferPool::default(), wait_max: Duration::from_secs(1) };
+    let work = Work { generation, data, read_buffer: None, abort, dues: Dues::default(), memory };
+    execute_paying(unit, plan, work).await
 }
 
 struct Run<'a> {
@@ -151,24 +167,29 @@ struct Run<'a> {
     block_bytes: u64,
     abort: AbortSignal,
     dues: Dues,
+    memory: WorkMemory,
 }
 
 impl Run<'_> {
-    async fn plan(&self, plan: Plan, data: Bytes) -> Step<Ending> {
+    async fn plan(&self, plan: Plan, data: Bytes, read_buffer: Option<Buffer>) -> Step<Ending> {
         match plan {
-            Plan::Reply(reply) => return Ok(Ending::Good(reply.into())),
-            Plan::Read { range, from_medium } => return self.read(range, from_medium).await,
+            Plan::Reply(reply) => return Ok(Ending::Good(self.memory.reply(reply))),
+            Plan::Read { range, from_medium } => {
+                return self.read(range, from_medium, read_buffer).await;
+            }
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
             Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
             Plan::WriteAndVerify { range, compare } => {
+                let buffer = self.take(self.compared_bytes(range)).await?;
                 let guard = self.lock(range, false).await?;
                 let _guard = self.put(guard, range, data.clone(), true).await?;
-                self.compare(range, compare, &data).await?;
+                self.compare(range, compare, &data, buffer).await?;
             }
             Plan::Verify { range, compare } => {
+                let buffer = self.take(self.compared_bytes(range)).await?;
                 // Long ones read in pieces, between which no atomic write may come.
                 let _guard = self.lock(range, false).await?;
-                self.compare(range, compare, &data).await?;
+                self.compare(range, compare, &data, buffer).await?;
             }
             Plan::CompareAndWrite { range, durable } => {
                 self.compare_and_write(range, data, durable).await?;
@@ -209,9 +230,19 @@ impl Run<'_> {
         usize::try_from(range.count * self.block_bytes).unwrap_or(usize::MAX)
     }
 
+    /// Memory of the command, as soon as some is free. No lock that others want may be held.
+    async fn take(&self, bytes: usize) -> Step<Buffer> {
+        Ok(self.memory.take(bytes, &self.abort).await?)
+    }
+
     async fn get(&self, range: LbaRange) -> Step<Buffer> {
+        let buffer = self.take(self.bytes(range)).await?;
+        self.get_into(range, buffer).await
+    }
+
+    /// Reads `range` into a buffer of its length.
+    async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
-        let buffer = BUFFERS.take(self.bytes(range));
         let read = self.device().read(block_range(range), buffer);
         let mut buffer = match self.abort.unless(read).await? {
             Ok(buffer) => buffer,
@@ -283,11 +314,20 @@ impl Run<'_> {
         Err(sense(SenseKey::MEDIUM_ERROR, WRITE_ERROR, None).into())
     }
 
-    async fn read(&self, range: LbaRange, from_medium: bool) -> Step<Ending> {
+    async fn read(
+        &self,
+        range: LbaRange,
+        from_medium: bool,
+        buffer: Option<Buffer>,
+    ) -> Step<Ending> {
         if from_medium && self.unit.scsi().write_cache_enabled() {
             self.flush(false).await?;
         }
-        Ok(Ending::Good(self.get(range).await?.freeze()))
+        let data = match buffer {
+            Some(buffer) => self.get_into(range, buffer).await?,
+            None => self.get(range).await?,
+        };
+        Ok(Ending::Good(data.freeze()))
     }
 
     async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
@@ -295,21 +335,35 @@ impl Run<'_> {
         self.put(guard, range, data, durable).await.map(drop)
     }
 
-    async fn compare(&self, range: LbaRange, compare: Compare, data: &[u8]) -> Step<()> {
-        let block = self.block_bytes as usize;
+    /// What [`compare`](Self::compare) reads at a time.
+    fn compared_bytes(&self, range: LbaRange) -> usize {
         let piece_blocks = (PIECE_BYTES as u64 / self.block_bytes).max(1);
+        self.bytes(LbaRange { count: range.count.min(piece_blocks), ..range })
+    }
+
+    /// Reads `range` in pieces as long as `buffer`.
+    async fn compare(
+        &self,
+        range: LbaRange,
+        compare: Compare,
+        data: &[u8],
+        mut buffer: Buffer,
+    ) -> Step<()> {
+        let block = self.block_bytes as usize;
+        let piece_blocks = buffer.len() as u64 / self.block_bytes;
         let mut done = 0;
         while done < range.count {
             let count = piece_blocks.min(range.count - done);
             let piece = LbaRange { lba: range.lba + done, count };
-            let piece = self.get(piece).await?;
+            buffer.truncate(self.bytes(piece));
+            buffer = self.get_into(piece, buffer).await?;
             let at = (done * self.block_bytes) as usize;
             let difference = match compare {
                 Compare::Medium => None,
                 Compare::Bytes => {
-                    first_difference(&piece, data.get(at..at + piece.len()).unwrap_or_default())
+                    first_difference(&buffer, data.get(at..at + buffer.len()).unwrap_or_default())
                 }
-                Compare::OneBlock => piece.chunks(block).enumerate().find_map(|(index, chunk)| {
+                Compare::OneBlock => buffer.chunks(block).enumerate().find_map(|(index, chunk)| {
                     first_difference(chunk, data).map(|offset| index * block + offset)
                 }),
             };
@@ -322,9 +376,10 @@ impl Run<'_> {
     }
 
     async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
-        let guard = self.lock(range, true).await?;
         let half = self.bytes(range);
-        let current = self.get(range).await?;
+        let buffer = self.take(half).await?;
+        let guard = self.lock(range, true).await?;
+        let current = self.get_into(range, buffer).await?;
         if let Some(offset) = first_difference(&current, data.get(..half).unwrap_or_default()) {
             return Err(miscompare(offset as u64).into());
         }
@@ -332,8 +387,9 @@ impl Run<'_> {
     }
 
     async fn or_write(&self, range: LbaRange, data: &[u8], durable: bool) -> Step<()> {
+        let buffer = self.take(self.bytes(range)).await?;
         let guard = self.lock(range, true).await?;
-        let mut current = self.get(range).await?;
+        let mut current = self.get_into(range, buffer).await?;
         current.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
         self.put(guard, range, current.freeze(), durable).await.map(drop)
     }
@@ -354,7 +410,7 @@ impl Run<'_> {
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
-        let mut buffer = BUFFERS.take(blocks * block);
+        let mut buffer = self.take(blocks * block).await?;
         if pattern.is_empty() {
             buffer.fill(0);
         } else {
@@ -436,7 +492,7 @@ impl Run<'_> {
                 (range, extent.state == ExtentState::Mapped)
             })
             .collect();
-        Ok(Ending::Good(lba_status_reply(&extents, allocation_bytes).into()))
+        Ok(Ending::Good(self.memory.reply(lba_status_reply(&extents, allocation_bytes))))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::access::{self, Path};
 use crate::backoff::PeerNetwork;
+use crate::connection_table::Joins;
 use crate::options::TargetOptions;
 use crate::quota::{InitiatorGates, SessionQuota};
 use crate::server::{Sessions, Shared};
@@ -10,7 +11,7 @@ use crate::view::Luns;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
-use scsi::share::{Origin, Owner};
+use scsi::share::{Origin, Owner, Shares};
 use scsi::unit::TargetPort;
 use std::iter;
 use std::sync::Arc;
@@ -20,14 +21,11 @@ use std::time::{Duration, Instant};
 const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
 /// How often it looks whether the old connection has gone.
 const REPLACE_POLL: Duration = Duration::from_millis(2);
+/// One initiator has at most half of all connections, but is never held to fewer than these.
+const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
 
-/// Gives the login its session: a new one, or one more connection of an old one.
-pub(crate) async fn join(
-    shared: Arc<Shared>,
-    join: Join,
-    path: Path,
-    mailbox: Mailbox,
-) -> Result<(Joined, Arc<Session>), LoginStatus> {
+/// Which session a login is for.
+pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
     let named = join.claim.target_name.as_ref().map(|name| name.to_ascii_lowercase());
     let (target_name, discovery) = match join.claim.session_type {
         SessionType::Normal => (named, None),
@@ -35,13 +33,34 @@ pub(crate) async fn join(
             (None, Some(named.map_or(Discovery::Unnamed(path.local), Discovery::Named)))
         }
     };
-    let key = SessionKey {
+    SessionKey {
         initiator_name: join.claim.initiator_name.to_ascii_lowercase(),
         isid: join.claim.isid,
         target_name,
         portal_group_tag: join.portal_group_tag,
         discovery,
-    };
+    }
+}
+
+/// What a login is to the sessions there are.
+pub(crate) fn joins(shared: &Shared, key: &SessionKey, tsih: u16) -> Joins {
+    let sessions = shared.sessions();
+    match tsih {
+        0 if is_replaced(key, &sessions) => Joins::Again,
+        0 => Joins::New,
+        tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => Joins::Further,
+        _ => Joins::New,
+    }
+}
+
+/// Gives the login its session: a new one, or one more connection of an old one.
+pub(crate) async fn join(
+    shared: Arc<Shared>,
+    join: Join,
+    key: SessionKey,
+    path: Path,
+    mailbox: Mailbox,
+) -> Result<(Joined, Arc<Session>), LoginStatus> {
     let session = match join.claim.tsih {
         0 => create(&shared, &join, key, path, mailbox).await?,
         tsih => find(&shared, &join, &key, tsih, path, mailbox).await?,
@@ -102,7 +121,7 @@ fn insert(
         ),
     };
     let origin = origin(target.as_deref(), join, path);
-    check_share(shared, sessions, Owner { name: &key.initiator_name, origin })?;
+    check_share(shared, sessions, join, Owner { name: &key.initiator_name, origin })?;
     let limits = SessionLimits { window_commands: shared.limits.window_commands };
     let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
@@ -141,14 +160,25 @@ fn origin(target: Option<&TargetOptions>, join: &Join, path: Path) -> Option<Ori
     (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())
 }
 
-/// Refuses a connection of an initiator whose sessions have their share of all connections.
-fn check_share(shared: &Shared, sessions: &Sessions, owner: Owner<'_>) -> Result<(), LoginStatus> {
+/// Refuses a login with proof of an initiator whose sessions have their share of all connections.
+/// The share of those without proof is judged by their addresses alone, see `connection_table`.
+fn check_share(
+    shared: &Shared,
+    sessions: &Sessions,
+    join: &Join,
+    owner: Owner<'_>,
+) -> Result<(), LoginStatus> {
+    if join.user.is_none() {
+        return Ok(());
+    }
+    let half = (shared.connections_max() / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
+    let shares = Shares { of_all: usize::MAX, of_initiator: half, of_origin: half };
     let all = sessions.all();
     // A session that has just been made has its first connection soon.
     let connections = |session: &Arc<Session>| session.members().len().max(1);
     let taken =
         all.iter().flat_map(|session| iter::repeat_n(session.owner(), connections(session)));
-    match shared.limits.shares().admit(taken, owner, 1) {
+    match shares.admit(taken, owner, 1) {
         true => Ok(()),
         false => Err(LoginStatus::OUT_OF_RESOURCES),
     }
@@ -207,7 +237,7 @@ async fn find(
     let cid = join.claim.cid;
     // One that takes the place of another connection is no further one.
     if !session.members().contains_key(&cid) {
-        check_share(shared, &shared.sessions(), session.owner())?;
+        check_share(shared, &shared.sessions(), join, session.owner())?;
     }
     let member = Member { mailbox, path, parameters: join.connection };
     let until = Instant::now() + REPLACE_SECONDS_MAX;

@@ -8,6 +8,7 @@ mod access_list;
 mod backoff;
 mod catalogue;
 mod connection;
+mod connection_table;
 mod error;
 mod execute;
 mod final_sync;
@@ -18,8 +19,11 @@ mod login;
 mod login_refusal;
 mod long_operation;
 mod manage;
+mod memory;
+mod open_files;
 mod options;
 mod poison;
+mod presence;
 mod quota;
 mod ranges;
 mod replace;
@@ -53,4 +57,4 @@ pub use statistics::{
     TargetStatistics,
 };
 pub use trace::{NoTrace, TRACES_MAX, Trace};
-pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions, buffer_pool};
+pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions};

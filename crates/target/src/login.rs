@@ -2,6 +2,7 @@
 
 use crate::access::{self, Path};
 use crate::backoff::{Failure, PeerNetwork, Turn};
+use crate::connection_table::NoRoom;
 use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
 use iscsi::login::{Claim, Identified, Join};
@@ -73,6 +74,15 @@ impl Login {
         let shared = Arc::clone(&waiting.shared);
         self.waiting = None;
         Some(self.judge(&shared, path))
+    }
+
+    /// All that was asked for is proven, but there is no room for it.
+    pub(crate) fn no_room(&mut self, why: NoRoom) -> LoginStatus {
+        self.refusal = Some(match why {
+            NoRoom::Table => LoginRefusal::NoRoom,
+            NoRoom::Address => LoginRefusal::NoRoomForAddress,
+        });
+        LoginStatus::OUT_OF_RESOURCES
     }
 
     fn judge(&mut self, shared: &Shared, path: Path) -> Identified {

@@ -19,6 +19,12 @@ pub(crate) enum LoginRefusal {
     Stopping,
     /// The system gives no random bytes.
     NoEntropy,
+    /// There are as many connections as there may be.
+    NoRoom,
+    /// There are as many without proof from its address as there may be.
+    NoRoomForAddress,
+    /// It made room for another connection.
+    Evicted,
     /// The protocol refused it.
     Protocol(LoginStatus),
     /// It was not through in time.
@@ -36,6 +42,9 @@ impl LoginRefusal {
             Self::TooManyWait => "too many logins of its network wait because of failures",
             Self::Stopping => "the server stops",
             Self::NoEntropy => "the system gives no random bytes",
+            Self::NoRoom => "the limit `connections` is reached",
+            Self::NoRoomForAddress => "its address has its share of connections without proof",
+            Self::Evicted => "it made room for another connection",
             Self::Protocol(_) | Self::TimedOut => return None,
         })
     }
@@ -50,6 +59,7 @@ impl LoginRefusal {
             Self::TooManyWait => "backoff",
             Self::Stopping => "stopping",
             Self::NoEntropy => "target_error",
+            Self::NoRoom | Self::NoRoomForAddress | Self::Evicted => "limit",
             Self::TimedOut => "timed_out",
             Self::Protocol(status) => match status {
                 LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::AUTHORIZATION_FAILURE => {
@@ -92,7 +102,18 @@ mod tests {
     #[test]
     fn labels_are_complete() {
         use LoginRefusal::*;
-        let own = [NoTarget, AccessList, NoLun, NoCredential, TooManyWait, Stopping, NoEntropy];
+        let own = [
+            NoTarget,
+            AccessList,
+            NoLun,
+            NoCredential,
+            TooManyWait,
+            Stopping,
+            NoEntropy,
+            NoRoom,
+            NoRoomForAddress,
+            Evicted,
+        ];
         let statuses = (0x0200..0x0310).map(|status| Protocol(LoginStatus(status)));
         let mut labels: Vec<_> = own.into_iter().chain([TimedOut]).chain(statuses).collect();
         let mut labels: Vec<_> = labels.drain(..).map(LoginRefusal::label).collect();

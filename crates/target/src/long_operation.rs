@@ -7,8 +7,8 @@
 
 use crate::execute::{PIECE_BYTES, internal_failure};
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
-use crate::unit::{BUFFERS, LogicalUnit};
-use block::{BlockRange, ErrorKind, PHYSICAL_BLOCK_BYTES_MAX, Sparse};
+use crate::unit::LogicalUnit;
+use block::{BlockRange, BufferPool, ErrorKind, PHYSICAL_BLOCK_BYTES_MAX};
 use bytes::Bytes;
 use scsi::long_operation::{LongOperation, Work};
 use scsi::plan::{LbaRange, NexusId};
@@ -178,7 +178,7 @@ impl LogicalUnit {
         let mut pace = Pace::new(self.options().maintenance_bytes_per_second);
         let mut before = 0;
         for pass in 0..work.passes() {
-            let mut piece = Piece::of(work, pass, geometry.block_bytes, self.device().sparse());
+            let mut piece = Piece::of(self, work, pass);
             piece.blocks = piece.blocks.min(pace.piece_bytes() / u64::from(geometry.block_bytes));
             let mut lba = 0;
             while lba < geometry.block_count {
@@ -294,8 +294,11 @@ enum What {
 }
 
 impl Piece {
-    fn of(work: &Work, pass: u8, block_bytes: u32, sparse: Option<&dyn Sparse>) -> Self {
-        let block_bytes = block_bytes as usize;
+    fn of(unit: &LogicalUnit, work: &Work, pass: u8) -> Self {
+        let block_bytes = unit.block_bytes() as usize;
+        let sparse = unit.device().sparse();
+        let data =
+            |pattern, inverted| Self::data(&unit.options().buffers, pattern, inverted, block_bytes);
         let quick = |what| Self {
             what,
             blocks: (SPARSE_PIECE_BYTES / block_bytes as u64).max(1),
@@ -304,19 +307,19 @@ impl Piece {
         match work {
             Work::Deallocate if sparse.is_some() => quick(What::Deallocate),
             Work::Zero if sparse.is_some() => quick(What::Zero),
-            Work::Deallocate | Work::Zero => Self::data(&[0], false, block_bytes),
+            Work::Deallocate | Work::Zero => data(&[0], false),
             Work::Overwrite { pattern, passes, invert } => {
                 // Counted from the end: the last pass leaves the pattern as it is.
                 let odd = (passes - 1).saturating_sub(pass) % 2 == 1;
-                Self::data(pattern, *invert && odd, block_bytes)
+                data(pattern, *invert && odd)
             }
         }
     }
 
     /// Each block begins with the first byte of the pattern.
-    fn data(pattern: &[u8], inverted: bool, block_bytes: usize) -> Self {
+    fn data(buffers: &BufferPool, pattern: &[u8], inverted: bool, block_bytes: usize) -> Self {
         let blocks = (PIECE_BYTES / block_bytes).max(1);
-        let mut buffer = BUFFERS.take_zeroed(blocks * block_bytes);
+        let mut buffer = buffers.take_zeroed(blocks * block_bytes);
         for block in buffer.chunks_mut(block_bytes) {
             for (byte, of_pattern) in block.iter_mut().zip(pattern.iter().cycle()) {
                 *byte = if inverted { !of_pattern } else { *of_pattern };

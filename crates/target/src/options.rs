@@ -3,9 +3,9 @@
 use crate::LogicalUnit;
 use crate::access_list::Access;
 use crate::quota::InitiatorLimit;
+use block::BufferPool;
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
-use scsi::share::Shares;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -26,6 +26,9 @@ pub struct ServerOptions {
     pub latency_mode: bool,
     /// Named limits.
     pub limits: Limits,
+    /// Where its buffers come from, with the budget of the process: what peers cause is charged to
+    /// it.
+    pub buffers: BufferPool,
 }
 
 /// An address to listen on.
@@ -49,8 +52,12 @@ impl Portal {
 /// Named limits of a server, all of which a configuration may set.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Connections at once, logged in or not; more are closed when accepted.
+    /// Connections at once, logged in or not. An eighth of them is kept for those that are not
+    /// logged in; among these, the oldest one of the address with the most makes room.
     pub connections: usize,
+    /// Connections of one address (IPv6: of one /64) that are not logged in, at most half of those
+    /// there may be; one more takes the place of the oldest.
+    pub logins_per_address: usize,
     /// Seconds until a login must be through.
     pub login_seconds: u16,
     /// Failed logins in a row after which further ones from the same address (IPv6: the same /64)
@@ -58,12 +65,18 @@ pub struct Limits {
     pub login_failures_free: u32,
     /// Seconds that such a login waits at most, at most half of `login_seconds`; 0: none waits.
     pub login_backoff_seconds_max: u16,
+    /// Bytes of a text that comes in several Login or Text Requests; one that is longer is refused.
+    pub text_bytes: usize,
     /// Commands an initiator may have in flight in one session (MaxCmdSN window).
     pub window_commands: u32,
-    /// Bytes of data-out buffers one connection may hold; commands beyond get TASK SET FULL.
+    /// Bytes of data-out buffers one connection may hold, from the first byte until the command has
+    /// ended; further data is asked for when some have, and what comes unasked gets TASK SET FULL.
     pub data_out_bytes: usize,
-    /// Bytes of read data one connection may have in flight; further reads wait.
+    /// Bytes of read data one connection may hold, until the socket has taken them; further reads
+    /// wait.
     pub data_in_bytes: usize,
+    /// Seconds that a command waits for memory before it ends BUSY.
+    pub memory_wait_seconds: u16,
     /// The longest single transfer in bytes (VPD B0 MAXIMUM TRANSFER LENGTH).
     pub transfer_bytes: u32,
     /// Seconds of silence before the target pings.
@@ -72,27 +85,19 @@ pub struct Limits {
     pub ping_timeout_seconds: u16,
 }
 
-/// Of the connections there may be, one initiator takes half at most, but never fewer than these.
-const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
-
-impl Limits {
-    /// The connections that sessions of one initiator, or of one origin, may have.
-    pub(crate) fn shares(&self) -> Shares {
-        let half = (self.connections / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
-        Shares { of_all: usize::MAX, of_initiator: half, of_origin: half }
-    }
-}
-
 impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            logins_per_address: 256,
             login_seconds: 15,
             login_failures_free: 5,
             login_backoff_seconds_max: 4,
+            text_bytes: 16 << 10,
             window_commands: 128,
             data_out_bytes: 64 << 20,
             data_in_bytes: 64 << 20,
+            memory_wait_seconds: 5,
             transfer_bytes: 8 << 20,
             ping_after_seconds: 30,
             ping_timeout_seconds: 15,

@@ -5,17 +5,22 @@ use crate::access::Path;
 use crate::backoff::Backoff;
 use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
+use crate::connection_table::{ConnectionTable, TableLimits};
 use crate::final_sync;
 use crate::log_budget::LogBudget;
 use crate::login::printable;
+use crate::memory::MemoryOwners;
+use crate::open_files::{self, EVICTED_MAX};
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
+use crate::presence::Link;
 use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::room;
-use crate::session::{Mail, Mailbox, Session};
+use crate::session::{Mail, Session};
 use crate::statistics::{Counters, Observer};
 use crate::trace::Places;
 use crate::unit::LogicalUnit;
 use arc_swap::ArcSwap;
+use block::BufferPool;
 use net::{Clock, CoreOptions, Cores};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -27,6 +32,8 @@ use tokio::sync::watch;
 
 /// How long to wait before accepting again when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long to wait before accepting again while connections that made room are not closed yet.
+const EVICTED_PAUSE: Duration = Duration::from_millis(1);
 /// How long connections that were cut may take to become quiet.
 const CUT_GRACE: Duration = Duration::from_millis(500);
 /// How often a shutdown looks whether it is done.
@@ -84,6 +91,11 @@ impl Server {
         &self.shared.addresses
     }
 
+    /// The memory that all its units and connections draw on.
+    pub fn buffers(&self) -> &BufferPool {
+        self.shared.memory.buffers()
+    }
+
     /// How much each initiator may do at `target`.
     pub fn initiator_limits(&self, target: &str) -> Vec<InitiatorLimit> {
         self.shared.quotas.of(target).limits()
@@ -120,7 +132,7 @@ impl Server {
         let operating = self.wait_for_operations(CUT_GRACE);
         self.tell_hanging(progress);
         let failed_syncs = final_sync::sync_all(self.shared.units(), progress);
-        if operating || !self.shared.connections().is_empty() {
+        if operating || self.shared.connection_count() > 0 {
             // A device hangs: its thread cannot be waited for.
             std::mem::forget(Arc::clone(&self.cores));
         }
@@ -145,7 +157,7 @@ impl Server {
     fn wait_for_connections(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         loop {
-            if self.shared.connections().is_empty() {
+            if self.shared.connection_count() == 0 {
                 return true;
             }
             if Instant::now() >= until {
@@ -191,6 +203,7 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) clock: Clock,
     pub(crate) backoff: Backoff,
+    pub(crate) memory: MemoryOwners,
     pub(crate) quotas: TargetQuotas,
     pub(crate) counters: Counters,
     /// Lines of the log about logins that failed.
@@ -199,7 +212,7 @@ pub(crate) struct Shared {
     pub(crate) connection_lines: LogBudget,
     pub(crate) traces: Places,
     sessions: Mutex<Sessions>,
-    connections: Mutex<HashMap<u64, Mailbox>>,
+    pub(crate) connections: Mutex<ConnectionTable<Link>>,
     next_id: AtomicU64,
     stopping: AtomicBool,
 }
@@ -213,6 +226,17 @@ impl Shared {
         let catalogue =
             Indexed::new(Catalogue { targets, discovery_chap: options.discovery_chap })?;
         let backoff = Backoff::new(&options.limits);
+        let cores = cores_of(options.cores);
+        let connections_max = open_files::connections_max(cores, catalogue.catalogue.units().len());
+        let wanted = options.limits.connections;
+        if connections_max < wanted {
+            tracing::warn!(
+                "the system grants too few open files for {wanted} connections: at most \
+                 {connections_max} are served. Raise the hard limit (ulimit -Hn, LimitNOFILE=) or \
+                 lower [limits] connections"
+            );
+        }
+        let table_limits = TableLimits::new(&options.limits, connections_max);
         let quotas = TargetQuotas::default();
         quotas.replace(&[], &catalogue.catalogue.targets);
         Ok(Arc::new(Self {
@@ -222,13 +246,14 @@ impl Shared {
             addresses,
             clock: Clock::start(),
             backoff,
+            memory: MemoryOwners::new(options.buffers),
             quotas,
             counters: Counters::default(),
             login_lines: LogBudget::default(),
             connection_lines: LogBudget::default(),
             traces: Places::default(),
             sessions: Mutex::default(),
-            connections: Mutex::default(),
+            connections: Mutex::new(ConnectionTable::new(table_limits)),
             next_id: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
         }))
@@ -264,31 +289,6 @@ impl Shared {
         lock(&self.sessions)
     }
 
-    /// How many connections there are, logged in or not.
-    pub(crate) fn connection_count(&self) -> usize {
-        self.connections().len()
-    }
-
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Mailbox>> {
-        lock(&self.connections)
-    }
-
-    /// Counts a connection in; `None` when there are too many, or the server stops.
-    pub(crate) fn enter(self: &Arc<Self>, mailbox: &Mailbox) -> Option<Presence> {
-        let mut connections = self.connections();
-        // Who comes after all were told to go would not hear of it.
-        if self.is_stopping() {
-            return None;
-        }
-        if connections.len() >= self.limits.connections {
-            self.warn_of_connection(None, "the limit `connections` is reached");
-            return None;
-        }
-        let id = self.next_id();
-        connections.insert(id, mailbox.clone());
-        Some(Presence { shared: Arc::clone(self), id })
-    }
-
     /// Says why a connection was closed, unless such lines come in a flood.
     pub(crate) fn warn_of_connection(&self, peer: Option<SocketAddr>, why: &str) {
         if let Some(untold) = self.connection_lines.line(self.clock.now()) {
@@ -296,14 +296,6 @@ impl Shared {
             let peer = peer.map(tracing::field::display);
             tracing::warn!(peer, untold, "connection closed: {}", printable(why));
         }
-    }
-
-    fn tell_all(&self, mail: impl Fn() -> Mail) -> usize {
-        let connections = self.connections();
-        for mailbox in connections.values() {
-            let _ = mailbox.send(mail()); // it may be closing
-        }
-        connections.len()
     }
 
     /// Each unit once.
@@ -325,15 +317,11 @@ pub(crate) fn begin(cores: &Cores, unit: Arc<LogicalUnit>) {
     }
 }
 
-/// A connection is counted while this lives.
-pub(crate) struct Presence {
-    shared: Arc<Shared>,
-    id: u64,
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.shared.connections().remove(&self.id);
+/// How many threads an option of so many means.
+fn cores_of(cores: usize) -> usize {
+    match cores {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        cores => cores,
     }
 }
 
@@ -373,7 +361,7 @@ impl Sessions {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -421,6 +409,9 @@ async fn accept_on(
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
+        while shared.evicted_count() >= EVICTED_MAX {
+            tokio::time::sleep(EVICTED_PAUSE).await;
+        }
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
@@ -432,14 +423,19 @@ async fn accept_on(
             Ok((tcp.into_std()?, Path { peer, local, portal }))
         });
         match accepted {
-            Ok((tcp, path)) => {
-                let shared = Arc::clone(&shared);
-                cores.spawn(move || connection::serve(shared, tcp, path));
-            }
+            Ok((tcp, path)) => connection::spawn(&shared, &cores, tcp, path),
             Err(error) => {
+                if is_out_of_files(&error) {
+                    shared.make_room();
+                }
                 shared.warn_of_connection(None, &format!("it could not be accepted: {error}"));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+}
+
+fn is_out_of_files(error: &std::io::Error) -> bool {
+    let errno = rustix::io::Errno::from_io_error(error);
+    matches!(errno, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }

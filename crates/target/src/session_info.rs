@@ -52,11 +52,6 @@ impl Server {
         told.sort_by_key(|session| session.tsih);
         told
     }
-
-    /// How many connections there are, logged in or not.
-    pub fn connections(&self) -> usize {
-        self.shared.connection_count()
-    }
 }
 
 pub(crate) fn info(session: &Session) -> SessionInfo {

@@ -2,18 +2,19 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{
-    Ending, Reserving, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
+    Ending, Reserving, Work, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
 };
 use crate::long_operation::Generation;
 use crate::manage;
+use crate::memory::{ConnectionMemory, WorkMemory};
 use crate::options::Limits;
 use crate::quota::Dues;
 use crate::server::Shared;
 use crate::session::Session;
 use crate::task_map::{RecentTasks, TaskMap};
-use crate::unit::{BUFFERS, LogicalUnit};
+use crate::unit::LogicalUnit;
 use crate::view::View;
-use block::Buffer;
+use block::{Buffer, BufferPool};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -24,11 +25,11 @@ use net::TURN_BYTES;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseFormat, SenseKey, Status};
 use scsi::unit::BlockUnit;
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// COMPARE AND WRITE sends its few blocks twice: up to 255 of 4096 bytes, beyond any limit of
 /// transfers.
@@ -41,9 +42,11 @@ const REPORT_LUNS: u8 = 0xa0;
 /// SAM-5 §5.3.2. Other commands of the connection have ended by then, unless the disk hangs.
 const RETRY_TENTHS: u16 = 1;
 
+mod admission;
 mod place;
 mod throttle;
 
+use admission::{Admission, Admitted, Shortage};
 pub(crate) use place::TaskPlace;
 use place::{PlaceQueued, place_at_hand};
 use throttle::{Passed, Throttled, Turn};
@@ -53,23 +56,24 @@ pub(crate) struct Tasks {
     limits: Limits,
     /// Data-out, from its first byte until the task runs.
     buffers: RecentTasks<Collected>,
-    buffer_bytes: usize,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
     throttled: Throttled,
     running: TaskMap<Running>,
-    /// Of all that run.
-    read_bytes: usize,
     /// Something began to run that nobody will be woken for yet.
     unpolled: bool,
-    /// Reads that wait until earlier ones are sent.
-    deferred: VecDeque<(TaskId, Planned)>,
+    /// Read data, and the reads that wait for memory.
+    data_in: Admission,
+    /// Data-out, and the commands whose data is not asked for yet.
+    data_out: Admission,
+    /// Commands of these whose data came without being asked for.
+    arrived: Vec<(TaskId, Planned)>,
+    /// What else commands take memory from.
+    work: WorkMemory,
 }
 
 struct Running {
     unit: Option<Arc<LogicalUnit>>,
-    /// The read data it may hold.
-    read_bytes: usize,
     abort: AbortSignal,
     aborted: bool,
     /// It failed on its way here: what it is answered with.
@@ -92,26 +96,43 @@ struct Planned {
     wants_bytes: u32,
     /// What is collected and used: less, if the initiator announced less.
     collect_bytes: usize,
+    /// What a read would move if the initiator had room for all of it, for the residual.
+    data_in_bytes: u32,
     order: Option<PlaceQueued>,
     /// Its response must not be passed: PREEMPT AND ABORT.
     fenced: bool,
 }
 
+/// The data of a task that is about to run.
+enum TaskData {
+    None,
+    /// Where its data-in goes.
+    In(Buffer),
+    /// All its data-out.
+    Out(Buffer),
+}
+
 impl Planned {
-    /// The data-in, if nothing has to be waited for: most cached writes end here, and deferred
-    /// reads.
-    fn done_at_hand(&self, data: &[u8]) -> Option<Bytes> {
-        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return None };
+    /// Runs it if nothing has to be waited for: most cached writes end here, and deferred reads.
+    /// Else gives the data back.
+    fn try_run_now(&self, mut data: TaskData) -> Result<Bytes, TaskData> {
+        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return Err(data) };
         if !order.is_granted() {
-            return None;
+            return Err(data);
         }
-        match self.plan {
-            Plan::Read { range, from_medium: false } => read_at_hand(unit, self.generation, range),
-            Plan::Write { range, durable } => {
-                let done = write_at_hand(unit, self.generation, range, data, durable);
-                done.map(|()| Bytes::new())
+        let done = match (&self.plan, &mut data) {
+            (Plan::Read { range, from_medium: false }, TaskData::In(buffer)) => {
+                read_at_hand(unit, self.generation, *range, buffer)
             }
-            _ => None,
+            (Plan::Write { range, durable }, TaskData::Out(data)) => {
+                write_at_hand(unit, self.generation, *range, data, *durable).is_some()
+            }
+            _ => false,
+        };
+        match (done, data) {
+            (true, TaskData::In(buffer)) => Ok(buffer.freeze()),
+            (true, _) => Ok(Bytes::new()),
+            (false, data) => Err(data),
         }
     }
 }
@@ -130,22 +151,27 @@ struct Ran {
     ending: Ending,
     unit: Option<Arc<LogicalUnit>>,
     wants_bytes: u32,
+    data_in_bytes: u32,
     fenced: bool,
 }
 
 impl Tasks {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, memory: &ConnectionMemory) -> Self {
+        let wait_max = Duration::from_secs(limits.memory_wait_seconds.into());
+        let (data_in, data_out) = (memory.data_in.clone(), memory.data_out.clone());
+        let work = WorkMemory { buffers: data_in.clone(), wait_max };
         Self {
             limits: limits.clone(),
             buffers: RecentTasks::default(),
-            buffer_bytes: 0,
             waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
             throttled: Throttled::default(),
             running: TaskMap::default(),
-            read_bytes: 0,
             unpolled: false,
-            deferred: VecDeque::new(),
+            data_in: Admission::new(data_in, limits.data_in_bytes, wait_max),
+            data_out: Admission::new(data_out, limits.data_out_bytes, wait_max),
+            arrived: Vec::new(),
+            work,
         }
     }
 
@@ -160,27 +186,27 @@ impl Tasks {
         self.unpolled
     }
 
-    /// Makes sure that `task` has a buffer for data-out of `bytes` in all; `false`: there was no
-    /// room for it.
-    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) -> bool {
-        if let Some(collected) = self.buffers.get(task) {
-            return matches!(collected, Collected::Buffer(_));
+    /// Takes a buffer for the data-out of `task`, of which the first is arriving. What there is no
+    /// room for is discarded.
+    pub(crate) fn reserve(&mut self, task: TaskId, bytes: u32) {
+        if self.buffers.get(task).is_some() {
+            return;
         }
-        // What a peer announces beyond any command we would run is not kept: the plan will say
-        // that it was too much.
-        let bytes = (bytes as usize).min(self.limits.transfer_bytes as usize + TRANSFER_SLACK);
-        // One alone always has room: it would be refused for ever.
-        let busy = self.buffer_bytes;
-        let held = self.throttled.hold(task, bytes, &self.limits);
-        let collected = if !held || (busy > 0 && busy + bytes > self.limits.data_out_bytes) {
-            Collected::Refused
-        } else {
-            self.buffer_bytes += bytes;
-            Collected::Buffer(BUFFERS.take(bytes))
-        };
-        let room = matches!(collected, Collected::Buffer(_));
-        self.buffers.insert(task, collected);
-        room
+        let bytes = self.data_out_bytes(bytes);
+        let may_hold = self.throttled.hold(task, BufferPool::charged_bytes(bytes), &self.limits);
+        let buffer = may_hold.then(|| self.data_out.try_take_first(bytes)).flatten();
+        self.buffers.insert(task, buffer.map_or(Collected::Refused, Collected::Buffer));
+        if let Some(planned) = self.data_out.remove(task) {
+            // It waited to be asked for its data, some of which has come unasked.
+            self.arrived.push((task, planned));
+            self.unpolled = true;
+        }
+    }
+
+    /// How long the buffer for announced data-out is. What a peer announces beyond any command that
+    /// would run is not kept: the plan refuses it.
+    fn data_out_bytes(&self, announced: u32) -> usize {
+        (announced as usize).min(self.limits.transfer_bytes as usize + TRANSFER_SLACK)
     }
 
     /// The bytes `at..end` of a task's buffer, as far as it has them.
@@ -198,11 +224,7 @@ impl Tasks {
         if self.buffers.is_empty() {
             return None; // as with all that only read
         }
-        let collected = self.buffers.remove(task);
-        if let Some(Collected::Buffer(buffer)) = &collected {
-            self.buffer_bytes -= buffer.len();
-        }
-        collected
+        self.buffers.remove(task)
     }
 
     /// Plans a task of `unit`, if there is such a one: it wants data, it runs, it is done, or it
@@ -212,11 +234,10 @@ impl Tasks {
         asker: &Asker<'_>,
         unit: Option<&Arc<LogicalUnit>>,
         task: Task,
-        outbox_bytes: usize,
     ) -> Option<Input> {
         match self.queue_unseen(asker.session, unit, &task) {
             Some(waits) => waits,
-            None => self.judge(asker, unit, task, Turn::New, outbox_bytes),
+            None => self.judge(asker, unit, task, Turn::New),
         }
     }
 
@@ -226,7 +247,6 @@ impl Tasks {
         unit: Option<&Arc<LogicalUnit>>,
         task: Task,
         mut turn: Turn,
-        outbox_bytes: usize,
     ) -> Option<Input> {
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
         let mut plan = match plan(asker, unit, &task) {
@@ -234,75 +254,97 @@ impl Tasks {
             Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
         };
         let block_bytes = unit.map_or(0, |unit| unit.block_bytes());
-        let expected = if task.write { u64::from(task.expected_bytes) } else { 0 };
+        let expected = u64::from(task.expected_data_out_bytes());
         end_where_announced(&mut plan, expected);
         let wants = plan.data_out_bytes(block_bytes);
         if let Err(sense) = fit_data_out(&mut plan, block_bytes, wants, expected) {
             let refused = self.refuse(task.id, unit, sense.into());
             return Some(with_data_out(refused, wants));
         }
+        let data_in_bytes = fit_data_in(&mut plan, block_bytes, task.expected_data_in_bytes());
         let paid = self.pay(asker.session, &task, unit, &plan, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let tried = match (&plan, unit) {
-            (Plan::Read { range, from_medium: false }, Some(unit)) => {
-                match self.read_now(unit, generation, *range, &task, outbox_bytes) {
-                    ControlFlow::Break(done) => return Some(done),
-                    ControlFlow::Continue(tried) => tried,
-                }
+        let mut buffer = None;
+        if let (Plan::Read { range, from_medium: false }, Some(unit)) = (&plan, unit) {
+            match self.read_now(unit, generation, *range, &task, data_in_bytes) {
+                ControlFlow::Break(done) => return Some(done),
+                ControlFlow::Continue(taken) => buffer = taken,
             }
-            _ => false,
-        };
+        }
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order = unit.map(|unit| PlaceQueued::new(unit, task.attribute));
         drop(turn); // now the next in line may go
         let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
-        let planned = Planned { unit, generation, plan, wants_bytes, collect_bytes, order, fenced };
-        if collect_bytes == 0 {
-            drop(self.take_buffer(task.id));
-            return match tried {
-                true => self.begin(asker.shared, asker.session, task.id, planned, Bytes::new()),
-                false => self.start_reading(asker, task.id, planned, outbox_bytes),
-            };
+        let planned = Planned {
+            unit,
+            generation,
+            plan,
+            wants_bytes,
+            collect_bytes,
+            data_in_bytes,
+            order,
+            fenced,
+        };
+        if collect_bytes > 0 {
+            return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
-        if !self.reserve(task.id, task.expected_bytes) {
-            drop(self.take_buffer(task.id));
-            return Some(Input::Done { task: task.id, outcome: later(Status::TASK_SET_FULL) });
+        drop(self.take_buffer(task.id));
+        match buffer {
+            // The disk was asked: once is enough.
+            Some(buffer) => {
+                self.begin(asker.shared, asker.session, task.id, planned, TaskData::In(buffer))
+            }
+            None => self.start_reading(asker, task.id, planned),
         }
-        self.waiting.insert(task.id, planned);
-        Some(Input::Wants { task: task.id, data_out_bytes: collect_bytes as u32 })
     }
 
     /// Reads at once, if neither others nor the disk have to be waited for: most reads end here.
-    /// Else says whether the disk was asked: once is enough.
+    /// Else gives the buffer back, if the disk was asked.
     fn read_now(
         &mut self,
         unit: &LogicalUnit,
         generation: Generation,
         range: LbaRange,
         task: &Task,
-        outbox_bytes: usize,
-    ) -> ControlFlow<Input, bool> {
-        if !self.may_read(bytes_of(unit, range), outbox_bytes) {
-            return ControlFlow::Continue(false);
-        }
+        data_in_bytes: u32,
+    ) -> ControlFlow<Input, Option<Buffer>> {
         let Some(_place) = place_at_hand(unit, task.attribute) else {
-            return ControlFlow::Continue(false);
+            return ControlFlow::Continue(None);
         };
-        let Some(data_in) = read_at_hand(unit, generation, range) else {
-            return ControlFlow::Continue(true);
+        let Some(mut buffer) = self.data_in.try_take(bytes_of(unit, range)) else {
+            return ControlFlow::Continue(None);
         };
+        if !read_at_hand(unit, generation, range, &mut buffer) {
+            return ControlFlow::Continue(Some(buffer));
+        }
         drop(self.take_buffer(task.id));
-        ControlFlow::Break(Input::Done { task: task.id, outcome: good(data_in, 0, false) })
+        let outcome = Outcome { data_in_bytes, ..good(buffer.freeze(), 0, false) };
+        ControlFlow::Break(Input::Done { task: task.id, outcome })
     }
 
-    /// Whether a task may read so much now: none waits to read, and what others have read is sent
-    /// as far as has to be.
-    fn may_read(&self, bytes: usize, outbox_bytes: usize) -> bool {
-        let busy = self.read_bytes + outbox_bytes;
-        self.deferred.is_empty() && (busy == 0 || busy + bytes <= self.limits.data_in_bytes)
+    /// Asks for the data-out of a task as soon as there is room for it.
+    fn collect(&mut self, task: TaskId, planned: Planned, buffer_bytes: usize) -> Option<Input> {
+        match self.buffers.get(task) {
+            Some(Collected::Buffer(_)) => {}
+            Some(Collected::Refused) => {
+                drop(self.take_buffer(task));
+                return Some(Input::Done { task, outcome: later(Status::TASK_SET_FULL) });
+            }
+            None => match self.data_out.try_take(buffer_bytes) {
+                Some(buffer) => self.buffers.insert(task, Collected::Buffer(buffer)),
+                None => {
+                    self.data_out.wait(task, planned, buffer_bytes);
+                    self.unpolled = true;
+                    return None;
+                }
+            },
+        }
+        let data_out_bytes = planned.collect_bytes as u32;
+        self.waiting.insert(task, planned);
+        Some(Input::Wants { task, data_out_bytes })
     }
 
     fn start_reading(
@@ -310,37 +352,54 @@ impl Tasks {
         asker: &Asker<'_>,
         task: TaskId,
         planned: Planned,
-        outbox_bytes: usize,
     ) -> Option<Input> {
-        if !self.may_read(read_bytes(&planned), outbox_bytes) {
-            self.deferred.push_back((task, planned));
-            return None;
-        }
-        self.launch(asker.shared, asker.session, task, planned, None)
+        let data = match read_bytes(&planned) {
+            None => TaskData::None,
+            Some(bytes) => match self.data_in.try_take(bytes) {
+                Some(buffer) => TaskData::In(buffer),
+                None => {
+                    self.data_in.wait(task, planned, bytes);
+                    self.unpolled = true;
+                    return None;
+                }
+            },
+        };
+        self.launch(asker.shared, asker.session, task, planned, data)
     }
 
-    /// Starts reads that had to wait, as far as there is room now and in this turn: where some are
-    /// done at once, the others come next.
+    /// Goes on with tasks that had to wait, as far as there is room now and in this turn: where
+    /// some are done at once, the others come next.
     pub(crate) fn start_deferred(
         &mut self,
         shared: &Arc<Shared>,
         session: &Arc<Session>,
-        outbox_bytes: usize,
+        context: &mut Context<'_>,
     ) -> Vec<Input> {
-        let mut done = self.start_passed(shared, session, outbox_bytes);
+        let mut done = self.start_passed(shared, session);
+        for (task, planned) in std::mem::take(&mut self.arrived) {
+            done.extend(self.collect(task, planned, 0));
+        }
+        while let Some(admitted) = self.data_out.poll_next(context) {
+            done.extend(match admitted {
+                Admitted::Buffer(task, planned, buffer) => {
+                    self.buffers.insert(task, Collected::Buffer(buffer));
+                    self.collect(task, planned, 0)
+                }
+                Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
+            });
+        }
         let mut read_bytes_done = done.iter().map(data_in_bytes).sum::<usize>();
-        while let Some((_, planned)) = self.deferred.front() {
-            let busy = self.read_bytes + outbox_bytes + read_bytes_done;
-            if busy > 0 && busy + read_bytes(planned) > self.limits.data_in_bytes
-                || read_bytes_done >= TURN_BYTES
-            {
-                break;
-            }
-            if let Some((task, planned)) = self.deferred.pop_front() {
-                let ended = self.launch(shared, session, task, planned, None);
-                read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
-                done.extend(ended);
-            }
+        while read_bytes_done < TURN_BYTES
+            && let Some(admitted) = self.data_in.poll_next(context)
+        {
+            let ended = match admitted {
+                Admitted::Buffer(task, planned, buffer) => {
+                    self.launch(shared, session, task, planned, TaskData::In(buffer))
+                }
+                Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
+            };
+            read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
+            done.extend(ended);
         }
         done
     }
@@ -357,7 +416,7 @@ impl Tasks {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
         buffer.truncate(planned.collect_bytes);
-        self.launch(shared, session, task, planned, Some(buffer))
+        self.launch(shared, session, task, planned, TaskData::Out(buffer))
     }
 
     /// Runs as far as it goes without waiting.
@@ -367,13 +426,16 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: Option<Buffer>,
+        data: TaskData,
     ) -> Option<Input> {
-        if let Some(data_in) = planned.done_at_hand(data.as_deref().unwrap_or_default()) {
-            let Planned { wants_bytes, fenced, .. } = planned;
-            return Some(Input::Done { task, outcome: good(data_in, wants_bytes, fenced) });
+        match planned.try_run_now(data) {
+            Ok(data_in) => {
+                let Planned { wants_bytes, data_in_bytes, fenced, .. } = planned;
+                let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
+                Some(Input::Done { task, outcome })
+            }
+            Err(data) => self.begin(shared, session, task, planned, data),
         }
-        self.begin(shared, session, task, planned, data.map(Buffer::freeze).unwrap_or_default())
     }
 
     /// Runs what may have to wait.
@@ -383,19 +445,21 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: Bytes,
+        data: TaskData,
     ) -> Option<Input> {
-        let (unit, read_bytes) = (planned.unit.clone(), read_bytes(&planned));
+        let unit = planned.unit.clone();
         let abort = AbortSignal::default();
-        let by = By { shared: Arc::clone(shared), session: Arc::clone(session) };
+        let by = By {
+            shared: Arc::clone(shared),
+            session: Arc::clone(session),
+            memory: self.work.clone(),
+        };
         let future = perform(by, abort.clone(), task, planned, data);
         let mut future = future.map(Ended::Ran).boxed_local();
         if let Some(Ended::Ran(ran)) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
-        self.running
-            .insert(task, Running { unit, read_bytes, abort, aborted: false, failed: None });
-        self.read_bytes += read_bytes;
+        self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
         self.futures.push(future);
         self.unpolled = true;
         None
@@ -403,11 +467,11 @@ impl Tasks {
 
     /// The unit of a task that was started and is not over.
     pub(crate) fn unit_of(&self, task: TaskId) -> Option<&Arc<LogicalUnit>> {
-        let deferred =
-            || self.deferred.iter().find(|(id, _)| *id == task).map(|(_, planned)| planned);
+        let deferred = || self.data_in.find(task).or_else(|| self.data_out.find(task));
+        let arrived = || self.arrived.iter().find(|(id, _)| *id == task).map(|(_, its)| its);
         match self.running.get(&task) {
             Some(running) => running.unit.as_ref(),
-            None => match self.waiting.get(task).or_else(deferred) {
+            None => match self.waiting.get(task).or_else(deferred).or_else(arrived) {
                 Some(planned) => planned.unit.as_ref(),
                 None => self.throttled.unit_of(task),
             },
@@ -437,7 +501,9 @@ impl Tasks {
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<Input> {
         drop(self.take_buffer(task));
         self.waiting.remove(task);
-        self.deferred.retain(|(deferred, _)| *deferred != task);
+        self.data_in.remove(task);
+        self.data_out.remove(task);
+        self.arrived.retain(|(arrived, _)| *arrived != task);
         self.throttled.abort(task);
         if let Some(running) = self.running.get_mut(&task) {
             running.aborted = true;
@@ -463,7 +529,6 @@ impl Tasks {
         };
         let task = ran.task;
         let running = self.running.remove(&task)?;
-        self.read_bytes -= running.read_bytes;
         if let Some(outcome) = running.failed {
             return Some(Input::Failed { task, outcome });
         }
@@ -492,11 +557,11 @@ pub(crate) fn data_in_bytes(ended: &Input) -> usize {
     }
 }
 
-/// Data a plan will hold in memory until it is sent.
-fn read_bytes(planned: &Planned) -> usize {
+/// Data that a read holds in memory until it is sent.
+fn read_bytes(planned: &Planned) -> Option<usize> {
     match (&planned.plan, &planned.unit) {
-        (Plan::Read { range, .. }, Some(unit)) => bytes_of(unit, *range),
-        _ => 0,
+        (Plan::Read { range, .. }, Some(unit)) => Some(bytes_of(unit, *range)),
+        _ => None,
     }
 }
 
@@ -532,10 +597,17 @@ pub(crate) struct Asker<'a> {
 struct By {
     shared: Arc<Shared>,
     session: Arc<Session>,
+    memory: WorkMemory,
 }
 
-async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, data: Bytes) -> Ran {
-    let Planned { unit, generation, plan, wants_bytes, order, fenced, .. } = planned;
+async fn perform(
+    by: By,
+    abort: AbortSignal,
+    task: TaskId,
+    planned: Planned,
+    data: TaskData,
+) -> Ran {
+    let Planned { unit, generation, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
     let in_order = match (order, &unit) {
         (Some(order), Some(unit)) => abort.unless(order.granted(unit)).await.map(Some),
         _ => Ok(None),
@@ -547,11 +619,11 @@ async fn perform(by: By, abort: AbortSignal, task: TaskId, planned: Planned, dat
             on_unit(&by, unit, generation, plan, data, abort, dues).await
         }
         (None, Ok(_)) => match plan {
-            Plan::Reply(reply) => Ending::Good(reply.into()),
+            Plan::Reply(reply) => Ending::Good(by.memory.reply(reply)),
             _ => Ending::Check(internal_failure()),
         },
     };
-    Ran { task, ending, unit, wants_bytes, fenced }
+    Ran { task, ending, unit, wants_bytes, data_in_bytes, fenced }
 }
 
 async fn on_unit(
@@ -559,11 +631,16 @@ async fn on_unit(
     unit: &Arc<LogicalUnit>,
     generation: Generation,
     mut plan: Plan,
-    mut data: Bytes,
+    data: TaskData,
     abort: AbortSignal,
     dues: Dues,
 ) -> Ending {
-    let By { shared, session } = by;
+    let By { shared, session, memory } = by;
+    let (read_buffer, mut data) = match data {
+        TaskData::None => (None, Bytes::new()),
+        TaskData::In(buffer) => (Some(buffer), Bytes::new()),
+        TaskData::Out(buffer) => (None, buffer.freeze()),
+    };
     let mut reserving = None;
     if let Plan::Parameters { parked, .. } = plan {
         let reserves = parked.may_reserve();
@@ -603,12 +680,13 @@ async fn on_unit(
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }
     if let Plan::Copy { list } = plan {
-        return copy(session, unit, list, abort, &dues).await;
+        return copy(session, unit, list, abort, &dues, memory).await;
     }
     if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
         return change.save(unit, &abort).await;
     }
-    execute_paying(Arc::clone(unit), generation, plan, data, abort, dues).await
+    let work = Work { generation, data, read_buffer, abort, dues, memory: memory.clone() };
+    execute_paying(Arc::clone(unit), plan, work).await
 }
 
 fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome {
@@ -624,7 +702,10 @@ fn outcome(ran: Ran) -> Outcome {
         ..Outcome::default()
     };
     match ran.ending {
-        Ending::Good(data_in) => good(data_in, ran.wants_bytes, ran.fenced),
+        Ending::Good(data_in) => Outcome {
+            data_in_bytes: ran.data_in_bytes,
+            ..good(data_in, ran.wants_bytes, ran.fenced)
+        },
         Ending::Conflict => status(Status::RESERVATION_CONFLICT),
         Ending::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
         Ending::Aborted => Outcome::default(), // nobody is told
@@ -699,6 +780,25 @@ fn fit_data_out(plan: &mut Plan, block_bytes: u32, wants: u64, expected: u64) ->
         }
         _ => Err(Sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT),
     }
+}
+
+/// Shortens a read to the blocks that the initiator has room for: what would only be cut off is not
+/// read (RFC 7143 §11.4.5.1). Returns how many bytes the command would have moved.
+fn fit_data_in(plan: &mut Plan, block_bytes: u32, expected: u32) -> u32 {
+    let Plan::Read { range, .. } = plan else { return 0 };
+    let bytes = range.count.saturating_mul(block_bytes.into());
+    range.count = range.count.min(u64::from(expected.div_ceil(block_bytes.max(1))));
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// How a task ends that waited for memory in vain.
+fn no_memory(task: TaskId, planned: &Planned, why: Shortage) -> Input {
+    let status = match why {
+        Shortage::Connection => Status::TASK_SET_FULL,
+        Shortage::Process => Status::BUSY,
+    };
+    let outcome = Outcome { data_out_bytes: planned.wants_bytes, ..later(status) };
+    Input::Done { task, outcome }
 }
 
 /// The answer to a refused command counts the data it would have moved.

@@ -5,6 +5,7 @@
 
 use crate::server::Server;
 use crate::session_info::{SessionInfo, info};
+use block::{MemoryCharge, MemoryKind};
 use net::{Tap, TapReader, TappedPdu};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -101,6 +102,7 @@ pub struct Trace {
     /// Of the session, as it was when the trace began.
     pub session: SessionInfo,
     _place: Place,
+    _charge: MemoryCharge,
 }
 
 impl Trace {
@@ -168,6 +170,8 @@ impl Server {
     pub fn trace(&self, tsih: u16, snap_bytes: usize) -> Result<Trace, NoTrace> {
         let session = self.shared.sessions().get(tsih).ok_or(NoTrace::NoSession)?;
         let place = self.shared.traces.take().ok_or(NoTrace::TooMany)?;
+        let buffers = self.shared.memory.buffers().sibling(MemoryKind::Trace);
+        let charge = buffers.charge(net::TAP_BYTES_MAX);
         let (tap, reader) = Tap::new(snap_bytes);
         let (stop, stopped) = oneshot::channel();
         let number = session.trace.begin(Active { tap, stop }).ok_or(NoTrace::Traced)?;
@@ -176,7 +180,16 @@ impl Server {
         }
         let slot = Arc::clone(&session.trace);
         let session = info(&session);
-        Ok(Trace { reader, stopped, is_stopped: false, slot, number, session, _place: place })
+        Ok(Trace {
+            reader,
+            stopped,
+            is_stopped: false,
+            slot,
+            number,
+            session,
+            _place: place,
+            _charge: charge,
+        })
     }
 
     /// Ends the trace of a session; whether there was one.

@@ -12,19 +12,10 @@ use block::{BlockDevice, BufferPool};
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// PRODUCT IDENTIFICATION of every block unit.
 const PRODUCT: &str = "VIRTUAL-DISK";
-
-/// Buffers of all units and connections: one pool, so that idle memory is of use to whoever comes
-/// next.
-pub(crate) static BUFFERS: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
-
-/// The pool that data of all units passes through, to look at how full it is.
-pub fn buffer_pool() -> &'static BufferPool {
-    &BUFFERS
-}
 
 /// How a unit treats acknowledged writes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -63,6 +54,8 @@ pub struct LogicalUnitOptions {
     /// A directory of its own for reservations; `None`: they are lost with the process, and
     /// APTPL is refused.
     pub state: Option<PathBuf>,
+    /// Where its long operations take their one buffer from.
+    pub buffers: BufferPool,
 }
 
 impl LogicalUnitOptions {
@@ -81,6 +74,7 @@ impl LogicalUnitOptions {
             removable: false,
             transfer_bytes: crate::options::Limits::default().transfer_bytes,
             state: None,
+            buffers: BufferPool::default(),
         }
     }
 }
@@ -143,6 +137,7 @@ impl LogicalUnit {
                 })?;
             }
         }
+        options.device.set_buffers(&options.buffers);
         let unit = Arc::new(Self {
             block_bytes: options.device.geometry().block_bytes,
             options,

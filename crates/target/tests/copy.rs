@@ -561,7 +561,7 @@ fn a_long_copy_keeps_nobody_waiting() {
     let segments = vec![segment(0, 0, 0xffff, 0, 100_000); 256];
     let long = list(NAME, &[cscd(10, 512)], &segments);
     let until = Instant::now() + MINUTE;
-    while !served_beside(&mut raw, &long, &mut other) {
+    while !served_beside(disks.rig.server().buffers(), &mut raw, &long, &mut other) {
         assert!(Instant::now() < until, "others wait, or are served when it is over");
     }
     log_out(raw);
@@ -570,14 +570,14 @@ fn a_long_copy_keeps_nobody_waiting() {
 }
 
 /// Whether `other` reads while a copy runs, which is aborted then.
-fn served_beside(raw: &mut Raw, long: &[u8], other: &mut Raw) -> bool {
+fn served_beside(buffers: &BufferPool, raw: &mut Raw, long: &[u8], other: &mut Raw) -> bool {
     let running = send(raw, 0, &copy_cdb(long.len()), long);
     let mut longest = Duration::ZERO;
     for lba in 0..50 {
         let began = Instant::now();
         other.read_block(lba).unwrap();
         longest = longest.max(began.elapsed());
-        let held = target::buffer_pool().in_use_bytes();
+        let held = buffers.in_use_bytes();
         assert!(held <= 2 * (MIB as usize + 8192) + 65_536, "{held} bytes");
     }
     let look = raw.command(0xc1, &results_cdb(0, NAME), 255);

@@ -205,7 +205,7 @@ fn a_peer_that_takes_nothing() {
     let until = Instant::now() + MINUTE;
     while rig.sessions() > 1 {
         other.read_block(0).unwrap();
-        let held = target::buffer_pool().in_use_bytes();
+        let held = rig.server().buffers().in_use_bytes();
         assert!(held < 160 << 20, "{held} bytes are held");
         assert!(Instant::now() < until, "it is kept");
     }

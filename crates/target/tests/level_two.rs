@@ -300,7 +300,10 @@ fn third_parties_are_told_as_they_negotiated() {
 /// Goal: what there is no room for is told when to come again, at level 2 alone. RFC 7144 §5.2.1.
 #[test]
 fn task_set_full_says_when() {
-    let rig = Rig::with(|options| options.limits.data_out_bytes = 512);
+    let rig = Rig::with(|options| {
+        options.limits.data_out_bytes = 512;
+        options.limits.memory_wait_seconds = 1;
+    });
     for (number, keys, qualifier) in [(1, LEVEL_2, [0, 1]), (2, "", [0, 0])] {
         let keys = format!("InitialR2T=Yes\0ImmediateData=No\0{keys}");
         let mut raw = session(&rig, number, &keys);

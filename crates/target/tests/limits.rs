@@ -6,7 +6,7 @@
 
 mod common;
 
-use block::MemoryDevice;
+use block::{BufferPool, MemoryDevice};
 use common::copy::{Segment, copy_cdb, cscd, list};
 use common::raw::{Answer, Raw};
 use common::*;
@@ -237,7 +237,8 @@ fn what_waits_leaves_room_for_others() {
         let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
         let rig = Rig::with(|options| {
             options.targets[0].luns = luns.into();
-            options.limits.data_out_bytes = 32 << 10;
+            // What four buffers of a page are charged, twice.
+            options.limits.data_out_bytes = 2 * 4 * BufferPool::charged_bytes(4096);
             options.limits.window_commands = 32;
         });
         (rig, units)

@@ -228,6 +228,7 @@ fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
         cores: 2,
         latency_mode: false,
         limits,
+        buffers: block::BufferPool::default(),
     };
     Ok(Server::start(options)?)
 }

@@ -166,6 +166,7 @@ fn own(setup: &Setup) -> Result<Server> {
         cores: 1,
         latency_mode: false,
         limits: Limits::default(),
+        buffers: block::BufferPool::default(),
     })?)
 }
 

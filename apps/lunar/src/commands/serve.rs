@@ -7,6 +7,7 @@ use crate::client_lines::Clients;
 use crate::output::{Failure, Format};
 use crate::serving;
 use control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use control::config::named_limits::NamedLimits;
 use control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use control::config::{self, rules};
 use control::daemon::Origin;
@@ -14,7 +15,7 @@ use control::device_url::{DeviceUrl, LocalOptions};
 use control::units::{parse_rate, parse_size};
 use initiator::NAME_BYTES_MAX;
 use std::path::PathBuf;
-use target::{Access, CacheMode, IOPS_MIN, Limit, Limits, Network, OutOfSpace, Portal};
+use target::{Access, CacheMode, IOPS_MIN, Limit, Network, OutOfSpace, Portal};
 
 /// Serve disks over iSCSI: one target with one LUN for each device, in the foreground
 #[derive(Debug, clap::Args)]
@@ -212,7 +213,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         cores: 0,
         latency_mode: args.latency_mode,
         io_uring: true,
-        limits: Limits::default(),
+        limits: NamedLimits::default(),
         metrics: args.metrics,
         targets: vec![target],
     })

@@ -58,6 +58,7 @@ impl Home {
             cores: 2,
             latency_mode: false,
             limits: Limits::default(),
+            buffers: block::BufferPool::default(),
         });
         Self { server: server.unwrap(), unit, device }
     }

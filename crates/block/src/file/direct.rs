@@ -1,8 +1,13 @@
 //! Transfers past the page cache (O_DIRECT).
 
 use super::disk::{Disk, read_fully, write_fully};
+use super::sparse::steps;
 use std::io;
 use std::ops::Range;
+
+/// Transfers that direct I/O cannot do as they come go through an aligned buffer in pieces of this
+/// size, a multiple of every alignment: so many bytes a worker thread, however long the transfer.
+const BOUNCE_PIECE_BYTES: u64 = 1 << 20;
 
 /// What direct I/O on a file wants to be a multiple of what.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,10 +49,13 @@ impl Disk {
         if around == *bytes && alignment.fits(into) {
             return read_fully(&self.file, into, bytes.start);
         }
-        let mut bounce = self.bounce.take((around.end - around.start) as usize);
-        read_fully(&self.file, &mut bounce, around.start)?;
-        let skip = (bytes.start - around.start) as usize;
-        into.copy_from_slice(&bounce[skip..][..into.len()]);
+        for piece in steps(&around, BOUNCE_PIECE_BYTES) {
+            let mut bounce = self.bounce().take((piece.end - piece.start) as usize);
+            read_fully(&self.file, &mut bounce, piece.start)?;
+            let part = overlap(&piece, bytes);
+            let from = &bounce[within(&part, piece.start)];
+            into[within(&part, bytes.start)].copy_from_slice(from);
+        }
         Ok(())
     }
 
@@ -67,16 +75,28 @@ impl Disk {
             return write_fully(&self.file, from, bytes.start);
         }
         let unit = alignment.offset_bytes as usize;
-        let mut bounce = self.bounce.take((around.end - around.start) as usize);
-        if around.start < bytes.start {
-            read_fully(&self.file, &mut bounce[..unit], around.start)?;
+        for piece in steps(&around, BOUNCE_PIECE_BYTES) {
+            let mut bounce = self.bounce().take((piece.end - piece.start) as usize);
+            let part = overlap(&piece, bytes);
+            if piece.start < part.start {
+                read_fully(&self.file, &mut bounce[..unit], piece.start)?;
+            }
+            if part.end < piece.end {
+                let last = bounce.len() - unit;
+                read_fully(&self.file, &mut bounce[last..], piece.end - unit as u64)?;
+            }
+            bounce[within(&part, piece.start)].copy_from_slice(&from[within(&part, bytes.start)]);
+            write_fully(&self.file, &bounce, piece.start)?;
         }
-        if bytes.end < around.end {
-            let last = bounce.len() - unit;
-            read_fully(&self.file, &mut bounce[last..], around.end - unit as u64)?;
-        }
-        let skip = (bytes.start - around.start) as usize;
-        bounce[skip..][..from.len()].copy_from_slice(from);
-        write_fully(&self.file, &bounce, around.start)
+        Ok(())
     }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+/// Where `bytes` lie in a buffer that begins at `start`.
+fn within(bytes: &Range<u64>, start: u64) -> Range<usize> {
+    (bytes.start - start) as usize..(bytes.end - start) as usize
 }

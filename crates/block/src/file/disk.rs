@@ -8,8 +8,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A longer transfer goes to a worker, so that it does not hold up the other work of the core.
@@ -61,12 +61,17 @@ pub(super) struct Disk {
     /// What a block device clears is a multiple of this; 1: any range.
     pub(super) sector_bytes: u32,
     pub(super) ranges: RangeLock,
-    /// For transfers the direct way cannot do as they come.
-    pub(super) bounce: BufferPool,
+    /// For transfers that direct I/O cannot do as they come, and for zeroes.
+    pub(super) bounce: OnceLock<BufferPool>,
     pub(super) pace: Pace,
 }
 
 impl Disk {
+    /// Memory for work of its own: of the pool that it was given, or of one that no peer fills.
+    pub(super) fn bounce(&self) -> &BufferPool {
+        self.bounce.get_or_init(BufferPool::default)
+    }
+
     /// Its shape at this moment.
     pub(super) fn geometry(&self) -> Geometry {
         self.shape.get()

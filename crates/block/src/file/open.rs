@@ -13,14 +13,11 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Mode of a new file: what initiators store is nobody else's business.
 const NEW_FILE_MODE: u32 = 0o600;
-
-/// Memory for transfers that direct I/O cannot do as they come.
-const BOUNCE_BYTES: usize = 32 << 20;
 
 /// Coarser deallocation than this is not advertised; parts of it are zeroed then.
 const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
@@ -287,7 +284,7 @@ impl Opening<'_> {
                 .clamp(geometry.block_bytes, GRANULARITY_BYTES_MAX),
             sector_bytes: if is_device { sector(&file) } else { 1 },
             ranges: RangeLock::default(),
-            bounce: BufferPool::new(BOUNCE_BYTES),
+            bounce: OnceLock::new(),
             pace: Pace::new(),
             file,
         })

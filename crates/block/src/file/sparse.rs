@@ -64,7 +64,8 @@ impl Disk {
         if bytes.is_empty() {
             return Ok(());
         }
-        let zeroes = self.bounce.take_zeroed(ZEROES_BYTES.min((bytes.end - bytes.start) as usize));
+        let zeroes =
+            self.bounce().take_zeroed(ZEROES_BYTES.min((bytes.end - bytes.start) as usize));
         for piece in steps(bytes, ZEROES_BYTES as u64) {
             self.write(&piece, &zeroes[..(piece.end - piece.start) as usize])?;
         }
@@ -161,7 +162,7 @@ impl Disk {
 }
 
 /// `bytes`, cut into pieces of `step`.
-fn steps(bytes: &Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
+pub(super) fn steps(bytes: &Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
     let end = bytes.end;
     let mut at = bytes.start;
     std::iter::from_fn(move || {

@@ -1,9 +1,12 @@
 //! Parts of a request, taken out with limits; what is wrong with them is told in JSON.
 
 use super::problem::Problem;
+use super::shared::Shared;
+use axum::body::HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
+use block::MemoryKind;
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -16,15 +19,19 @@ pub const BODY_TIME_MAX: Duration = Duration::from_secs(20);
 /// A JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, served: &Shared) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
             let what = "the body is not said to be JSON";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)
                 .hint("send `Content-Type: application/json`"));
         }
+        let announced = request.body().size_hint().upper().and_then(|bytes| bytes.try_into().ok());
+        let bytes = announced.unwrap_or(BODY_BYTES_MAX).min(BODY_BYTES_MAX);
+        let api = served.daemon.server().buffers().sibling(MemoryKind::Api);
+        let _charge = api.charge(bytes);
         let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
         let body = match tokio::time::timeout(BODY_TIME_MAX, body).await {
             Ok(Ok(body)) => body.to_bytes(),

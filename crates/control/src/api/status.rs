@@ -7,7 +7,9 @@ use crate::difference::Change;
 use crate::time::rfc3339;
 use axum::Json;
 use axum::extract::State;
+use block::MemoryUsage;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -40,11 +42,46 @@ pub struct Status {
     pub sessions: usize,
     /// How many connections there are, logged in or not.
     pub connections: usize,
+    /// Memory that peers cause.
+    pub memory: MemoryStatus,
+    /// How many connections there may be at once.
+    pub connections_max: usize,
+    /// The limit `connections` of the configuration: more than `connections_max` where the system
+    /// grants the process too few open files.
+    pub connections_configured: usize,
     /// Each unit once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
     /// What runs otherwise than configured, a line each: an apply or a restart undoes it, where
     /// the line does not say what else.
     pub drift: Vec<String>,
+}
+
+/// Memory that all peers of the process cause together.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct MemoryStatus {
+    /// The most that there may be: `memory_bytes_max`.
+    pub limit_bytes: u64,
+    /// What there is, idle buffers included.
+    pub used_bytes: u64,
+    /// Buffers that are kept for the next user, and given up when memory is scarce.
+    pub idle_bytes: u64,
+    /// Requests for memory that wait because all is in use.
+    pub waiting: u64,
+    /// What it is used for, in bytes.
+    pub bytes_by_kind: BTreeMap<String, u64>,
+}
+
+impl From<MemoryUsage> for MemoryStatus {
+    fn from(usage: MemoryUsage) -> Self {
+        let kinds = usage.kinds().map(|(kind, bytes)| (kind.label().to_owned(), bytes as u64));
+        Self {
+            limit_bytes: usage.limit_bytes as u64,
+            used_bytes: usage.used_bytes as u64,
+            idle_bytes: usage.idle_bytes as u64,
+            waiting: usage.waiting as u64,
+            bytes_by_kind: kinds.collect(),
+        }
+    }
 }
 
 /// A unit, as it goes.
@@ -89,6 +126,9 @@ impl Status {
             luns: catalogue.targets.iter().map(|target| target.luns.len()).sum(),
             sessions: server.sessions().len(),
             connections: server.connections(),
+            memory: server.buffers().budget().usage().into(),
+            connections_max: server.connections_max(),
+            connections_configured: served.daemon.running().limits.server.connections,
             units: units.collect(),
             drift: drift.changes.iter().map(Change::drift_line).collect(),
         }

@@ -1,5 +1,6 @@
 //! A TOML text with positions: typed reading of its tables, and a list of everything that is wrong.
 
+use super::named_limits::limit_keys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -335,24 +336,10 @@ pub fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Span, to: &mu
     to.add(span, format!("`{key}` is {got}"), Some(format!("write {wanted}")));
 }
 
-/// The tables below the top, and keys that stand in one of them only.
+/// The tables below the top, and keys that stand in one of them only; those of `[limits]` are in
+/// the table of limits.
 const HOMES: &[(&str, &[&str])] = &[
     ("[listen]", &["portals"]),
-    (
-        "[limits]",
-        &[
-            "connections",
-            "login_seconds",
-            "login_failures_free",
-            "login_backoff_seconds_max",
-            "window_commands",
-            "data_out_bytes",
-            "data_in_bytes",
-            "transfer_bytes",
-            "ping_after_seconds",
-            "ping_timeout_seconds",
-        ],
-    ),
     ("[data_path]", &["cores", "latency_mode", "io_uring"]),
     (
         "[[target]]",
@@ -401,6 +388,9 @@ const HOMES: &[(&str, &[&str])] = &[
 
 /// The table that a key belongs into.
 fn home(key: &str) -> Option<&'static str> {
+    if limit_keys().any(|limit| limit == key) {
+        return Some("[limits]");
+    }
     HOMES.iter().find(|(_, keys)| keys.contains(&key)).map(|(table, _)| *table)
 }
 

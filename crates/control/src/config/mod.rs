@@ -5,6 +5,7 @@ pub mod file;
 pub mod limit_settings;
 pub mod lun;
 pub mod model;
+pub mod named_limits;
 pub mod resolve;
 mod resolve_access;
 mod resolve_api;

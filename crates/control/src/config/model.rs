@@ -1,12 +1,13 @@
 //! What a server is to serve, as plain values without open files.
 
+use super::named_limits::NamedLimits;
 use crate::api_options::ApiOptions;
 use crate::device_url::{DeviceUrl, LocalOptions};
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use target::{Access, CacheMode, ChapEntry, InitiatorLimit, Limit, Limits, OutOfSpace, Portal};
+use target::{Access, CacheMode, ChapEntry, InitiatorLimit, Limit, OutOfSpace, Portal};
 use uuid::Uuid;
 
 /// Everything one server process serves.
@@ -28,7 +29,7 @@ pub struct Configuration {
     /// permits it.
     pub io_uring: bool,
     /// Named limits.
-    pub limits: Limits,
+    pub limits: NamedLimits,
     /// Where metrics are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// The targets.

@@ -3,6 +3,7 @@
 use super::conflict::Disks;
 use super::file::{self, Located, Problem, Problems, Span, TOP, TableReader};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use super::named_limits::NamedLimits;
 use super::resolve_api::api;
 use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
 use super::rules;
@@ -14,7 +15,7 @@ use iscsi::login::Secret;
 use iscsi::text::{Digest, Offer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use target::{Access, CacheMode, Limits, OutOfSpace, Portal};
+use target::{Access, CacheMode, OutOfSpace, Portal};
 use toml::de::DeValue;
 use uuid::Uuid;
 
@@ -29,9 +30,6 @@ struct DataPath {
     /// Each has a ring.
     io_uring: bool,
 }
-
-/// The longest transfer one command may be allowed.
-const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads and checks a configuration. `path` names the file that `text` came from: relative paths
 /// in it are relative to its directory. Files that it names are `readable`.
@@ -101,8 +99,8 @@ impl Resolver<'_> {
             None => ApiOptions::default(),
         };
         let limits = match top.table("limits", &mut self.problems) {
-            Some(mut table) => self.limits(&mut table),
-            None => Limits::default(),
+            Some(mut table) => NamedLimits::read(&mut table, &mut self.problems),
+            None => NamedLimits::default(),
         };
         let data_path = self.data_path(top);
         let metrics = self.metrics(top);
@@ -223,56 +221,6 @@ impl Resolver<'_> {
                 None
             }
         }
-    }
-
-    fn limits(&mut self, table: &mut TableReader<'_, '_>) -> Limits {
-        let mut limits = Limits::default();
-        let to = &mut self.problems;
-        if let Some(connections) = table.integer("connections", 1..=1_000_000, to) {
-            limits.connections = connections.value as usize;
-        }
-        for (key, slot) in [
-            ("login_seconds", &mut limits.login_seconds),
-            ("ping_after_seconds", &mut limits.ping_after_seconds),
-            ("ping_timeout_seconds", &mut limits.ping_timeout_seconds),
-        ] {
-            if let Some(seconds) = table.integer(key, 1..=3600, to) {
-                *slot = seconds.value as u16;
-            }
-        }
-        if let Some(free) = table.integer("login_failures_free", 0..=1_000_000, to) {
-            limits.login_failures_free = free.value as u32;
-        }
-        if let Some(seconds) = table.integer("login_backoff_seconds_max", 0..=1800, to) {
-            limits.login_backoff_seconds_max = seconds.value as u16;
-            if limits.login_backoff_seconds_max > limits.login_seconds / 2 {
-                let what = format!("`login_backoff_seconds_max` is {}", seconds.value);
-                let half = limits.login_seconds / 2;
-                let hint = format!("it may be half of `login_seconds` at most: {half}");
-                to.add(&seconds.span, what, Some(hint));
-            }
-        }
-        if let Some(window) = table.integer("window_commands", 1..=65_536, to) {
-            limits.window_commands = window.value as u32;
-        }
-        for (key, slot) in [
-            ("data_out_bytes", &mut limits.data_out_bytes),
-            ("data_in_bytes", &mut limits.data_in_bytes),
-        ] {
-            if let Some(bytes) = table.size(key, 1 << 20..=1 << 40, to) {
-                *slot = bytes.value as usize;
-            }
-        }
-        if let Some(transfer) = table.size("transfer_bytes", 65_536..=TRANSFER_BYTES_MAX, to) {
-            if transfer.value % 65_536 == 0 {
-                limits.transfer_bytes = transfer.value as u32;
-            } else {
-                let hint = "it is a multiple of 64KiB".to_owned();
-                to.add(&transfer.span, "`transfer_bytes` is uneven", Some(hint));
-            }
-        }
-        table.finish(&[], to);
-        limits
     }
 
     fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {

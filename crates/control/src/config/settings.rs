@@ -7,7 +7,7 @@ use crate::secrets;
 use iscsi::login::Secret;
 use iscsi::text::Digest;
 use std::path::{Path, PathBuf};
-use target::{Access, CacheMode, InitiatorLimit, Limit, Limits, OutOfSpace, Portal};
+use target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
 
 /// The value of a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -126,7 +126,12 @@ impl Setting {
         Self::optional(key, (!items.is_empty()).then_some(Value::List(items)))
     }
 
-    fn or<T: PartialEq>(key: &'static str, is: T, default: T, value: fn(T) -> Value) -> Self {
+    pub(super) fn or<T: PartialEq>(
+        key: &'static str,
+        is: T,
+        default: T,
+        value: fn(T) -> Value,
+    ) -> Self {
         let same = is == default;
         Self::new(key, Some(value(is)), same)
     }
@@ -321,7 +326,7 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
         ("discovery", vec![chap_setting(&discovery)]),
         ("api", of_api(&configuration.api)),
         ("metrics", vec![Setting::optional("listen", metrics)]),
-        ("limits", of_limits(&configuration.limits)),
+        ("limits", configuration.limits.settings()),
         (
             "data_path",
             vec![
@@ -381,36 +386,6 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
     });
     all.insert("targets".to_owned(), serde_json::Value::Array(targets.collect()));
     all.into()
-}
-
-fn of_limits(is: &Limits) -> Vec<Setting> {
-    let usual = Limits::default();
-    let number = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Number);
-    let size = |key, is: u64, usual: u64| Setting::or(key, is, usual, Value::Size);
-    vec![
-        number("connections", is.connections as u64, usual.connections as u64),
-        number("login_seconds", is.login_seconds.into(), usual.login_seconds.into()),
-        number(
-            "login_failures_free",
-            is.login_failures_free.into(),
-            usual.login_failures_free.into(),
-        ),
-        number(
-            "login_backoff_seconds_max",
-            is.login_backoff_seconds_max.into(),
-            usual.login_backoff_seconds_max.into(),
-        ),
-        number("window_commands", is.window_commands.into(), usual.window_commands.into()),
-        size("data_out_bytes", is.data_out_bytes as u64, usual.data_out_bytes as u64),
-        size("data_in_bytes", is.data_in_bytes as u64, usual.data_in_bytes as u64),
-        size("transfer_bytes", is.transfer_bytes.into(), usual.transfer_bytes.into()),
-        number("ping_after_seconds", is.ping_after_seconds.into(), usual.ping_after_seconds.into()),
-        number(
-            "ping_timeout_seconds",
-            is.ping_timeout_seconds.into(),
-            usual.ping_timeout_seconds.into(),
-        ),
-    ]
 }
 
 #[cfg(test)]

@@ -177,7 +177,8 @@ impl Opened {
             discovery_chap: catalogue.discovery_chap,
             cores: configuration.cores,
             latency_mode: configuration.latency_mode,
-            limits: configuration.limits.clone(),
+            limits: configuration.limits.server.clone(),
+            buffers: opening.buffers().clone(),
         })?;
         let told = Mutex::new(Told { applied: configuration, running });
         Ok(Daemon {

@@ -4,7 +4,7 @@ use super::{Origin, block_on};
 use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{DeviceUrl, LocalOptions, Opener};
 use crate::{Failure, identity};
-use block::{BlockDevice, FileIdentity, file_identity};
+use block::{BlockDevice, BufferPool, FileIdentity, MemoryBudget, file_identity};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::{LogicalUnit, LogicalUnitOptions, Shrink};
@@ -44,6 +44,7 @@ pub(super) struct Opening {
     state: Option<PathBuf>,
     transfer_bytes: u32,
     io_uring: bool,
+    buffers: BufferPool,
     /// Files that are smaller than they should be get larger.
     grow: bool,
 }
@@ -75,10 +76,18 @@ impl Opening {
         Self {
             opener,
             state: configuration.state.clone(),
-            transfer_bytes: configuration.limits.transfer_bytes,
+            transfer_bytes: configuration.limits.server.transfer_bytes,
             io_uring: configuration.io_uring,
+            buffers: BufferPool::with_budget(&MemoryBudget::new(
+                configuration.limits.memory_bytes_max,
+            )),
             grow: matches!(origin, Origin::File { .. }),
         }
+    }
+
+    /// Where units take memory from, with the budget of the process.
+    pub(super) fn buffers(&self) -> &BufferPool {
+        &self.buffers
     }
 
     /// Opens a unit beside the `others`, which have other files.
@@ -188,6 +197,7 @@ impl Opening {
             removable: config.removable,
             transfer_bytes: self.transfer_bytes,
             state,
+            buffers: self.buffers.clone(),
         })?;
         let file = config.device.path().map(file_identity).transpose()?;
         let mut config = config.clone();

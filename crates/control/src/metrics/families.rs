@@ -209,6 +209,35 @@ pub(super) const FAMILIES: &[Family] = &[
         write: |all, to| to.gauge(&[], all.connections),
     },
     Family {
+        name: "lunar_memory_limit",
+        unit: Some(Unit::Bytes),
+        kind: Gauge,
+        labels: NONE,
+        help: "Memory that all peers may cause together: memory_bytes_max",
+        write: |all, to| to.gauge(&[], all.memory.limit_bytes as u64),
+    },
+    Family {
+        name: "lunar_memory",
+        unit: Some(Unit::Bytes),
+        kind: Gauge,
+        labels: &["kind"],
+        help: "Memory that peers cause, by what it is used for; idle: buffers that are kept for \
+               the next user, and given up when memory is scarce",
+        write: |all, to| {
+            let idle = ("idle", all.memory.idle_bytes);
+            let kinds = all.memory.kinds().map(|(kind, bytes)| (kind.label(), bytes));
+            kinds.chain([idle]).try_for_each(|(kind, bytes)| to.gauge(&[kind], bytes as u64))
+        },
+    },
+    Family {
+        name: "lunar_memory_waiting",
+        unit: None,
+        kind: Gauge,
+        labels: NONE,
+        help: "Requests for memory that wait because all is in use",
+        write: |all, to| to.gauge(&[], all.memory.waiting as u64),
+    },
+    Family {
         name: "lunar_logins",
         unit: None,
         kind: Counter,

@@ -47,6 +47,7 @@ pub fn serve() -> Server {
         cores: 1,
         latency_mode: false,
         limits: Limits::default(),
+        buffers: block::BufferPool::default(),
     };
     Server::start(options).unwrap()
 }

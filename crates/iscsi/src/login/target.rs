@@ -74,15 +74,16 @@ pub struct TargetLogin {
 }
 
 impl TargetLogin {
-    /// A connection that has sent nothing; `first_stat_sn` goes into its first response.
-    pub fn new(first_stat_sn: SerialNumber) -> Self {
+    /// A connection that has sent nothing; `first_stat_sn` goes into its first response. At most
+    /// `text_bytes_max` bytes of a text are held that comes in several requests.
+    pub fn new(first_stat_sn: SerialNumber, text_bytes_max: usize) -> Self {
         Self {
             stat_sn: first_stat_sn,
             first: None,
             request: None,
             requests: 0,
             stage: Stage::SECURITY_NEGOTIATION,
-            incoming: Reassembler::default(),
+            incoming: Reassembler::new(text_bytes_max),
             outgoing: Emitter::default(),
             seen: Seen::NOTHING,
             opening: Vec::new(),

@@ -307,13 +307,13 @@ impl TargetEnd {
                     self.tsih = tsih;
                     self.machine.handle(now, Input::Joined(joined));
                 }
-                Output::ListTargets { only } => {
+                Output::ListTargets { only, .. } => {
                     let name = &context.server.name;
                     let meant = only.as_ref().is_none_or(|only| only == name);
                     let addresses = alloc::vec![("127.0.0.1:3260".into(), 1)];
                     let record = TargetRecord { name: name.clone(), addresses };
                     let records = if meant { alloc::vec![record] } else { Vec::new() };
-                    self.machine.handle(now, Input::Targets(records));
+                    self.machine.handle(now, Input::Targets { records, more: false });
                 }
                 Output::ToSession(message) => self.to_session.push_back(message),
                 Output::Start(task) => {

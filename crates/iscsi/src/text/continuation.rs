@@ -36,6 +36,12 @@ impl Reassembler {
             self.text = Vec::new();
             return Err(Violation::TextTooLong { text_bytes_max: self.text_bytes_max });
         }
+        let bytes = self.text.len() + segment.len();
+        if bytes > self.text.capacity() {
+            // Doubled, so that few copies are made, but never beyond the limit.
+            let capacity = bytes.max(2 * self.text.capacity()).min(self.text_bytes_max);
+            self.text.reserve_exact(capacity - self.text.len());
+        }
         self.text.extend_from_slice(segment);
         Ok((!more).then(|| core::mem::take(&mut self.text)))
     }
@@ -59,8 +65,18 @@ pub struct Emitter {
 
 impl Emitter {
     /// Holds `text` to be sent.
-    pub fn new(text: Vec<u8>) -> Self {
+    pub fn new(mut text: Vec<u8>) -> Self {
+        text.shrink_to_fit();
         Self { text: Bytes::from(text) }
+    }
+
+    /// Holds `text` behind what is left.
+    pub fn append(&mut self, text: Vec<u8>) {
+        if self.text.is_empty() {
+            *self = Self::new(text);
+        } else {
+            self.text = [&self.text[..], &text].concat().into();
+        }
     }
 
     /// All is sent.
@@ -76,6 +92,34 @@ impl Emitter {
     /// The next data segment of at most `segment_bytes_max` bytes; ask [`is_empty`](Self::is_empty)
     /// for the C bit.
     pub fn next(&mut self, segment_bytes_max: usize) -> Bytes {
-        self.text.split_to(segment_bytes_max.min(self.text.len()))
+        let segment = self.text.split_to(segment_bytes_max.min(self.text.len()));
+        // A short rest must not keep the memory of a long segment that is sent.
+        if self.text.len() < segment.len() {
+            self.text = Bytes::copy_from_slice(&self.text);
+        }
+        segment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// Goal: no more memory is taken than the limit allows, in whatever pieces a text comes, and a
+    /// segment that is sent does not live on in what is left. Named by: half as much again was held.
+    #[test]
+    fn memory_is_what_the_limit_says() {
+        for piece_bytes in [1, 100, 700, 8192] {
+            let mut reassembler = Reassembler::new(9000);
+            while reassembler.add(&vec![b'x'; piece_bytes], true).is_ok() {
+                assert!(reassembler.text.capacity() <= 9000, "pieces of {piece_bytes}");
+            }
+            assert_eq!(reassembler.text.capacity(), 0);
+        }
+        let mut emitter = Emitter::new(vec![b'x'; 1100]);
+        let segment = emitter.next(1000);
+        assert_eq!((segment.len(), emitter.remaining_bytes()), (1000, 100));
+        assert!(segment.is_unique(), "nothing else holds what was sent");
     }
 }

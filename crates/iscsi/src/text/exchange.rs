@@ -15,6 +15,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use wire::Lun;
 
+/// Longest data segment of a Text Response, even if the initiator takes longer ones. libiscsi takes
+/// the answer to SendTargets in one response only, and declares this much.
+pub const TEXT_RESPONSE_BYTES_MAX: u32 = 256 << 10;
+
 /// Most text an initiator takes as the answer to SendTargets.
 pub const TARGETS_BYTES_MAX: usize = 1 << 20;
 
@@ -42,6 +46,10 @@ pub enum TextStep {
     ListTargets {
         /// One name, or all that this initiator may see.
         only: Option<String>,
+        /// Those behind this one in the order of names; `None`: from the first on.
+        after: Option<String>,
+        /// How much text of them is wanted, at least; see [`TargetRecord::text_bytes`].
+        text_bytes: usize,
     },
     /// The initiator's MaxRecvDataSegmentLength from now on.
     PeerSegmentBytesMax(u32),
@@ -52,6 +60,7 @@ pub enum TextStep {
 pub struct TargetExchange {
     session_type: SessionType,
     target_name: Option<String>,
+    text_bytes_max: usize,
     next_tag: u32,
     now: Option<Exchange>,
 }
@@ -66,8 +75,21 @@ struct Exchange {
     incoming: Reassembler,
     outgoing: Emitter,
     seen: Seen,
-    listing: bool,
+    listing: Option<Listing>,
     peer_segment_bytes_max: Option<u32>,
+}
+
+/// A list of targets that is produced as the initiator asks for it: no more of it is held than
+/// the next response has.
+#[derive(Debug)]
+struct Listing {
+    only: Option<String>,
+    /// The last target whose text is made.
+    last: Option<String>,
+    /// There are targets behind that one.
+    more: bool,
+    /// The driver was asked for them.
+    is_waiting: bool,
 }
 
 impl TargetExchange {
@@ -75,9 +97,14 @@ impl TargetExchange {
     /// count from 0.
     pub const TAG_BIT: u32 = 0x8000_0000;
 
-    /// For a connection that has entered full feature phase; `target_name` in normal sessions.
-    pub const fn new(session_type: SessionType, target_name: Option<String>) -> Self {
-        Self { session_type, target_name, next_tag: Self::TAG_BIT, now: None }
+    /// For a connection that has entered full feature phase; `target_name` in normal sessions. At
+    /// most `text_bytes_max` bytes of a text are held that comes in several requests.
+    pub const fn new(
+        session_type: SessionType,
+        target_name: Option<String>,
+        text_bytes_max: usize,
+    ) -> Self {
+        Self { session_type, target_name, text_bytes_max, next_tag: Self::TAG_BIT, now: None }
     }
 
     /// One Text Request with its data segment. Responses carry at most `segment_bytes_max` bytes,
@@ -100,15 +127,22 @@ impl TargetExchange {
         }
     }
 
-    /// The answer to [`TextStep::ListTargets`].
+    /// The answer to [`TextStep::ListTargets`]: targets in the order of names, and whether there
+    /// are `more` behind the last one.
     pub fn targets(
         &mut self,
         records: &[TargetRecord],
+        more: bool,
         segment_bytes_max: u32,
         steps: &mut Vec<TextStep>,
     ) {
-        let Some(exchange) = self.now.as_mut().filter(|exchange| exchange.listing) else { return };
-        exchange.listing = false;
+        let Some(exchange) = &mut self.now else { return };
+        let Some(listing) = exchange.listing.as_mut().filter(|listing| listing.is_waiting) else {
+            return;
+        };
+        listing.is_waiting = false;
+        listing.last = records.last().map(|record| record.name.clone());
+        listing.more = more && listing.last.is_some();
         let mut text = TextBuilder::new();
         for record in records {
             text.key(Key::TargetName, &record.name);
@@ -116,13 +150,20 @@ impl TargetExchange {
                 text.key(Key::TargetAddress, format_args!("{address},{portal_group_tag}"));
             }
         }
-        exchange.outgoing = Emitter::new(text.into_bytes());
+        exchange.outgoing.append(text.into_bytes());
         self.emit(segment_bytes_max, steps);
     }
 
     /// [`TextStep::ListTargets`] is not answered yet.
     pub fn is_waiting_for_driver(&self) -> bool {
-        self.now.as_ref().is_some_and(|exchange| exchange.listing)
+        let listing = self.now.as_ref().and_then(|exchange| exchange.listing.as_ref());
+        listing.is_some_and(|listing| listing.is_waiting)
+    }
+
+    /// How much text of an answer is held that is not sent.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.now.as_ref().map_or(0, |exchange| exchange.outgoing.remaining_bytes())
     }
 
     fn take(
@@ -139,13 +180,13 @@ impl TargetExchange {
         }
         if request.target_transfer_tag == TAG_RESERVED {
             let tag = self.new_tag();
-            self.now = Some(Exchange::new(request, tag));
+            self.now = Some(Exchange::new(request, tag, self.text_bytes_max));
         }
         let Some(exchange) = self.now.as_mut().filter(|exchange| exchange.is_meant(request)) else {
             return protocol_error;
         };
         exchange.last_flags = request.flags;
-        if !exchange.outgoing.is_empty() {
+        if exchange.has_more() {
             if more || !data.is_empty() {
                 return protocol_error;
             }
@@ -181,8 +222,8 @@ impl TargetExchange {
             && pair.key == Some(Key::SendTargets)
         {
             let only = listed(self.session_type, self.target_name.as_deref(), pair.value)?;
-            exchange.listing = true;
-            steps.push(TextStep::ListTargets { only });
+            exchange.listing = Some(Listing { only, last: None, more: true, is_waiting: false });
+            self.emit(segment_bytes_max, steps);
             return Ok(());
         }
         let goes_on = pairs.is_empty() && exchange.seen.has(Key::SendTargets);
@@ -199,11 +240,21 @@ impl TargetExchange {
         Ok(())
     }
 
-    /// Sends the next piece; the last one ends the exchange if the initiator agrees.
+    /// Sends the next piece, once there is enough text for it; the last one ends the exchange if
+    /// the initiator agrees.
     fn emit(&mut self, segment_bytes_max: u32, steps: &mut Vec<TextStep>) {
         let Some(exchange) = &mut self.now else { return };
-        let data = exchange.outgoing.next(segment_bytes_max as usize);
-        let more = !exchange.outgoing.is_empty();
+        let bytes = segment_bytes_max.min(TEXT_RESPONSE_BYTES_MAX) as usize;
+        let missing = bytes.saturating_sub(exchange.outgoing.remaining_bytes());
+        if let Some(listing) = &mut exchange.listing
+            && listing.more
+            && missing > 0
+        {
+            steps.push(listing.ask(missing));
+            return;
+        }
+        let data = exchange.outgoing.next(bytes);
+        let more = exchange.has_more();
         let last = !more && exchange.last_flags.has(TextFlags::FINAL);
         let flags =
             TextFlags::NONE.with_if(more, TextFlags::CONTINUE).with_if(last, TextFlags::FINAL);
@@ -226,19 +277,31 @@ impl TargetExchange {
     }
 }
 
+impl Listing {
+    fn ask(&mut self, text_bytes: usize) -> TextStep {
+        self.is_waiting = true;
+        TextStep::ListTargets { only: self.only.clone(), after: self.last.clone(), text_bytes }
+    }
+}
+
 impl Exchange {
-    fn new(request: &TextRequest, target_transfer_tag: u32) -> Self {
+    fn new(request: &TextRequest, target_transfer_tag: u32, text_bytes_max: usize) -> Self {
         Self {
             initiator_task_tag: request.initiator_task_tag,
             target_transfer_tag,
             lun: request.lun,
             last_flags: request.flags,
-            incoming: Reassembler::default(),
+            incoming: Reassembler::new(text_bytes_max),
             outgoing: Emitter::default(),
             seen: Seen::NOTHING,
-            listing: false,
+            listing: None,
             peer_segment_bytes_max: None,
         }
+    }
+
+    /// An answer is on its way that the initiator has to fetch the rest of.
+    fn has_more(&self) -> bool {
+        !self.outgoing.is_empty() || self.listing.as_ref().is_some_and(|listing| listing.more)
     }
 
     /// `request` begins this exchange or goes on with it.

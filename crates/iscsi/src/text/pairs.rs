@@ -172,14 +172,16 @@ impl TextBuilder {
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     known: u64,
-    unknown: Vec<String>,
+    /// Names, each with a zero byte behind it.
+    unknown: String,
+    unknown_count: usize,
 }
 
 const _: () = assert!(Key::COUNT <= u64::BITS as usize);
 
 impl Seen {
     /// None so far.
-    pub const NOTHING: Self = Self { known: 0, unknown: Vec::new() };
+    pub const NOTHING: Self = Self { known: 0, unknown: String::new(), unknown_count: 0 };
 
     /// Notes a known key.
     pub const fn mark(&mut self, key: Key) {
@@ -199,14 +201,16 @@ impl Seen {
                 self.mark(key);
                 Ok(())
             }
-            None if self.unknown.iter().any(|name| name == pair.name) => {
+            None if self.unknown.split_terminator('\0').any(|name| name == pair.name) => {
                 Err(Violation::Repeated(pair.name.to_string()))
             }
-            None if self.unknown.len() == PAIRS_MAX => {
+            None if self.unknown_count == PAIRS_MAX => {
                 Err(Violation::TooManyPairs { pairs_max: PAIRS_MAX })
             }
             None => {
-                self.unknown.push(pair.name.to_string());
+                self.unknown_count += 1;
+                self.unknown.push_str(pair.name);
+                self.unknown.push('\0');
                 Ok(())
             }
         }

@@ -199,7 +199,7 @@ impl World {
             Output::ListTargets { .. } => {
                 let name = "iqn.2026-01.example:t".to_owned();
                 let record = TargetRecord { name, addresses: vec![("[::1]:3260".into(), 1)] };
-                self.inputs.push_back(Input::Targets(vec![record; 400]));
+                self.inputs.push_back(Input::Targets { records: vec![record; 400], more: true });
             }
             Output::ToSession(message) => {
                 self.in_session &= message != ToSession::ConnectionClosed;

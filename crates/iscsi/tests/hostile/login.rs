@@ -7,7 +7,7 @@ use iscsi::login::target::{LOGIN_SEGMENT_BYTES_MAX, Step, TargetLogin};
 use iscsi::login::{
     Admission, ChapAlgorithm, ChapDemand, Credential, Identified, Joined, Secret, SessionType,
 };
-use iscsi::text::Offer;
+use iscsi::text::{Offer, TEXT_BYTES_MAX};
 use wire::SerialNumber;
 
 /// The first byte chooses: bit 0 the role attacked, bit 1 whether it asks for CHAP. Then PDUs:
@@ -35,7 +35,7 @@ fn pdu(opcode: u8, piece: &[u8]) -> Pdu {
 }
 
 fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
-    let mut target = TargetLogin::new(SerialNumber(0));
+    let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
     let demand = ChapDemand {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         initiator: credential("user", "never told"),

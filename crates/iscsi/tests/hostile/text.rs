@@ -4,7 +4,7 @@
 use iscsi::login::SessionType;
 use iscsi::pdu::{FirstByte, Opcode, TAG_RESERVED, TextFlags, TextRequest};
 use iscsi::text::exchange::{TargetExchange, TextStep, parse_targets};
-use iscsi::text::{Negotiation, Offer, PAIRS_MAX, Role, TextBuilder, parse, value};
+use iscsi::text::{Negotiation, Offer, PAIRS_MAX, Role, TEXT_BYTES_MAX, TextBuilder, parse, value};
 use wire::{Lun, SerialNumber, U24};
 
 /// The first byte chooses session type and where the text is cut; the rest is the text.
@@ -51,7 +51,7 @@ fn negotiate(role: Role, session_type: SessionType, text: &[u8]) {
 /// The text in two requests, the first with the C bit.
 fn exchange(session_type: SessionType, cut: usize, text: &[u8]) {
     let own = Some("iqn.2026-01.example:t".into());
-    let mut target = TargetExchange::new(session_type, own);
+    let mut target = TargetExchange::new(session_type, own, TEXT_BYTES_MAX);
     let (head, tail) = text.split_at(cut.min(text.len()));
     let mut target_transfer_tag = TAG_RESERVED;
     for (flags, data) in [(TextFlags::CONTINUE, head), (TextFlags::FINAL, tail)] {

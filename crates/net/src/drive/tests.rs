@@ -359,3 +359,75 @@ fn a_turn_is_bounded() {
     let small = turns[first..=last].iter().filter(|(who, _)| *who == SMALL);
     assert!(small.clone().count() > 1, "a thousand PDUs are more than a turn: {turns:?}");
 }
+
+/// Goal: a role's limit of what waits to be sent holds, and what is beyond arrives once the peer
+/// reads. Named by: discovery sessions that read nothing had 4 MiB wait for each.
+/// Method: a peer asks a thousand times before it reads; the role notes how much waits when it is
+/// asked.
+#[test]
+fn a_role_bounds_what_waits() {
+    const REQUESTS: usize = 1000;
+    const ANSWER_BYTES: usize = 1 << 10;
+    struct Bounded {
+        answering: Answering,
+        waiting_bytes_max: usize,
+    }
+    impl Role for Bounded {
+        fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
+            self.waiting_bytes_max = self.waiting_bytes_max.max(out.bytes());
+            self.answering.header(now, header, out);
+        }
+        fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
+        fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+            &mut []
+        }
+        fn payload_filled(&mut self, _bytes: usize) {}
+        fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+        fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
+            Poll::Pending
+        }
+        fn deadline(&self) -> Option<Time> {
+            None
+        }
+        fn elapsed(&mut self, _now: Time, _out: &mut Outbox) {}
+        fn peer_closed(&mut self, now: Time, out: &mut Outbox) {
+            self.answering.peer_closed(now, out);
+        }
+        fn buffer_limits(&self) -> BufferLimits {
+            BufferLimits {
+                send_bytes_max: ANSWER_BYTES,
+                socket_bytes_max: Some(16 << 10),
+                ..BufferLimits::LARGEST
+            }
+        }
+        fn can_receive(&self) -> bool {
+            true
+        }
+        fn is_over(&self) -> bool {
+            self.answering.ended
+        }
+    }
+    let listener = crate::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut tcp = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    tcp.write_all(&wire_bytes(&ping(0)).repeat(REQUESTS)).unwrap();
+    let client = std::thread::spawn(move || {
+        tcp.read_exact(&mut vec![0; REQUESTS * (48 + ANSWER_BYTES)]).unwrap();
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answering = Answering {
+        who: 0,
+        answer: Bytes::from(vec![0; ANSWER_BYTES]),
+        log: Rc::default(),
+        ended: false,
+    };
+    let mut role = Bounded { answering, waiting_bytes_max: 0 };
+    runtime.block_on(async {
+        accepted.set_nonblocking(true).unwrap();
+        drive(TcpStream::from_std(accepted).unwrap(), &mut role, Clock::start()).await;
+    });
+    client.join().unwrap();
+    assert_eq!(role.answering.log.borrow().len(), REQUESTS);
+    assert!(role.waiting_bytes_max < ANSWER_BYTES, "{} wait", role.waiting_bytes_max);
+}

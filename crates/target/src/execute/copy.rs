@@ -7,6 +7,7 @@
 
 use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
+use crate::memory::WorkMemory;
 use crate::quota::Dues;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::session::Session;
@@ -32,6 +33,7 @@ pub(crate) async fn copy(
     list: CopyList,
     abort: AbortSignal,
     dues: &Dues,
+    memory: &WorkMemory,
 ) -> Ending {
     let running = match Running::begin(manager, session.nexus, list.list_identifier) {
         Ok(running) => running,
@@ -40,7 +42,7 @@ pub(crate) async fn copy(
         Err(Refusal::Busy) => return Ending::Busy,
     };
     let units = session.units();
-    let copy = Copy { units: &units, session, running: &running, abort: &abort, dues };
+    let copy = Copy { units: &units, session, running: &running, abort: &abort, dues, memory };
     match copy.all(&list).await {
         Ok(()) => {
             running.end(CopyEnd::Completed);
@@ -98,6 +100,7 @@ struct Copy<'a> {
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
     dues: &'a Dues,
+    memory: &'a WorkMemory,
 }
 
 /// A segment that may be processed.
@@ -172,6 +175,7 @@ impl<'a> Copy<'a> {
             block_bytes: block_bytes.into(),
             abort: self.abort.clone(),
             dues: self.dues.clone(),
+            memory: self.memory.clone(),
         };
         Ok(Job {
             number: index,

@@ -3,7 +3,6 @@
 
 use super::{Run, Stop, block_range, read_failed, write_failed};
 use crate::ranges::RangeGuard;
-use crate::unit::BUFFERS;
 use block::ErrorKind;
 use bytes::Bytes;
 use scsi::plan::LbaRange;
@@ -76,7 +75,8 @@ impl Run<'_> {
         }
         let mut search = Search::new(range);
         while let Some(part) = search.next() {
-            let buffer = BUFFERS.take(self.bytes(part));
+            // At most half of what the command held before: it needs no room of its own.
+            let buffer = self.memory.buffers.take(self.bytes(part));
             let read = self.device().read(block_range(part), buffer);
             match self.abort.unless(read).await {
                 Ok(read) => search.tried(part, read.is_err()),

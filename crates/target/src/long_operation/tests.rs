@@ -43,7 +43,7 @@ impl Rig {
     }
 
     fn content(&self) -> Buffer {
-        let buffer = BUFFERS.take(BLOCKS as usize * 512);
+        let buffer = BufferPool::default().take(BLOCKS as usize * 512);
         run(self.device.read(BlockRange::new(0, BLOCKS), buffer)).unwrap()
     }
 

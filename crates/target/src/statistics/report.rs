@@ -6,7 +6,7 @@ use crate::login_refusal::LoginRefusal;
 use crate::options::LunOptions;
 use crate::server::Shared;
 use crate::unit::CacheMode;
-use block::{DurationCounts, SyncCounts};
+use block::{DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,6 +27,8 @@ pub struct Statistics {
     pub connections: u64,
     /// Discovery sessions that last.
     pub discovery_sessions: u64,
+    /// Memory that peers cause.
+    pub memory: MemoryUsage,
     /// Logins that were refused, by reason; every reason is there.
     pub login_failures: BTreeMap<&'static str, u64>,
 }
@@ -169,6 +171,7 @@ fn of_server(shared: &Shared) -> Statistics {
         targets: targets.into_values().collect(),
         connections: shared.connection_count() as u64,
         discovery_sessions,
+        memory: shared.memory.buffers().budget().usage(),
         login_failures,
     }
 }

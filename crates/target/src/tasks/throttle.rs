@@ -8,6 +8,7 @@ use crate::server::Shared;
 use crate::session::Session;
 use crate::task_map::TaskMap;
 use crate::unit::LogicalUnit;
+use block::BufferPool;
 use futures_util::FutureExt;
 use iscsi::connection::target::{Input, Task};
 use iscsi::framing::TaskId;
@@ -197,21 +198,20 @@ impl Tasks {
         &mut self,
         shared: &Arc<Shared>,
         session: &Arc<Session>,
-        outbox_bytes: usize,
     ) -> Vec<Input> {
         let mut done = Vec::new();
         while let Some(Passed { task, turn }) = self.throttled.passed.pop_front() {
             self.throttled.remove(task.id);
             let view = session.view();
             let asker = Asker { shared, session, view: &view };
-            done.extend(self.judge(&asker, view.unit(task.lun), task, turn, outbox_bytes));
+            done.extend(self.judge(&asker, view.unit(task.lun), task, turn));
         }
         done
     }
 
     fn held_bytes(&self, task: TaskId) -> usize {
         match self.buffers.get(task) {
-            Some(Collected::Buffer(buffer)) => buffer.len(),
+            Some(Collected::Buffer(buffer)) => BufferPool::charged_bytes(buffer.len()),
             _ => 0,
         }
     }

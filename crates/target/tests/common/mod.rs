@@ -140,10 +140,11 @@ impl Rig {
         self.device.heal();
         self.device.release();
         let began = Granted::now();
+        let buffers = self.server().buffers().clone();
         let report = self.server.take().unwrap().shutdown(Duration::from_secs(3), &mut |_| {});
         assert!(report.failed_syncs.is_empty(), "{report:?}");
         assert!(began.elapsed() < Duration::from_secs(6), "took {:?}", began.elapsed());
-        self.wait_for("every buffer is back", |_| target::buffer_pool().in_use_bytes() == 0);
+        self.wait_for("every buffer is back", |_| buffers.in_use_bytes() == 0);
     }
 }
 
@@ -197,6 +198,7 @@ pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
         cores: 2,
         latency_mode: false,
         limits: Limits::default(),
+        buffers: block::BufferPool::default(),
     }
 }
 

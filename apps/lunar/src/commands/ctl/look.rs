@@ -6,7 +6,7 @@ use crate::output::{self, Failure, Format};
 use control::api::configuration::ConfigurationText;
 use control::api::health::Health;
 use control::api::sessions::{self as api, Session};
-use control::api::status::Status as ApiStatus;
+use control::api::status::{MemoryStatus, Status as ApiStatus};
 use control::api::targets::{self, Lun, Target};
 use control::client::{ApiPath, Client};
 use std::fmt::Write;
@@ -223,6 +223,11 @@ fn human_status(status: &ApiStatus, client: &Client) -> String {
     line("portals", status.portals.join(" "));
     line("targets", format!("{} with {} LUNs", status.targets, status.luns));
     line("sessions", format!("{} on {} connections", status.sessions, status.connections));
+    line("memory", human_memory(&status.memory));
+    if status.connections_max < status.connections_configured {
+        let (max, wanted) = (status.connections_max, status.connections_configured);
+        line("", format!("at most {max} of {wanted} connections: too few open files are granted"));
+    }
     if status.stopping {
         line("stopping", "nothing changes any more".to_owned());
     }
@@ -243,6 +248,22 @@ fn human_status(status: &ApiStatus, client: &Client) -> String {
     }
     for change in &status.drift {
         line("", plain(change));
+    }
+    text
+}
+
+/// How much is in use, of what, and what for.
+fn human_memory(memory: &MemoryStatus) -> String {
+    let in_use = memory.used_bytes.saturating_sub(memory.idle_bytes);
+    let whole = |bytes: u64| output::size(bytes.next_multiple_of(1 << 20)); // MiB
+    let mut text = format!("{} in use of {}", whole(in_use), whole(memory.limit_bytes));
+    let kinds = memory.bytes_by_kind.iter().filter(|(_, bytes)| **bytes > 0);
+    let kinds: Vec<_> = kinds.map(|(kind, bytes)| format!("{kind} {}", whole(*bytes))).collect();
+    if !kinds.is_empty() {
+        text += &format!(" ({})", kinds.join(", "));
+    }
+    if memory.waiting > 0 {
+        text += &format!(", {} requests wait for some", memory.waiting);
     }
     text
 }

@@ -129,8 +129,14 @@ pub(super) struct FullFeature {
 }
 
 impl FullFeature {
-    pub(super) fn new(now: Time, limits: ConnectionLimits, login: Established) -> Self {
+    pub(super) fn new(now: Time, mut limits: ConnectionLimits, login: Established) -> Self {
         let (join, joined) = (login.join, login.joined);
+        let text_bytes_max = limits.text_bytes_max;
+        if joined.session.session_type == SessionType::Discovery {
+            // Whoever has it need not have proven anything.
+            limits.control_bytes_max = limits.control_bytes_max.min(text_bytes_max);
+        }
+        let target_name = join.claim.target_name;
         Self {
             session: joined.session,
             parameters: join.connection,
@@ -141,7 +147,7 @@ impl FullFeature {
             requests: SortedMap::default(),
             unjudged: 0,
             receiving: None,
-            text: TargetExchange::new(joined.session.session_type, join.claim.target_name),
+            text: TargetExchange::new(joined.session.session_type, target_name, text_bytes_max),
             text_request: None,
             fences: VecDeque::new(),
             held: None,
@@ -161,7 +167,7 @@ impl FullFeature {
             Input::Header(header) => self.on_header(now, header, out),
             Input::Payload { data, digest_ok } => self.on_payload(now, data, digest_ok, out),
             Input::HeaderDigestError => self.on_header_digest_error(out),
-            Input::Targets(records) => self.on_targets(&records, out),
+            Input::Targets { records, more } => self.on_targets(&records, more, out),
             Input::Session(message) => self.on_session(now, message, out),
             Input::Wants { task, data_out_bytes } => self.on_wants(task, data_out_bytes, out),
             Input::Done { task, outcome } => self.on_done(task, outcome, out),
@@ -285,6 +291,10 @@ impl FullFeature {
         let pdu = TextRequest::decode(&header.bhs);
         if pdu.initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
+        }
+        // RFC 7143 §11.10: one at a time. Each that waited for its turn could be answered at once.
+        if self.requests.values().any(|request| matches!(request.body, Body::Text(..))) {
+            return Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR));
         }
         let text = Body::Text(Box::new(header.clone()), Bytes::new());
         self.judge_request(header, Place::Control, text)

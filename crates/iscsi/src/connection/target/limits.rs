@@ -16,8 +16,11 @@ pub struct ConnectionLimits {
     ///
     /// [`can_receive`]: super::TargetConnection::can_receive
     pub unjudged_requests_max: usize,
-    /// Ping data and text of requests that wait for their turn, together.
+    /// Ping data and text of requests that wait for their turn, together. In a discovery session
+    /// at most `text_bytes_max`.
     pub control_bytes_max: usize,
+    /// A text that comes in several Login or Text Requests. RFC 7143 §6.1 asks for 8192 at least.
+    pub text_bytes_max: usize,
     /// Data-out of one command that is ever received into a buffer.
     pub data_out_bytes_max: u32,
     /// From the first byte of time to the end of the login.
@@ -40,6 +43,7 @@ impl Default for ConnectionLimits {
             immediate_commands_max: 16,
             unjudged_requests_max: 64,
             control_bytes_max: 1 << 20,
+            text_bytes_max: 16 << 10,
             data_out_bytes_max: 64 << 20,
             login_seconds: 15,
             ping_after_seconds: 30,

@@ -58,8 +58,8 @@ impl TargetConnection {
     /// A connection that was just accepted; `first_stat_sn` goes into its first response.
     pub fn new(limits: ConnectionLimits, first_stat_sn: SerialNumber) -> Self {
         let login = Login {
+            login: TargetLogin::new(first_stat_sn, limits.text_bytes_max),
             limits,
-            login: TargetLogin::new(first_stat_sn),
             deadline: None,
             joining: false,
             closing: None,
@@ -204,7 +204,7 @@ impl Login {
             Input::Deadline
             | Input::PeerTakes
             | Input::Session(_)
-            | Input::Targets(_)
+            | Input::Targets { .. }
             | Input::Wants { .. }
             | Input::Done { .. }
             | Input::Failed { .. } => {}

@@ -49,7 +49,12 @@ pub enum Input {
     /// The answer to [`Output::Join`].
     Joined(Result<Joined, LoginStatus>),
     /// The answer to [`Output::ListTargets`].
-    Targets(Vec<TargetRecord>),
+    Targets {
+        /// In the order of names.
+        records: Vec<TargetRecord>,
+        /// There are others behind the last one.
+        more: bool,
+    },
     /// The session speaks to this connection.
     Session(ToConnection),
     /// The executor has planned a task and wants this many bytes of data-out before it can run.
@@ -105,6 +110,10 @@ pub enum Output {
     ListTargets {
         /// One name, or all.
         only: Option<String>,
+        /// Those behind this one in the order of names; `None`: from the first on.
+        after: Option<String>,
+        /// How much text of them is wanted, at least; see [`TargetRecord::text_bytes`].
+        text_bytes: usize,
     },
     /// For the session this connection belongs to.
     ToSession(ToSession),
@@ -162,6 +171,22 @@ pub struct Task {
     pub expected_read_bytes: Option<u32>,
 }
 
+impl Task {
+    /// Data-out that the initiator announces. RFC 7143 §11.3.4.
+    pub fn expected_data_out_bytes(&self) -> u32 {
+        if self.write { self.expected_bytes } else { 0 }
+    }
+
+    /// Data-in that the initiator has room for. RFC 7143 §11.2.2.4, §11.3.4.
+    pub fn expected_data_in_bytes(&self) -> u32 {
+        match (self.read, self.write) {
+            (true, true) => self.expected_read_bytes.unwrap_or(0),
+            (true, false) => self.expected_bytes,
+            (false, _) => 0,
+        }
+    }
+}
+
 /// A command descriptor block: 16 bytes, of which short ones use the first, or more with an
 /// extended CDB header segment. RFC 7143 §11.2.2.3.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -205,8 +230,12 @@ pub struct Outcome {
     pub fenced: bool,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
-    /// All the data the command produced; what the initiator did not expect becomes a residual.
+    /// The data of the command. What the initiator does not expect is not sent, and becomes a
+    /// residual.
     pub data_in: Bytes,
+    /// How many bytes of data-in the command would have moved, for the residual, where `data_in`
+    /// is shorter because the rest is not expected.
+    pub data_in_bytes: u32,
     /// How many bytes of data-out the command would have moved, for the residual.
     pub data_out_bytes: u32,
 }
@@ -218,6 +247,15 @@ pub struct TargetRecord {
     pub name: String,
     /// `host:port` (IPv6 in brackets) and portal group tag.
     pub addresses: Vec<(String, u16)>,
+}
+
+impl TargetRecord {
+    /// How long it is as text.
+    pub fn text_bytes(&self) -> usize {
+        let key = |name: &str, value: &str| name.len() + value.len() + 2;
+        let address = |(address, _): &(String, u16)| key("TargetAddress", address) + ",65535".len();
+        key("TargetName", &self.name) + self.addresses.iter().map(address).sum::<usize>()
+    }
 }
 
 /// Why a connection ends.

@@ -75,8 +75,8 @@ pub(super) fn respond(
     mut send: impl FnMut(Pdu),
 ) {
     let residuals = residuals(entry, &outcome);
-    let mut data = core::mem::take(&mut outcome.data_in);
-    data.truncate(expected_read_bytes(entry) as usize);
+    let data = core::mem::take(&mut outcome.data_in);
+    let data = cut_to(data, entry.task.expected_data_in_bytes() as usize);
     let with_status = !data.is_empty() && may_collapse(entry, &outcome);
     if with_status && data.len() <= rules.piece_bytes_max() {
         // Most reads: one PDU says it all.
@@ -148,25 +148,25 @@ pub(super) fn task_set_full() -> Outcome {
     Outcome { status: TASK_SET_FULL, status_qualifier: 1, ..Outcome::default() }
 }
 
-/// Data-in the initiator has room for.
-fn expected_read_bytes(entry: &Entry) -> u32 {
-    let task = &entry.task;
-    match (task.read, task.write) {
-        (true, true) => task.expected_read_bytes.unwrap_or(0),
-        (true, false) => task.expected_bytes,
-        (false, _) => 0,
+/// The first `bytes` of `data`. Less than half of it is copied: a slice would keep all of it while
+/// it waits to be sent, and count as the few bytes that it is.
+fn cut_to(data: Bytes, bytes: usize) -> Bytes {
+    match data.len() {
+        len if len <= bytes => data,
+        len if len / 2 <= bytes => data.slice(..bytes),
+        _ => Bytes::copy_from_slice(&data[..bytes]),
     }
 }
 
 /// The residual, and that of the read part of a bidirectional command.
 fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
     let task = &entry.task;
-    let read_bytes = outcome.data_in.len();
+    let read_bytes = outcome.data_in.len().max(outcome.data_in_bytes as usize);
     let written_bytes = outcome.data_out_bytes as usize;
     match (task.read, task.write) {
         (true, true) => (
             Residual::of(task.expected_bytes, written_bytes),
-            Residual::of(expected_read_bytes(entry), read_bytes),
+            Residual::of(task.expected_data_in_bytes(), read_bytes),
         ),
         (true, false) => (Residual::of(task.expected_bytes, read_bytes), Residual::None),
         (false, true) => (Residual::of(task.expected_bytes, written_bytes), Residual::None),

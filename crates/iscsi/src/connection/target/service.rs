@@ -71,13 +71,14 @@ impl FullFeature {
         self.text_request = self.text.is_waiting_for_driver().then_some(header);
     }
 
-    pub(super) fn on_targets(&mut self, records: &[TargetRecord], out: &mut Outputs) {
+    pub(super) fn on_targets(&mut self, records: &[TargetRecord], more: bool, out: &mut Outputs) {
         let Some(header) = self.text_request.take() else { return };
         let mut steps = Vec::new();
         let bytes_max = self.parameters.send_data_segment_bytes_max;
-        self.text.targets(records, bytes_max, &mut steps);
+        self.text.targets(records, more, bytes_max, &mut steps);
         if self.is_open() {
             self.follow_text(&header, steps, out);
+            self.text_request = self.text.is_waiting_for_driver().then_some(header);
         }
     }
 
@@ -86,7 +87,9 @@ impl FullFeature {
             match step {
                 TextStep::Respond(segment) => self.send_text(header, segment, out),
                 TextStep::Reject(reason) => self.reject(header, reason, out),
-                TextStep::ListTargets { only } => out.push_back(Output::ListTargets { only }),
+                TextStep::ListTargets { only, after, text_bytes } => {
+                    out.push_back(Output::ListTargets { only, after, text_bytes });
+                }
                 TextStep::PeerSegmentBytesMax(bytes) => {
                     self.parameters.send_data_segment_bytes_max = bytes;
                 }

@@ -15,7 +15,7 @@ use super::target::{Step as TargetStep, TargetLogin};
 use super::*;
 use crate::framing::{Header, Pdu};
 use crate::pdu::{FirstByte, LoginFlags, LoginRequest, LoginResponse, Opcode, Stage};
-use crate::text::Offer;
+use crate::text::{Offer, TEXT_BYTES_MAX};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -61,7 +61,7 @@ pub(super) struct Ended {
 /// Runs both roles until the initiator is through.
 pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> Ended {
     let mut initiator = InitiatorLogin::new(options);
-    let mut target = TargetLogin::new(SerialNumber(u32::MAX));
+    let mut target = TargetLogin::new(SerialNumber(u32::MAX), TEXT_BYTES_MAX);
     let (mut requests, mut responses, mut of_target) = (vec![], vec![], None);
     let mut initiator_steps = vec![];
     initiator.start(&mut initiator_steps);
@@ -160,7 +160,7 @@ impl Script {
             cmd_sn: SerialNumber(123),
             exp_stat_sn: SerialNumber(0),
         };
-        let target = TargetLogin::new(SerialNumber(1));
+        let target = TargetLogin::new(SerialNumber(1), TEXT_BYTES_MAX);
         Self { target, answer, request, ended: None }
     }
 

@@ -137,7 +137,7 @@ fn other_requests() {
         let mut header = [0; 48];
         header[0] = opcode.0;
         let mut steps = vec![];
-        let mut target = TargetLogin::new(SerialNumber(0));
+        let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
         assert!(!target.on_header(&Header::new(header), &mut steps));
         assert!(matches!(steps.as_slice(), [Step::Close(_)]), "{steps:?}");
         assert!(target.is_over());
@@ -156,7 +156,7 @@ fn other_requests() {
 /// Goal: while the driver is asked, a second request is refused, and a late answer is ignored.
 #[test]
 fn one_request_outstanding() {
-    let mut target = TargetLogin::new(SerialNumber(0));
+    let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
     let mut script = Script::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
     let text = names().replace(';', "\0").into_bytes();
@@ -328,7 +328,7 @@ proptest! {
     /// Goal: no header at all makes it panic.
     #[test]
     fn random_headers(headers in proptest::collection::vec(any::<[u8; 24]>(), 1..9)) {
-        let mut target = TargetLogin::new(SerialNumber(0));
+        let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
         for start in headers {
             let mut bhs = [0; 48];
             bhs[..24].copy_from_slice(&start);

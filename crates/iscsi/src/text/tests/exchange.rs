@@ -4,10 +4,10 @@ use crate::connection::target::TargetRecord;
 use crate::login::SessionType;
 use crate::pdu::TextResponse;
 use crate::pdu::{FirstByte, Opcode, RejectReason, TAG_RESERVED, TextFlags, TextRequest};
-use crate::text::TextBuilder;
 use crate::text::exchange::{
     InitiatorExchange, Progress, TargetExchange, TextSegment, TextStep, parse_targets,
 };
+use crate::text::{TEXT_BYTES_MAX, TextBuilder};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
@@ -59,7 +59,7 @@ fn ask(exchange: &mut TargetExchange, text: &'static [u8]) -> Vec<TextStep> {
 }
 
 fn normal() -> TargetExchange {
-    TargetExchange::new(SessionType::Normal, Some(OWN.into()))
+    TargetExchange::new(SessionType::Normal, Some(OWN.into()), TEXT_BYTES_MAX)
 }
 
 fn records(count: usize) -> Vec<TargetRecord> {
@@ -71,23 +71,42 @@ fn records(count: usize) -> Vec<TargetRecord> {
         .collect()
 }
 
+/// What a driver answers that lists `all`, which are in the order of names.
+fn page(all: &[TargetRecord], step: &TextStep) -> (Vec<TargetRecord>, bool) {
+    let TextStep::ListTargets { only: None, after, text_bytes } = step else { panic!("{step:?}") };
+    let behind = all.partition_point(|record| Some(&record.name) <= after.as_ref());
+    let (mut bytes, mut records) = (0, vec![]);
+    for record in &all[behind..] {
+        if bytes >= *text_bytes {
+            return (records, true);
+        }
+        bytes += record.text_bytes();
+        records.push(record.clone());
+    }
+    (records, false)
+}
+
 proptest! {
     /// Goal: a list of targets arrives whole whatever the initiator's segment length, each
-    /// response within it, and nothing is left at the target.
+    /// response within it; no more is held than a response and a record, and nothing is left at
+    /// the target.
     #[test]
     fn send_targets_of_any_length(count in 0usize..200, segment_max in 1u32..9000) {
-        let listed = records(count);
-        let mut target = TargetExchange::new(SessionType::Discovery, None);
+        let mut listed = records(count);
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut target = TargetExchange::new(SessionType::Discovery, None, TEXT_BYTES_MAX);
         let (mut initiator, mut next) = InitiatorExchange::send_targets(None);
         let mut rounds = 0;
         let text = loop {
             let mut steps = vec![];
             target.request(&request(7, &next), &next.data, segment_max, &mut steps);
-            if steps == [TextStep::ListTargets { only: None }] {
+            while let [asked @ TextStep::ListTargets { .. }] = &steps[..] {
                 prop_assert!(target.is_waiting_for_driver());
+                let (records, more) = page(&listed, asked);
                 steps.clear();
-                target.targets(&listed, segment_max, &mut steps);
+                target.targets(&records, more, segment_max, &mut steps);
             }
+            prop_assert!(target.held_bytes() <= 200, "{} are held", target.held_bytes());
             let [TextStep::Respond(answer)] = steps.as_slice() else {
                 panic!("{steps:?}");
             };
@@ -115,7 +134,7 @@ proptest! {
         discovery: bool,
     ) {
         let kind = if discovery { SessionType::Discovery } else { SessionType::Normal };
-        let mut target = TargetExchange::new(kind, Some(OWN.into()));
+        let mut target = TargetExchange::new(kind, Some(OWN.into()), TEXT_BYTES_MAX);
         for (flags, tag, fresh, text) in requests {
             let transfer_tag = if fresh { TAG_RESERVED } else { TargetExchange::TAG_BIT + tag };
             let mut segment = segment(TextFlags(flags), transfer_tag, b"");
@@ -124,7 +143,7 @@ proptest! {
             target.request(&request(tag, &segment), &segment.data, 512, &mut steps);
             prop_assert_eq!(steps.len(), 1, "one request, one answer: {:?}", steps);
             if target.is_waiting_for_driver() {
-                target.targets(&[], 512, &mut steps);
+                target.targets(&[], false, 512, &mut steps);
                 prop_assert!(!target.is_waiting_for_driver());
             }
         }
@@ -140,7 +159,11 @@ proptest! {
 /// Goal: Appendix C: what SendTargets may ask for in each session type.
 #[test]
 fn send_targets_values() {
-    let own = vec![TextStep::ListTargets { only: Some(OWN.into()) }];
+    let list = |name: &str| {
+        let only = Some(name.to_string());
+        vec![TextStep::ListTargets { only, after: None, text_bytes: 8192 }]
+    };
+    let own = list(OWN);
     let refused = vec![TextStep::Reject(RejectReason::PROTOCOL_ERROR)];
     let normal_cases: [(&'static [u8], &Vec<TextStep>); 8] = [
         (b"SendTargets=\0", &own),
@@ -155,12 +178,11 @@ fn send_targets_values() {
     for (text, expected) in normal_cases {
         assert_eq!(&ask(&mut normal(), text), expected, "{text:?}");
     }
-    let mut discovery = TargetExchange::new(SessionType::Discovery, None);
+    let mut discovery = TargetExchange::new(SessionType::Discovery, None, TEXT_BYTES_MAX);
     for text in [b"SendTargets=\0".as_slice(), b"SendTargets=Alle\0", b"X-a=b\0"] {
         assert_eq!(ask(&mut discovery, text), refused, "{text:?}");
     }
-    let named = vec![TextStep::ListTargets { only: Some("iqn.x".to_string()) }];
-    assert_eq!(ask(&mut discovery, b"SendTargets=iqn.X\0"), named);
+    assert_eq!(ask(&mut discovery, b"SendTargets=iqn.X\0"), list("iqn.x"));
 }
 
 /// Goal: after each refusal the exchange is as new, and an empty list is an empty final answer.
@@ -185,7 +207,7 @@ fn a_refusal_leaves_nothing() {
     }
     assert_eq!(ask(&mut exchange, b"SendTargets=All\0").len(), 1);
     let mut steps = vec![];
-    exchange.targets(&[], 8192, &mut steps);
+    exchange.targets(&[], false, 8192, &mut steps);
     let empty = segment(TextFlags::FINAL, TAG_RESERVED, b"");
     assert_eq!(steps, [TextStep::Respond(empty)]);
     assert!(!exchange.is_waiting_for_driver());

@@ -88,6 +88,27 @@ fn residuals() {
     rig.assert_nothing_left();
 }
 
+/// Goal: the few bytes that are sent of a long answer do not keep all of it in memory, and what was
+/// left out beforehand is part of the residual.
+#[test]
+fn what_is_cut_off_is_not_kept() {
+    let mut rig = Rig::normal("MaxRecvDataSegmentLength=65536");
+    for (number, (expected, left_out)) in
+        [(1, 0), (200, 0), (9_000, 8 << 20)].into_iter().enumerate()
+    {
+        rig.send(1, read(number as u32, 5, expected).encode(), &[]);
+        let task = rig.started(1).id;
+        let whole = Bytes::from(pattern(10_000));
+        let data_in_bytes = 10_000 + left_out;
+        rig.done(1, task, Outcome { data_in_bytes, data_in: whole.clone(), ..Outcome::default() });
+        let pdu = rig.sent_one(1);
+        assert_eq!(pdu.data, whole[..expected as usize]);
+        assert_eq!(DataIn::decode(&pdu.bhs).residual_bytes, data_in_bytes - expected);
+        assert_eq!(whole.is_unique(), expected < 5_000, "{expected} bytes");
+    }
+    rig.assert_nothing_left();
+}
+
 /// Goal: a status with sense comes in a SCSI Response of its own, behind the data there is.
 #[test]
 fn sense_behind_data() {

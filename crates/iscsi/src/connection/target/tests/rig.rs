@@ -326,9 +326,10 @@ impl Rig {
                 self.link(cid).in_session = true;
                 self.session_step(session::Input::Join(cid));
             }
-            Output::ListTargets { only } => {
+            Output::ListTargets { only, .. } => {
                 self.link(cid).listed.push(only);
-                self.inputs.push_back((cid, Input::Targets(self.targets.clone())));
+                let records = self.targets.clone();
+                self.inputs.push_back((cid, Input::Targets { records, more: false }));
             }
             Output::ToSession(message) => {
                 assert!(self.link(cid).in_session);

@@ -5,9 +5,10 @@ use super::requests::*;
 use super::rig::{Rig, login_request};
 use crate::login::Identified;
 use crate::pdu::{
-    AsyncEvent, AsyncMessage, CommandFlags, FirstByte, HEADER_BYTES, LoginResponse, LoginStatus,
-    LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, ManagementFunction, NopIn, Opcode,
-    Reject, RejectReason, ScsiCommand, TAG_RESERVED, TextFlags, TextRequest, TextResponse,
+    AsyncEvent, AsyncMessage, CommandFlags, FirstByte, HEADER_BYTES, LoginFlags, LoginResponse,
+    LoginStatus, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, ManagementFunction,
+    NopIn, Opcode, Reject, RejectReason, ScsiCommand, Stage, TAG_RESERVED, TextFlags, TextRequest,
+    TextResponse,
 };
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -55,6 +56,70 @@ fn send_targets() {
     assert_eq!(text.matches("TargetAddress=[2001:db8::1]:3260,1\0").count(), 40);
     assert_eq!(rig.link(1).listed, [None]);
     assert!(number > 3);
+}
+
+/// Goal: one text at a time waits for its turn (RFC 7143 §11.10), so that the arrival of one request
+/// is not answered with many lists. Named by: an answer to each of 128 requests was made at once.
+#[test]
+fn one_text_waits_at_a_time() {
+    let refused = |rig: &mut Rig, reason| {
+        assert_eq!(Reject::decode(&rig.sent_one(1).bhs).reason, reason);
+    };
+    for keys in [DISCOVERY, ""] {
+        let mut rig = Rig::normal(keys);
+        rig.send(1, text(1, 5).encode(), b"SendTargets=All\0");
+        assert!(rig.sent(1).is_empty(), "it waits for the request before it");
+        for number in [2, 0, 1] {
+            rig.send(1, text(number, 6).encode(), b"SendTargets=All\0");
+            refused(&mut rig, RejectReason::PROTOCOL_ERROR);
+        }
+        assert!(rig.link(1).listed.is_empty());
+        if keys.is_empty() {
+            rig.send(1, nop_out(0, 7).encode(), &[]);
+            assert_eq!(rig.sent(1).len(), 2, "the ping's answer and the text's");
+        }
+    }
+}
+
+/// Goal: in a discovery session, which anybody may have, no more text waits than a login has.
+#[test]
+fn little_text_waits_in_discovery() {
+    let mut rig = Rig::new();
+    rig.limits.text_bytes_max = 9000;
+    rig.login(1, DISCOVERY);
+    rig.send(1, text(1, 5).encode(), &[b'x'; 9001]);
+    let reject = Reject::decode(&rig.sent_one(1).bhs);
+    assert_eq!(reject.reason, RejectReason::LONG_OPERATION_REJECT);
+    rig.send(1, text(1, 5).encode(), &[b'x'; 9000]);
+    assert!(rig.sent(1).is_empty());
+}
+
+/// Goal: a text that comes in pieces is refused once it is longer than the limit, in a login with a
+/// status of its own and in full feature phase with a Reject.
+#[test]
+fn a_text_in_pieces_has_a_limit() {
+    let mut rig = Rig::new();
+    rig.limits.text_bytes_max = 8192;
+    rig.connect(1);
+    let mut login = login_request(1, 0);
+    login.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
+    rig.send(1, login.encode(), &[b'x'; 8192]);
+    assert_eq!(LoginResponse::decode(&rig.sent_one(1).bhs).status, LoginStatus::SUCCESS);
+    rig.send(1, login.encode(), b"x");
+    let refused = LoginResponse::decode(&rig.sent_one(1).bhs).status;
+    assert_eq!(refused, LoginStatus::INITIATOR_ERROR);
+    let Some(CloseReason::LoginRefused { why, .. }) = &rig.link(1).closed else { panic!() };
+    assert_eq!(why, "more than 8192 bytes of text");
+
+    let mut rig = Rig::new();
+    rig.limits.text_bytes_max = 8192;
+    rig.login(1, DISCOVERY);
+    let piece = TextRequest { flags: TextFlags::CONTINUE, ..text(0, 5) };
+    rig.send(1, piece.encode(), &[b'x'; 8192]);
+    let target_transfer_tag = TextResponse::decode(&rig.sent_one(1).bhs).target_transfer_tag;
+    let piece = TextRequest { flags: TextFlags::CONTINUE, target_transfer_tag, ..text(1, 5) };
+    rig.send(1, piece.encode(), b"x");
+    assert_eq!(Reject::decode(&rig.sent_one(1).bhs).reason, RejectReason::PROTOCOL_ERROR);
 }
 
 /// Goal: in a normal session only the session's own target; a bad key or value gets no success

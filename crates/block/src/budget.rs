@@ -1,0 +1,746 @@
+//! Memory that peers can cause: one limit for a process, shared out among those who cause it.
+//!
+//! A [`MemoryBudget`] counts every byte that is charged to it, from the allocation to the drop of
+//! the last share. Charges belong to an [`Account`]: one kind of memory of one [`MemoryOwner`],
+//! such as the read data of a connection. While less than half of the limit is in use, a request
+//! costs no more than the count of its account. Above that memory is scarce: an owner may hold at
+//! most as much as is still free (a dynamic threshold, Choudhury and Hahne 1998), so that some is
+//! always free for those that hold little, and requests that wait are served in the order of what
+//! their owners hold, least first.
+
+use crate::buffer::IdleMemory;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::oneshot;
+
+/// The part of the limit that only unconditional charges may use: 1/16. They are small and made by
+/// what has to go on when memory is short, such as the answer to a ping.
+const RESERVED_PART: usize = 16;
+
+/// Memory is exhausted when less than this part of the limit is free: 1/8.
+const EXHAUSTED_PART: usize = 8;
+
+/// Waiting requests that one release looks at, at most.
+const GRANT_SCAN_MAX: usize = 16;
+
+/// Entries of dead accounts that a list may keep before they are removed.
+const DEAD_ENTRIES_MAX: usize = 64;
+
+/// A limit on memory, and what is charged against it. Handles are cheap to clone and share one
+/// count.
+#[derive(Clone)]
+pub struct MemoryBudget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limit_bytes: usize,
+    used_bytes: AtomicUsize,
+    /// Set above half of the limit, cleared below three eighths: those who follow it change their
+    /// ways seldom.
+    scarce: AtomicBool,
+    /// Entries of the queue: while there are none, a release looks no further.
+    waiting: AtomicUsize,
+    queue: Mutex<WaitQueue>,
+    accounts: Mutex<WeakList<Account>>,
+    pools: Mutex<WeakList<IdleMemory>>,
+}
+
+/// What memory is used for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MemoryKind {
+    /// Data from disks to initiators, until the socket has taken it.
+    DataIn,
+    /// Data from initiators to disks, until the command has ended.
+    DataOut,
+    /// Data that a command works on: compared, copied, repeated.
+    Work,
+    /// Text, ping data, parameter lists, and bytes that were received early.
+    Control,
+    /// Headers and small answers that wait to be sent.
+    Outbox,
+    /// Socket buffers of the kernel that peers keep full.
+    Socket,
+    /// Traces of PDUs.
+    Trace,
+    /// Requests of the HTTP API and their answers.
+    Api,
+}
+
+impl MemoryKind {
+    /// All kinds, in the order of [`MemoryUsage::by_kind`].
+    pub const ALL: [Self; 8] = [
+        Self::DataIn,
+        Self::DataOut,
+        Self::Work,
+        Self::Control,
+        Self::Outbox,
+        Self::Socket,
+        Self::Trace,
+        Self::Api,
+    ];
+
+    /// Its name in metrics and status.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::DataIn => "data_in",
+            Self::DataOut => "data_out",
+            Self::Work => "work",
+            Self::Control => "control",
+            Self::Outbox => "outbox",
+            Self::Socket => "socket",
+            Self::Trace => "trace",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// Who is judged as one when memory is scarce, such as all connections of one initiator.
+#[derive(Debug, Default)]
+pub struct MemoryOwner {
+    accounts: Mutex<WeakList<Account>>,
+}
+
+/// Charges of one kind by one owner. While it lives, its count is part of its owner's.
+pub(crate) struct Account {
+    budget: MemoryBudget,
+    owner: Arc<MemoryOwner>,
+    kind: MemoryKind,
+    held_bytes: AtomicUsize,
+    /// The pool that its buffers come from: here, so that a buffer has one share to count.
+    pub(crate) idle: Arc<IdleMemory>,
+}
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct MemoryUsage {
+    /// The limit.
+    pub limit_bytes: usize,
+    /// All that is charged, idle memory of pools included.
+    pub used_bytes: usize,
+    /// Memory of pools that nobody uses at the moment. It gives way to any request.
+    pub idle_bytes: usize,
+    /// What accounts hold, in the order of [`MemoryKind::ALL`].
+    pub by_kind: [usize; MemoryKind::ALL.len()],
+    /// Requests that wait for memory.
+    pub waiting: usize,
+}
+
+impl MemoryUsage {
+    /// Each kind with what accounts hold of it.
+    pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, usize)> + '_ {
+        MemoryKind::ALL.into_iter().zip(self.by_kind)
+    }
+}
+
+/// Memory that was reserved and is not charged to an account yet; given back when dropped.
+pub(crate) struct Reservation {
+    budget: MemoryBudget,
+    bytes: usize,
+}
+
+/// Requests that wait, those of the owners that held least first.
+#[derive(Default)]
+struct WaitQueue {
+    next_sequence: u64,
+    entries: BTreeMap<(usize, u64), Waiter>,
+    /// Where the entry of a sequence number stands.
+    held_bytes: HashMap<u64, usize>,
+}
+
+struct Waiter {
+    owner: Arc<MemoryOwner>,
+    bytes: usize,
+    grant: oneshot::Sender<Reservation>,
+}
+
+/// Removes the entry of a request that is given up.
+struct QueueEntry<'a> {
+    budget: &'a MemoryBudget,
+    sequence: u64,
+}
+
+impl MemoryBudget {
+    /// A budget of `limit_bytes`.
+    pub fn new(limit_bytes: usize) -> Self {
+        let shared = Shared {
+            limit_bytes,
+            used_bytes: AtomicUsize::new(0),
+            scarce: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::default(),
+            accounts: Mutex::default(),
+            pools: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A budget that never refuses: for programs whose peers are chosen by their user.
+    pub fn unlimited() -> Self {
+        Self::new(usize::MAX)
+    }
+
+    /// The limit.
+    pub fn limit_bytes(&self) -> usize {
+        self.shared.limit_bytes
+    }
+
+    /// More than half of the limit is in use, or was and not much less is: what is not needed at
+    /// once should be given back.
+    #[inline]
+    pub fn is_scarce(&self) -> bool {
+        self.shared.scarce.load(Relaxed)
+    }
+
+    /// Seven eighths of the limit are in use, and the owner holds more than is free. Requests alone
+    /// do not come to that; unconditional charges may.
+    pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
+        let limit = self.shared.limit_bytes;
+        let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));
+        free < limit / EXHAUSTED_PART && owner.held_bytes() > free
+    }
+
+    /// Memory in use has become `used` bytes.
+    fn judge_scarcity(&self, used: usize) {
+        let limit = self.shared.limit_bytes;
+        let is_scarce = self.is_scarce();
+        if !is_scarce && used > limit / 2 || is_scarce && used < limit / 8 * 3 {
+            self.shared.scarce.store(!is_scarce, Relaxed);
+        }
+    }
+
+    /// What is used at the moment. Counts that change meanwhile may be missing.
+    pub fn usage(&self) -> MemoryUsage {
+        let mut by_kind = [0; MemoryKind::ALL.len()];
+        for account in lock(&self.shared.accounts).live() {
+            by_kind[account.kind as usize] += account.held_bytes();
+        }
+        MemoryUsage {
+            limit_bytes: self.shared.limit_bytes,
+            used_bytes: self.shared.used_bytes.load(Relaxed),
+            idle_bytes: lock(&self.shared.pools).live().map(|pool| pool.idle_bytes()).sum(),
+            by_kind,
+            waiting: self.shared.waiting.load(Relaxed),
+        }
+    }
+
+    /// Memory is not scarce and no request waits: what is given back may be kept for later.
+    #[inline]
+    pub(crate) fn is_relaxed(&self) -> bool {
+        !self.is_scarce() && self.shared.waiting.load(Relaxed) == 0
+    }
+
+    pub(crate) fn add_pool(&self, pool: &Arc<IdleMemory>) {
+        lock(&self.shared.pools).add(pool);
+    }
+
+    /// Reserves `bytes` for an owner, unless memory is scarce and the owner holds its share.
+    #[inline]
+    pub(crate) fn try_reserve(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
+        if self.add_up_to(bytes, self.shared.limit_bytes / 2) {
+            return Some(self.reservation(bytes));
+        }
+        self.reserve_scarce(owner, bytes)
+    }
+
+    #[cold]
+    fn reserve_scarce(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
+        self.shed_idle();
+        let held_bytes = owner.held_bytes();
+        // Those that wait and hold no more come first.
+        let is_next = self.shared.waiting.load(SeqCst) == 0
+            || lock(&self.shared.queue).least_held().is_none_or(|least| held_bytes < least);
+        is_next.then(|| self.reserve_share(held_bytes, bytes)).flatten()
+    }
+
+    /// Reserves `bytes` if the owner then holds no more than what was free before; one that holds
+    /// nothing may take all that is free.
+    fn reserve_share(&self, held_bytes: usize, bytes: usize) -> Option<Reservation> {
+        let usable = self.shared.limit_bytes - self.shared.limit_bytes / RESERVED_PART;
+        let free = usable.saturating_sub(self.shared.used_bytes.load(SeqCst));
+        let fits = held_bytes == 0 || held_bytes.saturating_add(bytes) <= free;
+        (fits && self.add_up_to(bytes, usable)).then(|| self.reservation(bytes))
+    }
+
+    /// Reserves `bytes` whatever is in use: for what is bounded by other means.
+    pub(crate) fn reserve(&self, bytes: usize) -> Reservation {
+        let before = self.shared.used_bytes.fetch_add(bytes, SeqCst);
+        self.judge_scarcity(before.saturating_add(bytes));
+        self.reservation(bytes)
+    }
+
+    /// Waits until `bytes` can be reserved. Dropped, it is given up.
+    pub(crate) async fn reserve_when_free(
+        &self,
+        owner: &Arc<MemoryOwner>,
+        bytes: usize,
+    ) -> Reservation {
+        let (grant, granted) = oneshot::channel();
+        let waiter = Waiter { owner: Arc::clone(owner), bytes, grant };
+        self.shared.waiting.fetch_add(1, SeqCst);
+        let sequence = lock(&self.shared.queue).push(waiter);
+        let entry = QueueEntry { budget: self, sequence };
+        // A release before the entry was there granted it nothing.
+        self.grant_waiting();
+        let reservation = granted.await;
+        drop(entry);
+        // The sender is dropped by its grant only.
+        reservation.unwrap_or_else(|_| self.reserve(bytes))
+    }
+
+    fn reservation(&self, bytes: usize) -> Reservation {
+        Reservation { budget: self.clone(), bytes }
+    }
+
+    fn add_up_to(&self, bytes: usize, most: usize) -> bool {
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
+        match self.shared.used_bytes.fetch_update(SeqCst, Relaxed, add) {
+            Ok(before) => {
+                self.judge_scarcity(before + bytes);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn subtract(&self, bytes: usize) {
+        let before = self.shared.used_bytes.fetch_sub(bytes, SeqCst);
+        self.judge_scarcity(before.saturating_sub(bytes));
+    }
+
+    pub(crate) fn release(&self, bytes: usize) {
+        self.subtract(bytes);
+        if self.shared.waiting.load(SeqCst) > 0 {
+            self.grant_waiting();
+        }
+    }
+
+    /// Frees the idle memory of all pools.
+    fn shed_idle(&self) {
+        let pools: Vec<_> = lock(&self.shared.pools).live().collect();
+        for pool in pools {
+            let bytes = pool.shed();
+            self.subtract(bytes);
+        }
+    }
+
+    /// Gives memory to those that wait, as far as there is some.
+    #[cold]
+    fn grant_waiting(&self) {
+        self.shed_idle();
+        let mut queue = lock(&self.shared.queue);
+        let mut refused = Vec::new();
+        while refused.len() < GRANT_SCAN_MAX
+            && let Some(((_, sequence), waiter)) = queue.pop_least()
+        {
+            let held_bytes = waiter.owner.held_bytes();
+            match self.reserve_share(held_bytes, waiter.bytes) {
+                Some(reservation) => {
+                    self.shared.waiting.fetch_sub(1, SeqCst);
+                    // Whoever asked is gone: what was reserved is for the next.
+                    if let Err(mut unused) = waiter.grant.send(reservation) {
+                        let bytes = std::mem::take(&mut unused.bytes);
+                        self.subtract(bytes);
+                    }
+                }
+                None => refused.push((held_bytes, sequence, waiter)),
+            }
+        }
+        for (held_bytes, sequence, waiter) in refused {
+            queue.insert(held_bytes, sequence, waiter);
+        }
+    }
+}
+
+impl Drop for QueueEntry<'_> {
+    fn drop(&mut self) {
+        let removed = lock(&self.budget.shared.queue).remove(self.sequence);
+        if removed.is_some() {
+            self.budget.shared.waiting.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+impl WaitQueue {
+    fn push(&mut self, waiter: Waiter) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.insert(waiter.owner.held_bytes(), sequence, waiter);
+        sequence
+    }
+
+    fn insert(&mut self, held_bytes: usize, sequence: u64, waiter: Waiter) {
+        self.held_bytes.insert(sequence, held_bytes);
+        self.entries.insert((held_bytes, sequence), waiter);
+    }
+
+    /// What the owner held whose request is the next.
+    fn least_held(&self) -> Option<usize> {
+        self.entries.keys().next().map(|(held_bytes, _)| *held_bytes)
+    }
+
+    fn pop_least(&mut self) -> Option<((usize, u64), Waiter)> {
+        let entry = self.entries.pop_first()?;
+        self.held_bytes.remove(&entry.0.1);
+        Some(entry)
+    }
+
+    fn remove(&mut self, sequence: u64) -> Option<Waiter> {
+        let held_bytes = self.held_bytes.remove(&sequence)?;
+        self.entries.remove(&(held_bytes, sequence))
+    }
+}
+
+impl Reservation {
+    /// The bytes are counted elsewhere from now on: [`MemoryBudget::release`] gives them back.
+    pub(crate) fn into_bytes(mut self) -> usize {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.budget.release(self.bytes);
+        }
+    }
+}
+
+impl MemoryOwner {
+    /// What its accounts hold.
+    pub fn held_bytes(&self) -> usize {
+        lock(&self.accounts).live().map(|account| account.held_bytes()).sum()
+    }
+}
+
+impl Account {
+    /// An account of `owner`, with nothing in it.
+    pub(crate) fn new(
+        budget: &MemoryBudget,
+        idle: &Arc<IdleMemory>,
+        owner: &Arc<MemoryOwner>,
+        kind: MemoryKind,
+    ) -> Arc<Self> {
+        let account = Arc::new(Self {
+            budget: budget.clone(),
+            owner: Arc::clone(owner),
+            kind,
+            held_bytes: AtomicUsize::new(0),
+            idle: Arc::clone(idle),
+        });
+        lock(&account.owner.accounts).add(&account);
+        lock(&account.budget.shared.accounts).add(&account);
+        account
+    }
+
+    pub(crate) fn budget(&self) -> &MemoryBudget {
+        &self.budget
+    }
+
+    pub(crate) fn owner(&self) -> &Arc<MemoryOwner> {
+        &self.owner
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, bytes: usize) {
+        self.held_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn subtract(&self, bytes: usize) {
+        self.held_bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// A charge for memory that lies elsewhere: it ends when dropped.
+#[derive(Debug)]
+pub struct MemoryCharge {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl MemoryCharge {
+    pub(crate) fn new(account: &Arc<Account>, reservation: Reservation) -> Self {
+        let bytes = reservation.into_bytes();
+        account.add(bytes);
+        Self { account: Arc::clone(account), bytes }
+    }
+
+    /// The bytes that it is for: it ends with their last share.
+    pub fn attach(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Charged { bytes, _charge: self })
+    }
+
+    /// How much is charged.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Charges `bytes` from now on, whatever else is in use.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes > self.bytes {
+            let more = self.account.budget.reserve(bytes - self.bytes).into_bytes();
+            self.account.add(more);
+        } else if bytes < self.bytes {
+            self.account.subtract(self.bytes - bytes);
+            self.account.budget.release(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+}
+
+/// Bytes with their charge.
+struct Charged {
+    bytes: Vec<u8>,
+    _charge: MemoryCharge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Values that live elsewhere; entries of those that are gone are removed now and then.
+#[derive(Debug)]
+struct WeakList<T> {
+    entries: Vec<Weak<T>>,
+    live_at_most: usize,
+}
+
+impl<T> Default for WeakList<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), live_at_most: 0 }
+    }
+}
+
+impl<T> WeakList<T> {
+    fn add(&mut self, value: &Arc<T>) {
+        if self.entries.len() >= 2 * self.live_at_most + DEAD_ENTRIES_MAX {
+            self.entries.retain(|entry| entry.strong_count() > 0);
+            self.live_at_most = self.entries.len();
+        }
+        self.entries.push(Arc::downgrade(value));
+    }
+
+    fn live(&self) -> impl Iterator<Item = Arc<T>> {
+        self.entries.iter().filter_map(Weak::upgrade)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Account({}: {} bytes)", self.kind.label(), self.held_bytes())
+    }
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used_bytes = self.shared.used_bytes.load(Relaxed);
+        f.debug_struct("MemoryBudget")
+            .field("limit_bytes", &self.shared.limit_bytes)
+            .field("used_bytes", &used_bytes)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BufferPool;
+    use futures_util::FutureExt;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    const LIMIT: usize = 16 << 20;
+    /// What a buffer of one mebibyte is charged.
+    const PIECE: usize = (1 << 20) + crate::PAGE_BYTES;
+
+    fn pool() -> BufferPool {
+        BufferPool::with_budget(&MemoryBudget::new(LIMIT))
+    }
+
+    fn owner(pool: &BufferPool) -> BufferPool {
+        pool.account(&Arc::default(), MemoryKind::DataIn)
+    }
+
+    /// Takes buffers of one mebibyte until one is refused.
+    fn take_all(pool: &BufferPool) -> Vec<crate::Buffer> {
+        std::iter::from_fn(|| pool.try_take(1 << 20)).collect()
+    }
+
+    /// Goal: one owner gets half of 15 usable mebibytes, the next half of the rest, and each
+    /// newcomer something; a refusal charges nothing, and everything comes back.
+    #[test]
+    fn owners_share_what_is_scarce() {
+        let pool = pool();
+        let owners: Vec<_> = (0..4).map(|_| owner(&pool)).collect();
+        let held: Vec<_> = owners.iter().map(take_all).collect();
+        let counts: Vec<_> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts, [7, 4, 2, 1]);
+        assert!(pool.budget().usage().used_bytes <= LIMIT);
+        assert_eq!(owners[0].held_bytes(), 7 * PIECE);
+        drop(held);
+        let usage = pool.budget().usage();
+        assert_eq!(usage.used_bytes, usage.idle_bytes);
+        assert_eq!(usage.by_kind, [0; MemoryKind::ALL.len()]);
+        assert_eq!(take_all(&owners[3]).len(), 7, "memory came back for another owner");
+    }
+
+    /// Goal: several accounts of one owner are judged as one.
+    #[test]
+    fn an_owner_gains_nothing_by_more_accounts() {
+        let pool = pool();
+        let initiator = Arc::new(MemoryOwner::default());
+        let accounts: Vec<_> =
+            (0..8).map(|_| pool.account(&initiator, MemoryKind::DataIn)).collect();
+        let held: Vec<_> = accounts.iter().flat_map(take_all).collect();
+        assert_eq!(held.len(), 7);
+        assert_eq!(initiator.held_bytes(), 7 * PIECE);
+    }
+
+    /// Goal: requests that wait are served least holder first, as memory comes back.
+    #[test]
+    fn who_holds_least_goes_first() {
+        let pool = pool();
+        let (greedy, modest) = (owner(&pool), owner(&pool));
+        let mut held = take_all(&greedy);
+        let mut rest: Vec<_> = (0..7).map(|_| pool.take(1 << 20)).collect();
+        let mut greedy_waits = pin!(greedy.take_when_free(1 << 20));
+        let mut modest_waits = pin!(modest.take_when_free(1 << 20));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(greedy_waits.as_mut().poll(&mut context).is_pending());
+        assert!(modest_waits.as_mut().poll(&mut context).is_pending());
+        assert_eq!(pool.budget().usage().waiting, 2);
+        held.pop();
+        assert!(greedy_waits.as_mut().poll(&mut context).is_pending(), "it came first, and holds");
+        assert!(modest_waits.as_mut().poll(&mut context).is_ready());
+        rest.clear();
+        assert!(greedy_waits.as_mut().poll(&mut context).is_ready());
+        assert_eq!(pool.budget().usage().waiting, 0);
+    }
+
+    /// Goal: a newcomer does not overtake those that wait for what is scarce, unless its owner
+    /// holds less than theirs.
+    #[test]
+    fn waiting_requests_come_before_new_ones() {
+        let pool = pool();
+        let held: Vec<_> = (0..15).map(|_| pool.take(1 << 20)).collect();
+        let (first, second) = (owner(&pool), owner(&pool));
+        let mut waits = pin!(first.take_when_free(8 << 20));
+        assert!((&mut waits).now_or_never().is_none());
+        assert!(second.try_take(4096).is_none());
+        drop(held);
+        assert!(waits.now_or_never().is_some());
+        assert!(second.try_take(4096).is_some());
+
+        let pool = self::pool();
+        let (greedy, newcomer) = (owner(&pool), owner(&pool));
+        let _held = take_all(&greedy);
+        let mut waits = pin!(greedy.take_when_free(1 << 20));
+        assert!((&mut waits).now_or_never().is_none());
+        assert!(newcomer.try_take(1 << 20).is_some());
+        assert!((&mut waits).now_or_never().is_none());
+    }
+
+    /// Goal: a request that is given up leaves nothing, whether or not it was granted already.
+    #[test]
+    fn requests_that_are_given_up_leave_nothing() {
+        let pool = pool();
+        for granted in [false, true] {
+            let held: Vec<_> = (0..15).map(|_| pool.take(1 << 20)).collect();
+            let asks = owner(&pool);
+            let mut waits = Box::pin(asks.take_when_free(1 << 20));
+            assert!((&mut waits).now_or_never().is_none());
+            if granted {
+                drop(held);
+                drop(waits);
+            } else {
+                drop(waits);
+                assert_eq!(pool.budget().usage().waiting, 0);
+                drop(held);
+            }
+            let usage = pool.budget().usage();
+            assert_eq!((usage.waiting, usage.used_bytes), (0, usage.idle_bytes));
+        }
+    }
+
+    /// Goal: idle memory gives way to any request, and none is kept while memory is scarce.
+    #[test]
+    fn idle_memory_gives_way() {
+        let pool = pool();
+        drop((0..4).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
+        assert!(pool.budget().usage().idle_bytes > 2 << 20);
+        let large = owner(&pool).try_take(8 << 20);
+        assert!(large.is_some());
+        assert_eq!(pool.budget().usage().idle_bytes, 0);
+        drop(pool.take(1 << 20));
+        assert_eq!(pool.budget().usage().idle_bytes, 0);
+    }
+
+    /// Goal: charges for memory that lies elsewhere count until they are dropped, and with the last
+    /// share of bytes.
+    #[test]
+    fn charges_count_while_they_live() {
+        let pool = pool().account(&Arc::default(), MemoryKind::Control);
+        let mut charge = pool.charge(1000);
+        charge.set(3000);
+        charge.set(2000);
+        assert_eq!((charge.bytes(), pool.held_bytes()), (2000, 2000));
+        let bytes: Bytes = pool.charge_vec(vec![7; 500]);
+        let share = bytes.slice(499..);
+        drop((bytes, charge));
+        assert_eq!(pool.budget().usage().by_kind[MemoryKind::Control as usize], 500);
+        drop(share);
+        assert_eq!(pool.budget().usage().used_bytes, 0);
+    }
+
+    /// Goal: threads that take, wait and drop at random never pass the limit and leave nothing; a
+    /// request that can be met is met in the end. Method: by seed, each thread an owner.
+    #[test]
+    fn many_threads_keep_the_limit() {
+        let pool = pool();
+        std::thread::scope(|scope| {
+            for seed in 1..5u64 {
+                let mine = owner(&pool);
+                scope.spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                    let (mut random, mut held) = (seed, Vec::new());
+                    for _ in 0..500 {
+                        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                        let len = (random >> 33) as usize % (4 << 20);
+                        match mine.try_take(len) {
+                            Some(buffer) => held.push(buffer),
+                            None => {
+                                // Holding nothing, it waits for the others only.
+                                held.clear();
+                                held.push(runtime.block_on(mine.take_when_free(len)));
+                            }
+                        }
+                        assert!(mine.budget().usage().used_bytes <= LIMIT, "seed {seed}");
+                    }
+                });
+            }
+        });
+        let usage = pool.budget().usage();
+        assert_eq!((usage.used_bytes, usage.waiting), (usage.idle_bytes, 0));
+        assert_eq!(pool.in_use_bytes(), 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! How much of a connection's data is held: in this process, and in its socket.
+
+use crate::inbound::CHUNK_BYTES;
+use crate::outbox::OUTBOX_BYTES_MAX;
+use crate::unsafe_buffer_lock::unlock_buffers;
+use socket2::{SockRef, Socket};
+use std::io;
+use std::os::fd::AsFd;
+use tokio::net::TcpStream;
+
+/// Bounds of what a connection buffers, as its [`Role`](crate::Role) sets them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BufferLimits {
+    /// Bytes received by one system call, and so the most that is kept of them while the role
+    /// cannot take more. At least 1, at most what [`LARGEST`](Self::LARGEST) has.
+    pub receive_bytes_max: usize,
+    /// No further PDU is handled while this many bytes wait to be sent.
+    pub send_bytes_max: usize,
+    /// Bytes of data in each of the socket's two buffers; `None`: as the system tunes them. It
+    /// takes twice as much memory (socket(7), SO_SNDBUF).
+    pub socket_bytes_max: Option<u32>,
+}
+
+impl BufferLimits {
+    /// What a connection has unless its role says otherwise: 256 KiB received at once, 4 MiB
+    /// waiting to be sent, a socket tuned by the system.
+    pub const LARGEST: Self = Self {
+        receive_bytes_max: CHUNK_BYTES,
+        send_bytes_max: OUTBOX_BYTES_MAX,
+        socket_bytes_max: None,
+    };
+}
+
+/// What a connection holds while it waits for its peer, beside the data of its tasks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct BufferedBytes {
+    /// Received and not handled, because the role cannot take more or because too much waits to
+    /// be sent.
+    pub received: usize,
+    /// Headers that wait to be sent, and the list of what they belong to.
+    pub queued: usize,
+    /// Memory of the socket: what is not sent or not acknowledged, and while nothing is received,
+    /// what may come.
+    pub socket: usize,
+}
+
+impl BufferedBytes {
+    /// Whether anything is held.
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// The buffers of one socket: as the system tunes them, or bounded.
+#[derive(Debug, Default)]
+pub(crate) enum SocketBuffers {
+    #[default]
+    Tuned,
+    /// Both have a fixed size; these are the sizes they had before.
+    Fixed { receive_bytes: usize, send_bytes: usize },
+    /// The system cannot give a fixed buffer back to its tuning: data that is not sent yet is
+    /// bounded, data on its way is not.
+    UnsentBounded,
+}
+
+impl SocketBuffers {
+    /// Bounds the buffers of `tcp`, or leaves them to the system again. A socket that refuses
+    /// works as well with other buffers.
+    pub(crate) fn set(&mut self, tcp: &TcpStream, bytes_max: Option<u32>) {
+        let socket = SockRef::from(tcp);
+        let set = match bytes_max {
+            Some(bytes) => self.bound(&socket, bytes),
+            None => self.tune(&socket),
+        };
+        if let Err(error) = set {
+            tracing::debug!(%error, "the buffers of a socket stay as they are");
+        }
+    }
+
+    fn bound(&mut self, socket: &Socket, bytes: u32) -> io::Result<()> {
+        // Only what can be undone is done (SO_BUF_LOCK: Linux 5.14).
+        if unlock_buffers(socket.as_fd()).is_err() {
+            *self = Self::UnsentBounded;
+            return socket.set_tcp_notsent_lowat(bytes);
+        }
+        if matches!(self, Self::Tuned) {
+            let receive_bytes = socket.recv_buffer_size()?;
+            *self = Self::Fixed { receive_bytes, send_bytes: socket.send_buffer_size()? };
+        }
+        socket.set_recv_buffer_size(bytes as usize)?;
+        socket.set_send_buffer_size(bytes as usize)
+    }
+
+    fn tune(&mut self, socket: &Socket) -> io::Result<()> {
+        match std::mem::take(self) {
+            Self::Tuned => Ok(()),
+            Self::Fixed { receive_bytes, send_bytes } => {
+                // The system doubles what it is told. Tuning only ever enlarges a buffer.
+                socket.set_recv_buffer_size(receive_bytes / 2)?;
+                socket.set_send_buffer_size(send_bytes / 2)?;
+                unlock_buffers(socket.as_fd())
+            }
+            // 0 stands for the system's default, tcp(7).
+            Self::UnsentBounded => socket.set_tcp_notsent_lowat(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a socket's buffers are bounded and then left to the system again, which enlarges them
+    /// as before. Method: after the bound is lifted, a socket is filled and emptied until its send
+    /// buffer is larger.
+    #[test]
+    fn a_bound_of_a_socket_can_be_lifted() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (tcp, _) = listener.accept().unwrap();
+            tcp.set_nonblocking(true).unwrap();
+            let tcp = TcpStream::from_std(tcp).unwrap();
+            let sizes = || {
+                let socket = SockRef::from(&tcp);
+                (socket.recv_buffer_size().unwrap(), socket.send_buffer_size().unwrap())
+            };
+            let before = sizes();
+            let mut buffers = SocketBuffers::default();
+            buffers.set(&tcp, Some(16 << 10));
+            if matches!(buffers, SocketBuffers::UnsentBounded) {
+                return eprintln!("not tested: this system has no SO_BUF_LOCK");
+            }
+            assert_eq!(sizes(), (32 << 10, 32 << 10));
+            // As if it had been small before: there is room to enlarge it.
+            let SocketBuffers::Fixed { receive_bytes, send_bytes } = &mut buffers else { panic!() };
+            assert_eq!((*receive_bytes, *send_bytes), before);
+            *send_bytes = 128 << 10;
+            buffers.set(&tcp, None);
+            let after = sizes();
+            assert_eq!(after, (before.0, 128 << 10));
+            let reading =
+                std::thread::spawn(move || std::io::copy(&mut peer, &mut std::io::sink()));
+            for round in 0.. {
+                while tcp.try_write(&[0; 64 << 10]).is_ok() {}
+                if sizes().1 > after.1 {
+                    break;
+                }
+                assert!(round < 1_000, "{after:?} is not enlarged");
+                tcp.writable().await.unwrap();
+            }
+            drop(tcp);
+            assert!(reading.join().unwrap().unwrap() > 0);
+        });
+    }
+}

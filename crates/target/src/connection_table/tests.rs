@@ -1,0 +1,264 @@
+use super::*;
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The network of that number.
+fn network(number: u32) -> PeerNetwork {
+    PeerNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number)))
+}
+
+/// A table whose handles are the numbers of the connections.
+struct Rig {
+    table: ConnectionTable<u64>,
+    next_id: u64,
+}
+
+impl Rig {
+    fn new(connections: usize, logins_per_address: usize) -> Self {
+        let limits = Limits { connections, logins_per_address, ..Limits::default() };
+        let table = ConnectionTable::new(TableLimits::new(&limits, usize::MAX));
+        Self { table, next_id: 1 }
+    }
+
+    /// The new connection's id and the evicted one's.
+    fn enter(&mut self, from: u32) -> Result<(u64, Option<u64>), NoRoom> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let evicted = self.table.enter(id, network(from), id)?;
+        Ok((id, evicted))
+    }
+
+    fn log_in(&mut self, from: u32, phase: Phase, joins: Joins) -> Result<u64, NoRoom> {
+        let (id, _) = self.enter(from)?;
+        let result = self.table.log_in(id, phase, joins, true);
+        if result.is_err() {
+            self.table.remove(id);
+        }
+        result.map(|_| id)
+    }
+
+    /// Logs in until there is no room; how many got in.
+    fn fill(&mut self, from: u32, phase: Phase) -> usize {
+        (0..).take_while(|_| self.log_in(from, phase, Joins::New).is_ok()).count()
+    }
+}
+
+/// Goal: however many connections one address opens and renews, another address gets in at once,
+/// and stays while it logs in.
+#[test]
+fn one_address_locks_out_no_other() {
+    let mut rig = Rig::new(1024, 32);
+    for round in 0..1000 {
+        rig.enter(1).unwrap();
+        let (good, evicted) = rig.enter(2).unwrap();
+        assert_eq!(evicted, None, "there is room kept for it");
+        for _ in 0..50 {
+            let (_, evicted) = rig.enter(1).unwrap();
+            assert_ne!(evicted, Some(good), "in round {round}");
+        }
+        assert_eq!(rig.table.log_in(good, Phase::Proven, Joins::New, true), Ok(None));
+        rig.table.remove(good);
+    }
+    assert_eq!(rig.table.len(), 32, "its share");
+}
+
+/// Goal: within an address the one that was opened first goes first: a login that is meant is
+/// through before that, one that waits is not.
+#[test]
+fn the_oldest_of_an_address_goes_first() {
+    let mut rig = Rig::new(1024, 4);
+    let first: Vec<u64> = (0..4).map(|_| rig.enter(1).unwrap().0).collect();
+    let evicted: Vec<_> = (0..4).map(|_| rig.enter(1).unwrap().1.unwrap()).collect();
+    assert_eq!(evicted, first);
+    assert_eq!(rig.table.evicted(), 4);
+    first.into_iter().for_each(|id| rig.table.remove(id));
+    assert_eq!((rig.table.evicted(), rig.table.len()), (0, 4));
+}
+
+/// Goal: where many addresses take all the room for logins, the one with the most makes room, and
+/// of those with as many the one that has waited longest.
+#[test]
+fn the_address_with_the_most_makes_room() {
+    let mut rig = Rig::new(80, 5);
+    let ids: Vec<u64> =
+        [1, 2, 2, 3, 4, 5, 6, 7, 8, 9].map(|from| rig.enter(from).unwrap().0).into();
+    assert_eq!(rig.enter(10).unwrap().1, Some(ids[1]), "2 has two");
+    assert_eq!(rig.enter(11).unwrap().1, Some(ids[0]), "each has one");
+    assert_eq!(rig.enter(12).unwrap().1, Some(ids[2]));
+}
+
+/// Goal: what is logged in is never closed for others, and leaves what is kept for logins; a
+/// session that is there already gets its connections even then.
+#[test]
+fn sessions_stay_and_come_back() {
+    let mut rig = Rig::new(800, 50);
+    assert_eq!(rig.fill(1, Phase::Proven), 700);
+    assert_eq!(rig.fill(2, Phase::Proven), 0);
+    assert_eq!(rig.log_in(2, Phase::Unproven, Joins::New), Err(NoRoom::Table));
+    for _ in 0..200 {
+        assert!(rig.enter(3).is_ok(), "a login has its place");
+    }
+    assert!(rig.log_in(1, Phase::Proven, Joins::Again).is_ok());
+    assert!((0..49).all(|_| rig.log_in(1, Phase::Proven, Joins::Further).is_ok()));
+    assert_eq!(rig.log_in(1, Phase::Proven, Joins::Further), Err(NoRoom::Table));
+    assert_eq!(rig.table.len() - rig.table.not_logged_in.len(), 750);
+    assert!(rig.enter(4).is_ok(), "what is left is for logins");
+}
+
+/// Goal: sessions without proof leave what is kept for those with proof; one address leaves room
+/// for others, and however many addresses take theirs, there is some left for one more.
+#[test]
+fn sessions_without_proof_have_shares() {
+    let mut rig = Rig::new(16_384, 256);
+    // Of 16,384 an eighth is kept for logins, of the rest a quarter for those with proof, of the rest
+    // a sixteenth for other addresses; four fifths of what is left.
+    assert_eq!(rig.fill(1, Phase::Unproven), 8064);
+    assert_eq!(rig.log_in(1, Phase::Unproven, Joins::New), Err(NoRoom::Address));
+    assert!(rig.log_in(1, Phase::Unproven, Joins::Again).is_ok(), "it has a place already");
+    for from in 2..80 {
+        assert!(rig.fill(from, Phase::Unproven) >= NEWCOMER_CONNECTIONS, "address {from}");
+    }
+    while rig.log_in(rig.next_id as u32, Phase::Unproven, Joins::New).is_ok() {}
+    assert_eq!(rig.table.unproven.len(), 10_752);
+    assert_eq!(rig.fill(1, Phase::Proven), 3584, "what is kept for them");
+
+    let mut open_to_all = Rig::new(16_384, 256);
+    let mut log_in = || {
+        let (id, _) = open_to_all.enter(1).unwrap();
+        open_to_all.table.log_in(id, Phase::Unproven, Joins::New, false)
+    };
+    assert_eq!((0..).take_while(|_| log_in().is_ok()).count(), 10_752, "nothing is kept");
+}
+
+/// Goal: discovery sessions without proof make room for others; nobody is locked out by them.
+#[test]
+fn discovery_makes_room() {
+    let mut rig = Rig::new(800, 50);
+    for from in 0..100 {
+        for _ in 0..10 {
+            rig.log_in(from, Phase::Discovery, Joins::New).unwrap();
+        }
+    }
+    assert!(rig.log_in(1000, Phase::Unproven, Joins::New).is_ok());
+    assert_eq!(rig.fill(1001, Phase::Proven), 699, "all of them make room");
+    assert_eq!(rig.table.discovery.len(), 0);
+}
+
+/// Goal: what is not logged in any more is counted as what is not yet, and makes room likewise:
+/// else whoever logs in and out would hold places without a share.
+#[test]
+fn logging_out_gives_the_place_up() {
+    let mut rig = Rig::new(1024, 8);
+    for _ in 0..100 {
+        let id = rig.log_in(1, Phase::Unproven, Joins::New).unwrap();
+        rig.table.log_out(id);
+        assert_eq!(rig.table.log_out(id), None, "once");
+    }
+    assert_eq!((rig.table.len(), rig.table.not_logged_in.count(network(1))), (8, 8));
+}
+
+/// Goal: a table of few places serves as many as it has.
+#[test]
+fn small_tables_serve() {
+    for connections in 1..8 {
+        let mut rig = Rig::new(connections, 256);
+        assert_eq!(rig.fill(1, Phase::Proven), connections);
+        assert_eq!(rig.enter(2), Err(NoRoom::Table));
+    }
+    assert_eq!(Rig::new(0, 256).enter(1), Err(NoRoom::Table));
+}
+
+/// What happens to a table.
+#[derive(Clone, Debug)]
+enum Step {
+    Enter(u32),
+    LogIn(usize, Phase, Joins, bool),
+    LogOut(usize),
+    Remove(usize),
+    MakeRoom,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let phase = prop_oneof![Just(Phase::Discovery), Just(Phase::Unproven), Just(Phase::Proven)];
+    let joins = prop_oneof![Just(Joins::New), Just(Joins::Again), Just(Joins::Further)];
+    let step = prop_oneof![
+        6 => (0..6u32).prop_map(Step::Enter),
+        5 => (any::<usize>(), phase, joins, any::<bool>())
+            .prop_map(|(which, phase, joins, proof)| Step::LogIn(which, phase, joins, proof)),
+        1 => any::<usize>().prop_map(Step::LogOut),
+        2 => any::<usize>().prop_map(Step::Remove),
+        1 => Just(Step::MakeRoom),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+proptest! {
+    /// Goal: whatever happens, the limits hold, the counts are those of the entries, and nobody is
+    /// evicted but who is not logged in or in a discovery session.
+    #[test]
+    fn limits_always_hold(connections in 1usize..40, share in 1usize..6, steps in steps()) {
+        let mut rig = Rig::new(connections, share);
+        let mut phases: HashMap<u64, Phase> = HashMap::new();
+        let pick = |phases: &HashMap<u64, Phase>, which: usize| {
+            let mut ids: Vec<u64> = phases.keys().copied().collect();
+            ids.sort_unstable();
+            (!ids.is_empty()).then(|| ids[which % ids.len()])
+        };
+        for step in steps {
+            let mut evicted = None;
+            match step {
+                Step::Enter(from) => {
+                    let could = phases.len() < connections
+                        || phases.values().any(|p| [Phase::NotLoggedIn, Phase::Discovery].contains(p));
+                    match rig.enter(from) {
+                        Ok((id, gone)) => {
+                            phases.insert(id, Phase::NotLoggedIn);
+                            evicted = gone;
+                        }
+                        Err(_) => prop_assert!(!could),
+                    }
+                }
+                Step::LogIn(which, phase, joins, proof) => {
+                    let waits = phases.iter().filter(|(_, p)| **p == Phase::NotLoggedIn);
+                    let waits: HashMap<_, _> = waits.map(|(id, p)| (*id, *p)).collect();
+                    let Some(id) = pick(&waits, which) else { continue };
+                    if let Ok(gone) = rig.table.log_in(id, phase, joins, proof) {
+                        phases.insert(id, phase);
+                        evicted = gone;
+                    }
+                }
+                Step::LogOut(which) => {
+                    let Some(id) = pick(&phases, which) else { continue };
+                    evicted = rig.table.log_out(id);
+                    phases.insert(id, Phase::NotLoggedIn);
+                }
+                Step::Remove(which) => {
+                    let Some(id) = pick(&phases, which) else { continue };
+                    rig.table.remove(id);
+                    phases.remove(&id);
+                }
+                Step::MakeRoom => evicted = rig.table.make_room(),
+            }
+            if let Some(id) = evicted {
+                let phase = phases.remove(&id);
+                prop_assert!(matches!(phase, Some(Phase::NotLoggedIn | Phase::Discovery)));
+            }
+            let table = &rig.table;
+            let count = |phase| phases.values().filter(|p| **p == phase).count();
+            prop_assert_eq!(table.len(), phases.len());
+            prop_assert!(table.len() <= connections);
+            prop_assert_eq!(table.not_logged_in.len(), count(Phase::NotLoggedIn));
+            prop_assert_eq!(table.discovery.len(), count(Phase::Discovery));
+            prop_assert_eq!(table.unproven.len(), count(Phase::Unproven));
+            prop_assert!(table.not_logged_in.len() <= table.limits.logins.max(1));
+            for members in [&table.not_logged_in, &table.discovery, &table.unproven] {
+                prop_assert_eq!(members.networks.values().map(BTreeSet::len).sum::<usize>(), members.len);
+                prop_assert_eq!(members.networks.len(), members.ranks.len());
+            }
+            for from in 0..6 {
+                let of_network = table.not_logged_in.count(network(from));
+                prop_assert!(of_network <= table.limits.logins_per_address);
+            }
+        }
+    }
+}

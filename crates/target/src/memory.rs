@@ -1,0 +1,197 @@
+//! Memory that initiators cause: whose it is, and how long a command waits for it.
+
+use crate::abort::{AbortSignal, Aborted};
+use crate::backoff::PeerNetwork;
+use block::{Buffer, BufferPool, MemoryCharge, MemoryKind, MemoryOwner};
+use bytes::Bytes;
+use net::{BufferLimits, BufferedBytes};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// Answers up to this length are not charged one by one: the limit of a connection's outbox counts
+/// them as they are.
+const SMALL_REPLY_BYTES: usize = 512;
+
+/// Entries of owners that are gone, before they are removed.
+const OWNERS_GONE_MAX: usize = 64;
+
+/// Whose memory is judged as one when it is scarce: all connections from one address (IPv6: one
+/// /64), and of these, those that have proven to be the same user. A name that is only claimed
+/// makes no difference.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct OwnerKey {
+    network: PeerNetwork,
+    user: Option<String>,
+}
+
+/// The owners of a server's memory, as long as they own some.
+#[derive(Debug)]
+pub(crate) struct MemoryOwners {
+    buffers: BufferPool,
+    owners: Mutex<HashMap<OwnerKey, Weak<MemoryOwner>>>,
+}
+
+/// The accounts of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionMemory {
+    /// Read data, until the socket has taken it.
+    pub(crate) data_in: BufferPool,
+    /// Data-out, until its command has ended.
+    pub(crate) data_out: BufferPool,
+    /// Text, ping data and parameter lists.
+    pub(crate) control: BufferPool,
+    /// What the connection holds while it waits for its peer, once it does.
+    buffered: Option<Box<Buffered>>,
+}
+
+/// Charges for what a connection holds beside the data of its tasks.
+#[derive(Debug)]
+struct Buffered {
+    received: MemoryCharge,
+    queued: MemoryCharge,
+    socket: MemoryCharge,
+}
+
+/// What a connection buffers at most while memory is scarce: enough for a peer that takes its
+/// answers.
+const SCARCE_LIMITS: BufferLimits = BufferLimits {
+    receive_bytes_max: 16 << 10,
+    send_bytes_max: 64 << 10,
+    socket_bytes_max: Some(128 << 10),
+};
+
+impl MemoryOwners {
+    pub(crate) fn new(buffers: BufferPool) -> Self {
+        Self { buffers, owners: Mutex::default() }
+    }
+
+    /// The memory that all owners share.
+    pub(crate) fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    /// Accounts for a connection from `network`, which has proven to be `user`, or nothing.
+    pub(crate) fn accounts(&self, network: PeerNetwork, user: Option<String>) -> ConnectionMemory {
+        let owner = self.owner(OwnerKey { network, user });
+        let account = |kind| self.buffers.account(&owner, kind);
+        ConnectionMemory {
+            data_in: account(MemoryKind::DataIn),
+            data_out: account(MemoryKind::DataOut),
+            control: account(MemoryKind::Control),
+            buffered: None,
+        }
+    }
+
+    fn owner(&self, key: OwnerKey) -> Arc<MemoryOwner> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owner) = owners.get(&key).and_then(Weak::upgrade) {
+            return owner;
+        }
+        // Live owners are as many as connections at most.
+        if owners.len() >= OWNERS_GONE_MAX && owners.len() == owners.capacity() {
+            owners.retain(|_, owner| owner.strong_count() > 0);
+        }
+        let owner = Arc::new(MemoryOwner::default());
+        owners.insert(key, Arc::downgrade(&owner));
+        owner
+    }
+}
+
+impl ConnectionMemory {
+    /// How much the connection may buffer now.
+    pub(crate) fn buffer_limits(&self) -> BufferLimits {
+        match self.control.budget().is_scarce() {
+            true => SCARCE_LIMITS,
+            false => BufferLimits::LARGEST,
+        }
+    }
+
+    /// Charges what the connection holds while it waits for its peer. `false`: memory is exhausted,
+    /// and the owner holds more than its share of it.
+    pub(crate) fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        let control = &self.control;
+        let buffered = self.buffered.get_or_insert_with(|| {
+            let charge = |kind| control.sibling(kind).charge(0);
+            Box::new(Buffered {
+                received: control.charge(0),
+                queued: charge(MemoryKind::Outbox),
+                socket: charge(MemoryKind::Socket),
+            })
+        });
+        buffered.received.set(bytes.received);
+        buffered.queued.set(bytes.queued);
+        buffered.socket.set(bytes.socket);
+        bytes == BufferedBytes::default() || !self.control.must_give_back()
+    }
+}
+
+/// What a running command takes memory from.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkMemory {
+    pub(crate) buffers: BufferPool,
+    /// How long it waits for memory before it ends BUSY.
+    pub(crate) wait_max: Duration,
+}
+
+/// Why a command got no memory.
+pub(crate) enum NoMemory {
+    Aborted,
+    /// None was free in time.
+    TimedOut,
+}
+
+impl WorkMemory {
+    /// A buffer of `bytes`, as soon as there is memory for it. No lock that others want may be held
+    /// meanwhile.
+    pub(crate) async fn take(&self, bytes: usize, abort: &AbortSignal) -> Result<Buffer, NoMemory> {
+        if let Some(buffer) = self.buffers.try_take(bytes) {
+            return Ok(buffer);
+        }
+        let taking = tokio::time::timeout(self.wait_max, self.buffers.take_when_free(bytes));
+        match abort.unless(taking).await {
+            Ok(Ok(buffer)) => Ok(buffer),
+            Ok(Err(_)) => Err(NoMemory::TimedOut),
+            Err(Aborted) => Err(NoMemory::Aborted),
+        }
+    }
+
+    /// An answer, charged until it is sent.
+    pub(crate) fn reply(&self, reply: Vec<u8>) -> Bytes {
+        match reply.len() {
+            ..=SMALL_REPLY_BYTES => reply.into(),
+            _ => self.buffers.charge_vec(reply),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: connections of one network are one owner, other networks and proven users are others;
+    /// owners that are gone leave no entry for long.
+    #[test]
+    fn owners_are_found_again() {
+        let owners = MemoryOwners::new(BufferPool::default());
+        let of = |address: &str, user: Option<&str>| {
+            let network = PeerNetwork::of(address.parse().unwrap());
+            owners.accounts(network, user.map(str::to_owned))
+        };
+        let one = of("192.0.2.1", None);
+        let _held = one.data_in.take(1);
+        let bytes = BufferPool::charged_bytes(1);
+        for (address, user, held) in [
+            ("192.0.2.1", None, bytes),
+            ("192.0.2.1", Some("vm"), 0),
+            ("192.0.2.2", None, 0),
+            ("::ffff:192.0.2.1", None, bytes),
+        ] {
+            assert_eq!(of(address, user).data_out.owner_bytes(), held, "{address} {user:?}");
+        }
+        for host in 0..1000 {
+            drop(of(&std::net::Ipv4Addr::from_bits(host).to_string(), None));
+        }
+        assert!(owners.owners.lock().unwrap().len() <= 2 * OWNERS_GONE_MAX);
+    }
+}
