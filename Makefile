@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint unit release java java-interop interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
+.PHONY: help run test check lint deny unit release java java-interop interop doc soak fuzz conformance conformance-tables interop-kernel package bench bench-full bench-compare bench-java
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,9 +20,9 @@ run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 	@mkdir -p demo
 	@scripts/run-release serve demo/disk.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
 
-test: ## Install what is missing, run every test: style, unit, property, Java, interop, documentation
+test: ## Install what is missing, run every test: style, dependencies, unit, property, Java, interop, documentation
 	@scripts/setup test
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory lint deny
 	@# Many unit tests wait more than they compute: meanwhile the release build for interop, and
 	@# whichever ends first makes room for Java.
 	@$(MAKE) --no-print-directory --jobs=2 unit release java
@@ -37,6 +37,9 @@ check: ## The quick ones: style, unit and property tests (no peers)
 lint: ## rustfmt and clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+deny: ## Licences, duplicates and sources of dependencies (deny.toml), by cargo-deny; seconds
+	@scripts/deny
 
 unit: ## Unit and property tests, the rules of the house
 	$(CARGO) test --locked --workspace --exclude interop

@@ -1,8 +1,19 @@
-//! What may be found on a disk after it was cut off: a book of what was written and promised.
+//! The ledger records what was written to a disk and what was promised, and tells whether the
+//! content found after a power cut is admissible.
 //!
-//! Each write has content of its own, and no block has two writes under way at once. So what is
-//! found in a block tells which write it came from, and the book tells whether that one may be
-//! there: the last that was promised, or any later one, acknowledged or not.
+//! Each write has content of its own, so the content of a block identifies the write it came from.
+//! Several initiators may write to one block at once; the disk then applies their writes in any
+//! order that agrees with time: a write sent after another was acknowledged comes after it.
+//!
+//! A version of a block is admissible unless it *precedes* a promised version.
+//!
+//! * Version A precedes version B if A was acknowledged before B was sent, or if a read returned B
+//!   while no write to the block was under way and A was one of its versions.
+//! * A version is promised if it was acknowledged as durable (write-through, FUA), or if it was
+//!   acknowledged before a sync was sent that was acknowledged as well.
+//!
+//! The ledger drops a version when it stops being admissible. `tests.rs` compares the rule with a
+//! search through all orders of the operations.
 
 use crate::scratch::Random;
 use std::collections::BTreeMap;
@@ -23,6 +34,18 @@ pub enum Content {
 }
 
 impl Content {
+    /// Identifies the content of a whole block; `None` if the block is torn, or belongs elsewhere.
+    pub fn of(found: &[u8], lba: u64) -> Option<Self> {
+        let word = |at| Some(u64::from_be_bytes(*found.get(at..)?.first_chunk()?));
+        let (stamp, at) = (word(0)?, word(8)?);
+        let content = match (stamp, at) {
+            (0, 0) => Self::Zeroes,
+            (_, u64::MAX) => Self::Same(stamp),
+            _ => Self::Stamp(stamp),
+        };
+        (content.bytes(lba, found.len()) == found).then_some(content)
+    }
+
     /// The bytes of a block.
     pub fn bytes(self, lba: u64, block_bytes: usize) -> Vec<u8> {
         let sectors = 0..(block_bytes / SECTOR_BYTES) as u64;
@@ -51,27 +74,41 @@ fn sector(stamp: u64, lba: u64, part: u64) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Entry(u64);
 
+/// One block's content after a write. Times count the ledger's events.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     entry: Entry,
     content: Content,
-    /// When it was acknowledged.
-    acknowledged: Option<u64>,
+    /// Versions acknowledged before this precede it: when the write was sent, or when a read showed
+    /// that it took effect last.
+    begun: u64,
+    /// When the write was acknowledged: it took effect before.
+    done: Option<u64>,
+    promised: bool,
 }
 
+impl Version {
+    /// Whether this version took effect before the other in every possible order.
+    fn precedes(&self, other: &Self) -> bool {
+        self.entry != other.entry && self.done.is_some_and(|done| done < other.begun)
+    }
+}
+
+/// The admissible versions of a block; at least one of them is promised.
 #[derive(Clone, Debug)]
 struct Block {
-    /// Was promised to stay.
-    promised: Content,
-    /// What was written since, in order.
-    since: Vec<Version>,
+    versions: Vec<Version>,
 }
 
-/// A sync that was asked for.
+/// A sync that was sent, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Sync(u64);
 
-/// The book.
+/// A read that was sent, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Read(u64);
+
+/// The record of one disk.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     block_bytes: usize,
@@ -83,8 +120,7 @@ pub struct Ledger {
 impl Ledger {
     /// Of a disk of zeroes.
     pub fn new(blocks: usize, block_bytes: usize) -> Self {
-        let empty = Block { promised: Content::Zeroes, since: Vec::new() };
-        let blocks = vec![empty; blocks];
+        let blocks = vec![Block::promised(Entry(0), Content::Zeroes, 0); blocks];
         Self { block_bytes, blocks, under_way: BTreeMap::new(), now: 0 }
     }
 
@@ -104,57 +140,100 @@ impl Ledger {
         self.now
     }
 
-    /// Whether a write to this block is under way.
+    /// Whether a write to this block is under way, or a command that holds it ([`Self::hold`]).
     pub fn is_busy(&self, lba: u64) -> bool {
         self.under_way.values().any(|blocks| blocks.contains(&lba))
     }
 
-    /// What a read of the block gives, when nothing is under way there.
+    /// The content that a read of the block returns, provided that no write to it is under way and
+    /// that no two writes to it overlapped.
     pub fn content(&self, lba: u64) -> Content {
-        let block = &self.blocks[lba as usize];
-        block.since.last().map_or(block.promised, |version| version.content)
+        let last = self.blocks[lba as usize].versions.last();
+        last.map_or(Content::Zeroes, |version| version.content)
     }
 
-    /// A write that is sent now.
+    /// Records that a write is sent.
     pub fn begin(&mut self, blocks: impl IntoIterator<Item = u64>, content: Content) -> Entry {
-        let entry = Entry(self.stamp());
+        let begun = self.stamp();
+        let entry = Entry(begun);
         let blocks: Vec<u64> = blocks.into_iter().collect();
         for lba in &blocks {
-            let version = Version { entry, content, acknowledged: None };
-            self.blocks[*lba as usize].since.push(version);
+            let version = Version { entry, content, begun, done: None, promised: false };
+            self.blocks[*lba as usize].versions.push(version);
         }
         self.under_way.insert(entry, blocks);
         entry
     }
 
-    /// It was acknowledged; with `promised`, it is to be found from now on.
+    /// Marks a block busy until this write is acknowledged, because the write reads it.
+    pub fn hold(&mut self, entry: Entry, lba: u64) {
+        self.under_way.entry(entry).or_default().push(lba);
+    }
+
+    /// Records that a write was acknowledged, and whether that promised its content.
     pub fn acknowledge(&mut self, entry: Entry, promised: bool) {
         let now = self.stamp();
         for lba in self.under_way.remove(&entry).unwrap_or_default() {
             let block = &mut self.blocks[lba as usize];
-            let Some(at) = block.since.iter().position(|version| version.entry == entry) else {
-                continue;
-            };
-            block.since[at].acknowledged = Some(now);
-            if promised {
-                block.promise(at);
+            for version in block.versions.iter_mut().filter(|version| version.entry == entry) {
+                version.done = Some(now);
+                version.promised |= promised;
             }
+            block.drop_overwritten();
         }
     }
 
-    /// A sync is sent now.
+    /// Records that a sync is sent.
     pub fn begin_sync(&mut self) -> Sync {
         Sync(self.stamp())
     }
 
-    /// It was acknowledged: what was acknowledged in these blocks before it was sent is promised.
+    /// Records that a sync of these blocks was acknowledged: it promises what was acknowledged
+    /// before it was sent.
     pub fn acknowledge_sync(&mut self, sync: Sync, blocks: Range<u64>) {
         for block in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
-            let before = |version: &Version| version.acknowledged.is_some_and(|at| at < sync.0);
-            if let Some(at) = block.since.iter().rposition(before) {
-                block.promise(at);
+            for version in &mut block.versions {
+                version.promised |= version.done.is_some_and(|done| done < sync.0);
+            }
+            block.drop_overwritten();
+        }
+    }
+
+    /// Records that a read is sent.
+    pub fn begin_read(&mut self) -> Read {
+        Read(self.stamp())
+    }
+
+    /// Records the bytes that a read returned. Where no write was under way during the read, they
+    /// show which version came last.
+    ///
+    /// # Errors
+    /// Names the first block that is torn between writes, or whose content a later write had
+    /// overwritten before the read was sent.
+    pub fn acknowledge_read(
+        &mut self,
+        read: Read,
+        blocks: Range<u64>,
+        found: &[u8],
+    ) -> Result<(), String> {
+        if found.len() as u64 != (blocks.end - blocks.start) * self.block_bytes as u64 {
+            return Err(format!("a read of {blocks:?} returned {} bytes", found.len()));
+        }
+        let now = self.stamp();
+        for (lba, found) in blocks.zip(found.chunks(self.block_bytes)) {
+            let Some(content) = Content::of(found, lba) else {
+                return Err(format!(
+                    "block {lba}: a read returned a torn block, {:02x?}…",
+                    &found[..24]
+                ));
+            };
+            let block = &mut self.blocks[lba as usize];
+            let done = |version: &Version| version.done.is_some_and(|done| done < read.0);
+            if block.versions.iter().all(done) {
+                block.observe(content, now).map_err(|why| format!("block {lba}: {why}"))?;
             }
         }
+        Ok(())
     }
 
     /// Whether these bytes, from block 0 on, may be found after a cut; and if not, what is wrong.
@@ -171,24 +250,26 @@ impl Ledger {
         Ok(())
     }
 
+    /// A block holds one version, or is torn between sectors: the promised version that took effect
+    /// last, with sectors of versions over it that were not promised.
     fn check_block(&self, lba: u64, found: &[u8]) -> Result<(), String> {
-        let Block { promised, since } = &self.blocks[lba as usize];
-        let mut may_be = vec![promised.bytes(lba, self.block_bytes)];
-        if may_be[0] == found {
+        let versions = &self.blocks[lba as usize].versions;
+        let bytes = |version: &Version| version.content.bytes(lba, self.block_bytes);
+        if versions.iter().any(|version| bytes(version) == found) {
             return Ok(());
         }
-        may_be.extend(since.iter().map(|v| v.content.bytes(lba, self.block_bytes)));
-        for (part, sector) in found.chunks(SECTOR_BYTES).enumerate() {
-            let at = part * SECTOR_BYTES..(part + 1) * SECTOR_BYTES;
-            if !may_be.iter().any(|bytes| bytes[at.clone()] == *sector) {
-                return Err(format!(
-                    "block {lba}, sector {part} of it: promised was {promised:?}, since then \
-                     {since:?}; found was {:02x?}…",
-                    &sector[..24]
-                ));
-            }
+        let (promised, others): (Vec<_>, Vec<_>) = versions.iter().partition(|v| v.promised);
+        let others: Vec<_> = others.into_iter().map(bytes).collect();
+        let is_of = |base: &[u8], at: Range<usize>| {
+            let mut all = others.iter().map(Vec::as_slice).chain([base]);
+            all.any(|bytes| bytes[at.clone()] == found[at.clone()])
+        };
+        let sectors = || (0..found.len()).step_by(SECTOR_BYTES).map(|at| at..at + SECTOR_BYTES);
+        if promised.into_iter().map(bytes).any(|base| sectors().all(|at| is_of(&base, at))) {
+            return Ok(());
         }
-        Ok(())
+        let heads: Vec<_> = sectors().map(|at| format!("{:02x?}", &found[at][..16])).collect();
+        Err(format!("block {lba}: one of {versions:?}; its sectors begin with {heads:?}"))
     }
 
     /// After a cut: what is found now is what counts. Whole blocks are looked up; a torn one has to
@@ -198,16 +279,16 @@ impl Ledger {
     /// As [`Self::check`].
     pub fn settle(&mut self, disk: &[u8]) -> Result<Vec<u64>, String> {
         self.check(disk)?;
+        let now = self.stamp();
         self.under_way.clear();
         let mut torn = Vec::new();
         for (lba, found) in disk.chunks(self.block_bytes).enumerate() {
-            let block = &mut self.blocks[lba];
-            let contents = block.since.iter().map(|version| version.content);
-            let mut contents = contents.chain([block.promised]);
-            let is = |content: &Content| content.bytes(lba as u64, self.block_bytes) == found;
-            match contents.find(is) {
-                Some(content) => *block = Block { promised: content, since: Vec::new() },
-                None => torn.push(lba as u64),
+            match Content::of(found, lba as u64) {
+                Some(content) => self.blocks[lba] = Block::promised(Entry(now), content, now),
+                None => {
+                    torn.push(lba as u64);
+                    self.blocks[lba].end_all(now);
+                }
             }
         }
         Ok(torn)
@@ -215,65 +296,47 @@ impl Ledger {
 }
 
 impl Block {
-    /// The version at this place is to be found, or a later one.
-    fn promise(&mut self, at: usize) {
-        self.promised = self.since[at].content;
-        self.since.drain(..=at);
+    /// A block with one version, which is promised.
+    fn promised(entry: Entry, content: Content, now: u64) -> Self {
+        let version = Version { entry, content, begun: now, done: Some(now), promised: true };
+        Self { versions: vec![version] }
+    }
+
+    /// Drops the versions that are not admissible any more.
+    fn drop_overwritten(&mut self) {
+        let promised: Vec<_> = self.versions.iter().copied().filter(|v| v.promised).collect();
+        self.versions.retain(|version| !promised.iter().any(|later| version.precedes(later)));
+    }
+
+    /// Records that a read returned this content while no write was under way: it is the version
+    /// that took effect last. If several versions have this content, nothing new is known.
+    fn observe(&mut self, content: Content, now: u64) -> Result<(), String> {
+        let is_last = |version: &Version| {
+            version.content == content && !self.versions.iter().any(|v| version.precedes(v))
+        };
+        let mut last = self.versions.iter().filter(|version| is_last(version));
+        let (first, more) = (last.next(), last.next().is_some());
+        let Some(entry) = first.map(|version| version.entry) else {
+            return Err(format!(
+                "a read returned {content:?}, not the last of {:?}",
+                self.versions
+            ));
+        };
+        if !more {
+            let seen = self.versions.iter_mut().filter(|version| version.entry == entry);
+            seen.for_each(|version| version.begun = now);
+            self.drop_overwritten();
+        }
+        Ok(())
+    }
+
+    /// Ends all writes: each has taken effect by now, or never will.
+    fn end_all(&mut self, now: u64) {
+        for version in &mut self.versions {
+            version.done.get_or_insert(now);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn disk(ledger: &Ledger, contents: &[Content]) -> Vec<u8> {
-        let blocks = (0..).zip(contents);
-        blocks.flat_map(|(lba, content)| content.bytes(lba, ledger.block_bytes())).collect()
-    }
-
-    /// Goal: before a promise old and new are right, after it only the new; torn never, where a
-    /// block is a sector.
-    #[test]
-    fn old_or_new_until_promised() {
-        use Content::{Stamp, Zeroes};
-        let mut ledger = Ledger::new(2, 512);
-        let first = ledger.begin([0], Stamp(1));
-        assert!(ledger.is_busy(0) && !ledger.is_busy(1));
-        ledger.check(&disk(&ledger, &[Zeroes, Zeroes])).unwrap();
-        ledger.check(&disk(&ledger, &[Stamp(1), Zeroes])).unwrap();
-        ledger.check(&disk(&ledger, &[Zeroes, Stamp(1)])).unwrap_err();
-        let mut torn = disk(&ledger, &[Stamp(1), Zeroes]);
-        torn[500] = 0;
-        ledger.check(&torn).unwrap_err();
-        ledger.acknowledge(first, false);
-        ledger.check(&disk(&ledger, &[Zeroes, Zeroes])).unwrap();
-        let sync = ledger.begin_sync();
-        let second = ledger.begin([0, 1], Stamp(2));
-        ledger.acknowledge(second, false);
-        ledger.acknowledge_sync(sync, 0..1);
-        ledger.check(&disk(&ledger, &[Zeroes, Zeroes])).unwrap_err();
-        ledger.check(&disk(&ledger, &[Stamp(1), Zeroes])).unwrap();
-        ledger.check(&disk(&ledger, &[Stamp(1), Stamp(2)])).unwrap();
-        let third = ledger.begin([1], Zeroes);
-        ledger.acknowledge(third, true);
-        ledger.check(&disk(&ledger, &[Stamp(2), Stamp(2)])).unwrap_err();
-        let found = disk(&ledger, &[Stamp(1), Zeroes]);
-        assert_eq!(ledger.settle(&found), Ok(vec![]));
-        ledger.check(&disk(&ledger, &[Stamp(2), Zeroes])).unwrap_err();
-    }
-
-    /// Goal: a block of several sectors may be torn between them, of what may be there.
-    #[test]
-    fn long_blocks_are_torn_between_sectors_only() {
-        use Content::{Same, Stamp};
-        let mut ledger = Ledger::new(1, 4096);
-        let first = ledger.begin([0], Stamp(7));
-        ledger.acknowledge(first, true);
-        ledger.begin([0], Same(8));
-        let mut found = disk(&ledger, &[Stamp(7)]);
-        found[1024..2048].copy_from_slice(&disk(&ledger, &[Same(8)])[1024..2048]);
-        assert_eq!(ledger.settle(&found), Ok(vec![0]));
-        found.copy_within(512..1024, 0);
-        ledger.check(&found).unwrap_err();
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -215,6 +216,11 @@ impl Server {
         }
     }
 
+    /// Returns its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     ///
     /// # Errors
@@ -254,6 +260,42 @@ impl Server {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kilobytes = line.and_then(|line| line.split_whitespace().next());
         Ok(kilobytes.context("no VmRSS")?.parse::<u64>()? * 1024)
+    }
+
+    /// Returns how many bytes its threads of this name wrote by write(2), pwrite(2) and the like;
+    /// send(2) and io_uring are not counted. The name `core` stands for `core-0`, `core-1` …
+    ///
+    /// # Errors
+    /// Fails if the process has ended.
+    pub fn bytes_written_by(&self, thread: &str) -> Result<u64> {
+        ensure!(Path::new("/proc/self/io").exists(), "no CONFIG_TASK_IO_ACCOUNTING in the kernel");
+        let mut bytes = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let of = |name| std::fs::read_to_string(task.as_ref().ok()?.path().join(name)).ok();
+            // A thread may end meanwhile.
+            let (Some(name), Some(io)) = (of("comm"), of("io")) else { continue };
+            let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+            if name.trim_end().split('-').next() == Some(thread) {
+                bytes += written.context("no wchar")?.parse::<u64>()?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Returns how many requests its io_urings have taken.
+    ///
+    /// # Errors
+    /// Fails if the process has ended.
+    pub fn ring_requests(&self) -> Result<u64> {
+        let folder = format!("/proc/{}/fdinfo", self.child.id());
+        let mut requests = 0;
+        for file in std::fs::read_dir(folder)? {
+            // A file may be closed meanwhile.
+            let text = std::fs::read_to_string(file?.path()).unwrap_or_default();
+            let taken = text.lines().find_map(|line| line.strip_prefix("SqHead:"));
+            requests += taken.map_or(Ok(0), |taken| taken.trim().parse::<u64>())?;
+        }
+        Ok(requests)
     }
 
     /// How many file descriptors it has open.

@@ -23,6 +23,19 @@ impl Scratch {
         Ok(Self { folder })
     }
 
+    /// Whether this is the scratch folder of a process that has ended.
+    pub fn is_left_over(folder: &Path) -> bool {
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let mut parts = name.rsplit('-');
+        let (number, process) = (parts.next(), parts.next().unwrap_or_default());
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        folder.parent() == Some(&std::env::temp_dir())
+            && name.starts_with("lunar-")
+            && number.is_some_and(is_number)
+            && is_number(process)
+            && !Path::new("/proc").join(process).exists()
+    }
+
     /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -181,10 +181,11 @@ const CASES: &[Case] = &[
     },
     Case {
         text: "[limits]\nlogin_failures_free = -1\nlogin_backoff_seconds_max = 8\n\
-               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+               data_out_seconds = 0\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
             (2, 23, "`login_failures_free` is -1", "0 to"),
             (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds` at most: 7"),
+            (4, 20, "`data_out_seconds` is 0", "1 to 3600"),
         ],
     },
     Case {
@@ -278,6 +279,7 @@ login_backoff_seconds_max = 2
 text_bytes = "8KiB"
 window_commands = 64
 data_out_bytes = "32MiB"
+data_out_seconds = 60
 data_in_bytes = 33554432
 transfer_bytes = "4MiB"
 ping_after_seconds = 10

@@ -160,3 +160,23 @@ fn mounted_is_refused() {
     drop(mounted);
     drop(open(&disk.0));
 }
+
+/// What of a block device is not in the page cache is not read inline: the core would wait for the
+/// device. That its node lies on a file system in memory (devtmpfs) says nothing of its data.
+#[test]
+fn block_devices_are_read_inline_only_where_they_are_cached() {
+    let test = "block_devices_are_read_inline_only_where_they_are_cached";
+    if !is_root(test) || !has_program("losetup", test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let backing = scratch.0.join("backing.img");
+    std::fs::File::create(&backing).unwrap().set_len(16 << 20).unwrap();
+    let Some(disk) = Loop::new(&backing, 512, test) else { return };
+    let device = open(&disk.0);
+    let mut block = [1; 512];
+    assert!(!device.read_at_hand(BlockRange::new(20_000, 1), &mut block), "nobody has read it");
+    assert_eq!(common::read_block(&device, 20_000), [0; 512]);
+    assert!(device.read_at_hand(BlockRange::new(20_000, 1), &mut block));
+    assert_eq!(block, [0; 512]);
+}

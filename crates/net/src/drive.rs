@@ -52,9 +52,9 @@ pub trait Role {
     fn elapsed(&mut self, now: Time, out: &mut Outbox);
     /// The peer closed its side, or the socket failed: nothing more will be received.
     fn peer_closed(&mut self, now: Time, out: &mut Outbox);
-    /// Of more than the socket can hold, the peer took something: it is there, though it says
+    /// Of more than the socket can hold, the peer took so many bytes: it is there, though it says
     /// nothing, and what was sent to it may be long on its way.
-    fn peer_takes(&mut self, _now: Time, _out: &mut Outbox) {}
+    fn peer_takes(&mut self, _now: Time, _bytes: usize, _out: &mut Outbox) {}
     /// Whether its PDUs are to be copied. Asked in every turn, before anything is received or said.
     fn tap(&mut self) -> TapChange {
         TapChange::Same
@@ -253,7 +253,10 @@ impl Connection {
         }
         match self.outbox.write_to(tcp) {
             Ok(()) if self.outbox.is_empty() || self.outbox.bytes() == before => {}
-            Ok(()) => role.peer_takes(now, &mut self.outbox),
+            Ok(()) => {
+                let taken = before - self.outbox.bytes();
+                role.peer_takes(now, taken, &mut self.outbox);
+            }
             Err(error) => self.lost(role, now, Some(&error)),
         }
     }

@@ -10,6 +10,7 @@ extern crate std;
 pub mod attention;
 pub mod cdb;
 pub mod commands;
+mod conditions;
 pub mod copy;
 pub mod inquiry;
 pub mod log;

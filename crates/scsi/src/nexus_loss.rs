@@ -63,7 +63,7 @@ impl BlockUnit {
             state.prevents_removal = false;
             state.is_lost = true;
             state.attentions.establish(Attention::NEXUS_LOSS);
-            self.reservations.nexus_lost(&state.ports);
+            self.conditions.reservations.nexus_lost(&state.ports);
         }
     }
 

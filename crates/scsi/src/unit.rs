@@ -7,13 +7,15 @@ pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, AttentionQueue};
-use crate::commands::{self, Found, Medium, Request};
+use crate::commands::{self, Found, Request};
+use crate::conditions::{Conditions, Revised};
 use crate::copy::{CopyId, CopyResults, Party};
 use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
 use crate::plan::buffers::{self, NexusBuffers};
 use crate::plan::medium::MediumState;
+use crate::plan::read_write::within;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
 use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
@@ -159,17 +161,12 @@ pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 /// One block logical unit: what it is, who uses it, and what they have done to it.
 #[derive(Debug)]
 pub struct BlockUnit {
-    options: UnitOptions,
+    pub(crate) conditions: Revised<Conditions>,
     pub(crate) nexuses: BTreeMap<NexusId, Nexus>,
     pub(crate) lost: LostNexuses,
-    medium: MediumState,
-    modes: ModePages,
     room: RoomWatch,
-    pub(crate) reservations: Reservations,
-    port_groups: PortGroups,
     copies: CopyResults,
     keeps_state: bool,
-    operations: Operations,
     /// The name of the initiator that asked for the reset that ended its own session, and has not
     /// come back yet.
     returning: Option<String>,
@@ -197,33 +194,41 @@ pub(crate) struct Nexus {
 impl BlockUnit {
     /// A unit no one uses yet. Its state is not kept: see [`keep_state`](Self::keep_state).
     pub fn new(options: UnitOptions) -> Self {
-        Self {
+        let conditions = Conditions {
             options,
-            nexuses: BTreeMap::new(),
-            lost: LostNexuses::default(),
             medium: MediumState::Ready,
             modes: ModePages::default(),
-            room: RoomWatch::default(),
             reservations: Reservations::new(false),
             port_groups: PortGroups::default(),
+            operations: Operations::default(),
+        };
+        Self {
+            conditions: Revised::new(conditions),
+            nexuses: BTreeMap::new(),
+            lost: LostNexuses::default(),
+            room: RoomWatch::default(),
             copies: CopyResults::default(),
             keeps_state: false,
-            operations: Operations::default(),
             returning: None,
         }
     }
 
+    /// Another one whenever the answer of [`check_again`](Self::check_again) may be another one.
+    pub fn revision(&self) -> u64 {
+        self.conditions.revision()
+    }
+
     /// To be taken before a command that may change the reservations.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { reservations: self.reservations.clone() }
+        Checkpoint { reservations: self.conditions.reservations.clone() }
     }
 
     /// Takes a change back that could not be saved: what was answered with an error must not hold.
     /// `after` is the [`checkpoint`](Self::checkpoint) the change led to; if somebody has changed
     /// anything since, be it something that is not saved, theirs stands.
     pub fn roll_back(&mut self, before: Checkpoint, after: &Checkpoint) {
-        if self.reservations == after.reservations {
-            self.reservations = before.reservations;
+        if self.conditions.reservations == after.reservations {
+            self.conditions.reservations = before.reservations;
         }
     }
 
@@ -231,12 +236,12 @@ impl BlockUnit {
     /// now on. To be called before [`restore`](Self::restore) and before anyone is attached.
     pub fn keep_state(&mut self) {
         self.keeps_state = true;
-        self.reservations = Reservations::new(true);
+        self.conditions.reservations = Reservations::new(true);
     }
 
     /// What it is.
     pub fn options(&self) -> &UnitOptions {
-        &self.options
+        &self.conditions.options
     }
 
     /// Takes up the state of a former run: reservations that persist, a long operation that did not
@@ -257,15 +262,16 @@ impl BlockUnit {
                 _ => return Err(StateError("the state has a part that is not known here")),
             }
         }
-        self.reservations = reservations;
-        self.operations = operations;
+        self.conditions.reservations = reservations;
+        self.conditions.operations = operations;
         Ok(())
     }
 
     /// What must survive the process: versioned, with a checksum.
     pub fn persistent_state(&self) -> Vec<u8> {
-        let mut sections = alloc::vec![(SectionKind::RESERVATIONS, self.reservations.encode())];
-        let operation = self.operations.encode();
+        let Conditions { reservations, operations, .. } = &*self.conditions;
+        let mut sections = alloc::vec![(SectionKind::RESERVATIONS, reservations.encode())];
+        let operation = operations.encode();
         if !operation.is_empty() {
             sections.push((SectionKind::LONG_OPERATION, operation));
         }
@@ -283,7 +289,7 @@ impl BlockUnit {
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
         let NexusOptions { initiator, port, origin, rights } = options;
         let ports = Arc::new(ItNexus::new(&initiator, &port).from_origin(origin));
-        self.reservations.nexus_attached(&ports);
+        self.conditions.reservations.nexus_attached(&ports);
         let mut attentions = self.lost.find_again(&ports);
         if self.returning.take_if(|returning| *returning == ports.initiator().name).is_some() {
             attentions = AttentionQueue::new();
@@ -297,7 +303,7 @@ impl BlockUnit {
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
     pub fn detach(&mut self, nexus: NexusId) {
         if let Some(lost) = self.nexuses.remove(&nexus) {
-            self.reservations.nexus_lost(&lost.ports);
+            self.conditions.reservations.nexus_lost(&lost.ports);
             if lost.is_lost {
                 self.lost.remember(lost.ports, lost.attentions);
             }
@@ -317,41 +323,56 @@ impl BlockUnit {
         context: &Context<'_>,
         cdb: &[u8],
     ) -> Result<Plan, Refusal> {
-        let mut known = self.nexuses.get_mut(&nexus);
-        if !tells_despite_attention(cdb)
-            && let Some(attention) = known.as_mut().and_then(|nexus| nexus.attentions.take())
-        {
+        let known = self.nexuses.get(&nexus);
+        let must_hear = known.is_some_and(|nexus| !nexus.attentions.is_empty());
+        if must_hear && !tells_despite_attention(cdb) {
+            let attention = self.take_attention(nexus).unwrap_or(Attention::POWER_ON_RESET);
             return Err(attention.sense().into());
         }
-        let command = match commands::find(&self.options, cdb) {
+        let command = match commands::find(self.options(), cdb) {
             Found::Command(command) => command,
             Found::NoServiceAction => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
             Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
+        let ports = known.as_ref().map(|nexus| &*nexus.ports);
         if command.administration.includes(cdb) {
-            let nexus = known.as_ref().ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-            nexus.rights.check_administers()?;
+            self.rights(nexus).check_administers()?;
         }
-        if let Some(access) = command.reservation.access(cdb) {
-            // Ours: the target asks for a nexus it never attached.
-            let nexus = known.ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-            if self.reservations.conflict(&nexus.ports, access) {
-                return Err(Refusal::ReservationConflict);
-            }
-        }
-        self.port_groups.check(context.port.portal_group_tag, cdb)?;
-        self.operations.check(cdb, command.medium != Medium::Unneeded)?;
-        if command.medium != Medium::Unneeded {
-            self.medium.check()?;
-        }
-        if command.medium == Medium::Writable {
-            self.check_writable()?;
-        }
+        self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
         command.plan(self, &Request { nexus, context, cdb })
     }
 
-    /// Goes on with a command whose parameter list has come.
+    /// Whether a command that [`plan`](Self::plan) let pass may still run, once its data has come
+    /// and nothing is left to wait for; `ranges` are the [blocks of its plan](Plan::ranges). A unit
+    /// attention that has come up since is left to the next command: SAM-5 §5.14 has it told before
+    /// a command enters the task set, not after.
+    ///
+    /// # Errors
+    /// The refusal to send, for what has changed: the initiator's rights, reservations, the state of
+    /// the port, a long operation, the medium, write protection, the size of the unit.
+    pub fn check_again(
+        &self,
+        nexus: NexusId,
+        context: &Context<'_>,
+        cdb: &[u8],
+        ranges: &[LbaRange],
+    ) -> Result<(), Refusal> {
+        if let Found::Command(command) = commands::find(self.options(), cdb) {
+            if command.administration.includes(cdb) {
+                self.rights(nexus).check_administers()?;
+            }
+            let ports = self.nexuses.get(&nexus).map(|nexus| &*nexus.ports);
+            self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
+        }
+        for range in ranges {
+            within(self, range.lba, range.count)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with a command whose parameter list has come, if it
+    /// [may still run](Self::check_again).
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
@@ -362,7 +383,7 @@ impl BlockUnit {
         parked: Parked,
         data: &[u8],
     ) -> Result<Plan, Refusal> {
-        self.check_again(nexus, &parked.cdb)?;
+        self.check_again(nexus, context, &parked.cdb, &[])?;
         match parked.cdb.first() {
             Some(0x04) => format::format_unit_list(self, nexus, &parked.cdb, data),
             Some(0x48) => sanitize::overwrite_list(self, nexus, &parked.cdb, data),
@@ -378,25 +399,9 @@ impl BlockUnit {
         }
     }
 
-    /// While a parameter list was on its way a long operation may have begun, the medium or the
-    /// initiator's rights gone.
-    fn check_again(&self, nexus: NexusId, cdb: &[u8]) -> Result<(), Sense> {
-        if let Found::Command(command) = commands::find(&self.options, cdb) {
-            if command.administration.includes(cdb) {
-                self.rights(nexus).check_administers()?;
-            }
-            let medium = command.medium != Medium::Unneeded;
-            self.operations.check(cdb, medium)?;
-            if medium {
-                self.medium.check()?;
-            }
-        }
-        Ok(())
-    }
-
     /// Sense as the initiator gets it: fixed or descriptor, as D_SENSE says.
     pub fn encode_sense(&self, sense: &Sense) -> Vec<u8> {
-        sense.encode(self.modes.sense_format())
+        sense.encode(self.modes().sense_format())
     }
 
     /// LOGICAL UNIT RESET, or a reset of the target around it. All nexuses are told but the one
@@ -406,11 +411,12 @@ impl BlockUnit {
             nexus.prevents_removal = false;
             nexus.buffers = NexusBuffers::default();
         }
-        if self.medium == MediumState::Stopped {
-            self.medium = MediumState::Ready;
+        let conditions = &mut *self.conditions;
+        if conditions.medium == MediumState::Stopped {
+            conditions.medium = MediumState::Ready;
         }
-        self.modes.reset();
-        self.reservations.reset();
+        conditions.modes.reset();
+        conditions.reservations.reset();
         self.copies.reset();
         self.raise(Attention::RESET_BY_FUNCTION.0, by);
     }
@@ -448,21 +454,21 @@ impl BlockUnit {
     ///
     /// # Errors
     /// The refusal.
-    pub fn check_copy(&mut self, nexus: NexusId, party: Party) -> Result<(), Refusal> {
+    pub fn check_copy(&self, nexus: NexusId, party: Party) -> Result<(), Refusal> {
         let access = match party {
             Party::Source => Access::Read,
             Party::Destination => Access::Write,
         };
-        let (reservations, ports) = self.reservations(nexus)?;
-        if reservations.conflict(ports, access) {
+        let known = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        if self.conditions.reservations.conflict(&known.ports, access) {
             return Err(Refusal::ReservationConflict);
         }
-        if let Some(sense) = self.operations.sense() {
+        if let Some(sense) = self.conditions.operations.sense() {
             return Err(sense.into());
         }
-        self.medium.check()?;
+        self.conditions.medium.check()?;
         if party == Party::Destination {
-            self.check_writable()?;
+            self.conditions.check_writable()?;
         }
         Ok(())
     }
@@ -495,15 +501,15 @@ impl BlockUnit {
     /// It has another size from now on; all nexuses are told. Blocks beyond a smaller one are
     /// refused at once. SBC-3 §4.8.
     pub fn resize(&mut self, block_count: u64) {
-        if self.options.block_count != block_count {
-            self.options.block_count = block_count;
+        if self.options().block_count != block_count {
+            self.conditions.options.block_count = block_count;
             self.raise(Attention::CAPACITY_DATA_HAS_CHANGED.0, None);
         }
     }
 
     /// WCE, as the caching page has it.
     pub fn write_cache_enabled(&self) -> bool {
-        self.options.write_back
+        self.options().write_back
     }
 
     /// Whether a write must be durable before GOOD.
@@ -523,23 +529,23 @@ impl BlockUnit {
     }
 
     pub(crate) fn medium(&self) -> MediumState {
-        self.medium
+        self.conditions.medium
     }
 
     pub(crate) fn set_medium(&mut self, medium: MediumState) {
-        self.medium = medium;
+        self.conditions.medium = medium;
     }
 
     pub(crate) fn port_groups(&self) -> &PortGroups {
-        &self.port_groups
+        &self.conditions.port_groups
     }
 
     pub(crate) fn set_port_groups(&mut self, groups: PortGroups) {
-        self.port_groups = groups;
+        self.conditions.port_groups = groups;
     }
 
     pub(crate) fn modes(&self) -> &ModePages {
-        &self.modes
+        &self.conditions.modes
     }
 
     /// MODE SELECT of a nexus; `true` when something changed. Every change is one for all that use
@@ -550,14 +556,15 @@ impl BlockUnit {
         request: SelectRequest,
         list: &[u8],
     ) -> Result<bool, Sense> {
-        let before = self.modes.threshold_count(&self.options);
-        let mut modes = self.modes;
-        let changed = modes.select(&self.options, request, list)?;
+        let Conditions { modes, options, .. } = &*self.conditions;
+        let before = modes.threshold_count(options);
+        let mut selected = *modes;
+        let changed = selected.select(options, request, list)?;
         if changed {
             self.rights(nexus).check_administers()?;
         }
-        self.modes = modes;
-        if self.modes.threshold_count(&self.options) != before {
+        self.conditions.modes = selected;
+        if self.modes().threshold_count(self.options()) != before {
             self.room.rearm();
         }
         Ok(changed)
@@ -567,11 +574,11 @@ impl BlockUnit {
     /// initiators are told (THIN PROVISIONING SOFT THRESHOLD REACHED) unless they do not want to
     /// know. SBC-3 §4.7.3.7.
     pub fn observe_room(&mut self, resources: Resources) -> bool {
-        let Some(threshold) = self.options.threshold else { return false };
-        let count = self.modes.threshold_count(&self.options);
-        let set_bytes = threshold.set_bytes(self.options.block_bytes);
+        let Some(threshold) = self.options().threshold else { return false };
+        let count = self.modes().threshold_count(self.options());
+        let set_bytes = threshold.set_bytes(self.options().block_bytes);
         let reached = self.room.observe(resources, set_bytes, count);
-        if reached && self.modes.reports_provisioning() {
+        if reached && self.modes().reports_provisioning() {
             self.raise(Attention::SOFT_THRESHOLD_REACHED.0, None);
         }
         reached
@@ -580,8 +587,8 @@ impl BlockUnit {
     /// How much room there was last, for log page 0Ch: in threshold sets, of units that have a
     /// threshold.
     pub fn resources(&self) -> Option<SetCounts> {
-        let threshold = self.options.threshold?;
-        let set_bytes = threshold.set_bytes(self.options.block_bytes);
+        let threshold = self.options().threshold?;
+        let set_bytes = threshold.set_bytes(self.options().block_bytes);
         self.room.resources().map(|resources| resources.in_sets(set_bytes))
     }
 
@@ -601,23 +608,27 @@ impl BlockUnit {
     }
 
     pub(crate) fn operations(&self) -> &Operations {
-        &self.operations
+        &self.conditions.operations
     }
 
     pub(crate) fn operations_mut(&mut self) -> &mut Operations {
-        &mut self.operations
+        &mut self.conditions.operations
     }
 
-    /// The reservations, and who a nexus is to them.
+    pub(crate) fn reservations(&self) -> &Reservations {
+        &self.conditions.reservations
+    }
+
+    /// The reservations, to be changed, and who a nexus is to them.
     ///
     /// # Errors
     /// Ours: the target asks for a nexus it never attached.
-    pub(crate) fn reservations(
+    pub(crate) fn reservations_mut(
         &mut self,
         nexus: NexusId,
     ) -> Result<(&mut Reservations, &ItNexus), Sense> {
         let nexus = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-        Ok((&mut self.reservations, &nexus.ports))
+        Ok((&mut self.conditions.reservations, &nexus.ports))
     }
 
     /// Establishes a unit attention for the nexus of these ports, if it is there.
@@ -635,7 +646,7 @@ impl BlockUnit {
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Sense> {
-        self.modes.write_protection(&self.options).map_or(Ok(()), Err)
+        self.conditions.check_writable()
     }
 }
 

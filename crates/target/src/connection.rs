@@ -10,8 +10,8 @@ use crate::presence::Presence;
 use crate::server::Shared;
 use crate::session::{KnownView, Mail, Mailbox, Session};
 use crate::statistics::Commands;
-use crate::task_map::TaskSet;
-use crate::tasks::{Asker, Tasks, data_in_bytes};
+use crate::task_map::{TaskIds, TaskMap};
+use crate::tasks::{Asker, PlaceQueued, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use block::MemoryCharge;
 use bytes::Bytes;
@@ -101,9 +101,11 @@ struct Connection {
     /// In full feature phase of a normal session.
     in_normal_session: bool,
     tasks: Tasks,
+    /// Of commands that are being started and have entered their task sets already.
+    places: TaskMap<PlaceQueued>,
     commands: Commands,
     /// Tasks that the session aborts: task management, no event of the protocol.
-    managed: TaskSet,
+    managed: TaskIds,
     /// Units whose tasks this connection took with it.
     bereft: Vec<Arc<LogicalUnit>>,
     receiving: Receiving,
@@ -132,6 +134,7 @@ impl Connection {
             ping_after_seconds: limits.ping_after_seconds.into(),
             ping_timeout_seconds: limits.ping_timeout_seconds.into(),
             text_bytes_max: limits.text_bytes,
+            data_out_seconds: limits.data_out_seconds.into(),
             ..ConnectionLimits::default()
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
@@ -155,8 +158,9 @@ impl Connection {
             memory,
             in_normal_session: false,
             tasks,
+            places: TaskMap::default(),
             commands,
-            managed: TaskSet::default(),
+            managed: TaskIds::default(),
             bereft: Vec::new(),
             receiving: Receiving::Nowhere,
             // At once: the machine then starts the time of the login, though nothing arrives.
@@ -206,6 +210,9 @@ impl Connection {
                 Output::Run(task) => self.run(now, task),
                 Output::Wait(deadline) => {
                     self.deadline = deadline;
+                    if !self.places.is_empty() {
+                        self.places.clear(); // of those that failed before they were started
+                    }
                     match self.answers.pop_front() {
                         Some(input) => self.feed(now, input),
                         None => return,
@@ -219,11 +226,12 @@ impl Connection {
     fn start(&mut self, now: Time, task: Task) {
         let Some((session, _)) = &self.session else { return };
         let view = session.view_known(&mut self.view);
-        let unit = view.unit(task.lun);
-        self.commands.start(now, &task, unit.is_some());
+        let nexus = view.unit(task.lun);
+        self.commands.start(now, &task, nexus.is_some());
         let asker = Asker { shared: &self.shared, session, view };
+        let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         // Fed at once, it waits for no turn of its own.
-        if let Some(answer) = self.tasks.start(&asker, unit, task) {
+        if let Some(answer) = self.tasks.start(&asker, nexus, task, place) {
             self.feed(now, answer);
         }
     }
@@ -322,7 +330,8 @@ impl Connection {
             }
         }
         while let Some(mail) = self.heard.pop_front() {
-            self.feed(now, input_of(mail));
+            let input = self.open(mail);
+            self.feed(now, input);
         }
     }
 
@@ -370,7 +379,10 @@ impl Connection {
         let mut any = false;
         for _ in 0..MAIL_BATCH {
             match self.mail.poll_recv(context) {
-                Poll::Ready(Some(mail)) => self.handle(now, input_of(mail), out),
+                Poll::Ready(Some(mail)) => {
+                    let input = self.open(mail);
+                    self.handle(now, input, out);
+                }
                 Poll::Ready(None) | Poll::Pending => return any,
             }
             any = true;
@@ -404,6 +416,18 @@ impl Connection {
         true
     }
 
+    fn open(&mut self, mail: Mail) -> Input {
+        match mail {
+            Mail::Session(value) => Input::Session(value),
+            Mail::Deliver { value, task, place } => {
+                self.places.insert(task, place);
+                Input::Session(value)
+            }
+            Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
+            Mail::Cut => Input::PeerClosed,
+        }
+    }
+
     fn log_end(&self) {
         let peer = Some(self.path.peer);
         match &self.over {
@@ -417,14 +441,6 @@ impl Connection {
             }
             reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
         }
-    }
-}
-
-fn input_of(mail: Mail) -> Input {
-    match mail {
-        Mail::Session(value) => Input::Session(value),
-        Mail::Shutdown { within_seconds } => Input::Shutdown { within_seconds },
-        Mail::Cut => Input::PeerClosed,
     }
 }
 
@@ -514,8 +530,8 @@ impl Role for Connection {
         self.handle(now, Input::PeerClosed, out);
     }
 
-    fn peer_takes(&mut self, now: Time, out: &mut Outbox) {
-        self.handle(now, Input::PeerTakes, out);
+    fn peer_takes(&mut self, now: Time, bytes: usize, out: &mut Outbox) {
+        self.handle(now, Input::PeerTakes { bytes: bytes as u64 }, out);
     }
 
     fn tap(&mut self) -> TapChange {

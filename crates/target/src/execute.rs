@@ -2,10 +2,12 @@
 
 mod atomic;
 mod copy;
+mod entry;
 mod first_bad;
 mod save;
 
 pub(crate) use copy::copy;
+pub(crate) use entry::Judged;
 pub(crate) use save::Reserving;
 
 use crate::abort::{AbortSignal, Aborted};
@@ -14,12 +16,15 @@ use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::{RangeGuard, RangeLocks};
+use crate::session::Session;
 use crate::unit::LogicalUnit;
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
 use bytes::Bytes;
-use scsi::plan::{Compare, LbaRange, Pattern, Plan};
+use entry::Entry;
+use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseKey};
 use scsi::unit::lba_status_reply;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +55,8 @@ pub(crate) enum Ending {
 /// Why a plan went no further.
 enum Stop {
     Check(Sense),
+    /// RESERVATION CONFLICT.
+    Conflict,
     /// There are too many of its kind.
     Busy,
     Aborted,
@@ -70,6 +77,16 @@ impl From<NoMemory> for Stop {
     }
 }
 
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Check(sense) => Self::Check(sense),
+            Refusal::ReservationConflict => Self::Conflict,
+            Refusal::Busy => Self::Busy,
+        }
+    }
+}
+
 impl From<Aborted> for Stop {
     fn from(_: Aborted) -> Self {
         Self::Aborted
@@ -79,9 +96,9 @@ impl From<Aborted> for Stop {
 type Step<T> = Result<T, Stop>;
 
 /// What a plan runs with.
-pub(crate) struct Work {
-    /// The unit's [`generation`](LogicalUnit::generation) from before the command was judged.
-    pub(crate) generation: Generation,
+pub(crate) struct Work<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) judged: &'a Judged,
     /// All its data-out.
     pub(crate) data: Bytes,
     /// Where a READ puts its data.
@@ -97,16 +114,18 @@ pub(crate) struct Work {
 ///
 /// Aborted, it ends as soon as it can: what only waits or reads is dropped, what changes the medium
 /// is finished or left behind ([`crate::leftovers`]), and nothing more is begun.
-pub(crate) async fn execute_paying(unit: Arc<LogicalUnit>, plan: Plan, work: Work) -> Ending {
-    let block_bytes = u64::from(unit.block_bytes());
-    let Work { generation, data, read_buffer, abort, dues, memory } = work;
-    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory };
-    match run.plan(plan, data, read_buffer).await {
-        Ok(ending) => ending,
-        Err(Stop::Check(sense)) => Ending::Check(sense),
-        Err(Stop::Busy) => Ending::Busy,
-        Err(Stop::Aborted) => Ending::Aborted,
+///
+/// A command of a session is judged again as it begins.
+pub(crate) async fn execute_paying(unit: Arc<LogicalUnit>, plan: Plan, work: Work<'_>) -> Ending {
+    let Work { session, judged, data, read_buffer, abort, dues, memory } = work;
+    if let Plan::Reply(reply) = plan {
+        return Ending::Good(memory.reply(reply));
     }
+    let entry = Some(Entry::new(session, judged, &plan));
+    let block_bytes = u64::from(unit.block_bytes());
+    let generation = judged.generation;
+    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory, entry };
+    run.ending(&plan, data, read_buffer).await
 }
 
 /// Reads what needs no waiting, at once. `false`: there is something to wait for, or to be said,
@@ -121,8 +140,8 @@ pub(crate) fn read_at_hand(
         return false;
     }
     let read = unit.device().read_at_hand(block_range(range), buffer);
-    // What a long operation has half done is not shown.
-    read && unit.generation().operations == generation.operations
+    // What a long operation has half done is not shown, nor what has been reserved since.
+    read && unit.revision() == generation.revision
 }
 
 /// Writes what needs no waiting, at once. `None`: as with [`read_at_hand`].
@@ -136,13 +155,13 @@ pub(crate) fn write_at_hand(
     let share = RangeLocks::try_share(&*unit.ranges);
     let queued = if share.is_none() { Some(unit.ranges.queue(range, false)) } else { None };
     // Under the lock: an operation that begins later waits for it.
-    let overtaken = unit.generation().operations != generation.operations;
+    let same = unit.revision() == generation.revision;
     let waits = queued.as_ref().is_some_and(|queued| !queued.is_granted());
-    if waits || overtaken || unit.leftovers.are_too_many() {
+    if waits || !same || unit.leftovers.are_too_many() {
         return None;
     }
     let written = unit.device().write_at_hand(block_range(range), data, durable);
-    let recovered = unit.generation().recoveries != generation.recoveries;
+    let recovered = unit.recoveries.load(SeqCst) != generation.recoveries;
     (written && !recovered).then_some(())
 }
 
@@ -155,10 +174,12 @@ pub(crate) async fn execute(
     data: Bytes,
     abort: AbortSignal,
 ) -> Ending {
+    let block_bytes = u64::from(unit.block_bytes());
+    let dues = Dues::default();
     let memory =
         WorkMemory { buffers: block::BufferPool::default(), wait_max: Duration::from_secs(1) };
-    let work = Work { generation, data, read_buffer: None, abort, dues: Dues::default(), memory };
-    execute_paying(unit, plan, work).await
+    let run = Run { unit: &unit, generation, block_bytes, abort, dues, memory, entry: None };
+    run.ending(&plan, data, None).await
 }
 
 struct Run<'a> {
@@ -168,12 +189,27 @@ struct Run<'a> {
     abort: AbortSignal,
     dues: Dues,
     memory: WorkMemory,
+    /// `None`: of a copy, which judges each of its pieces itself.
+    entry: Option<Entry<'a>>,
 }
 
 impl Run<'_> {
-    async fn plan(&self, plan: Plan, data: Bytes, read_buffer: Option<Buffer>) -> Step<Ending> {
-        match plan {
-            Plan::Reply(reply) => return Ok(Ending::Good(self.memory.reply(reply))),
+    async fn ending(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Ending {
+        match self.plan(plan, data, read_buffer).await {
+            Ok(ending) => ending,
+            Err(Stop::Check(sense)) => Ending::Check(sense),
+            Err(Stop::Conflict) => Ending::Conflict,
+            Err(Stop::Busy) => Ending::Busy,
+            Err(Stop::Aborted) => Ending::Aborted,
+        }
+    }
+
+    /// What waits for blocks begins when it has them ([`Self::lock`], [`Self::get`]), all else here.
+    async fn plan(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Step<Ending> {
+        match *plan {
+            Plan::Reply(ref reply) => {
+                return Ok(Ending::Good(self.memory.reply(reply.clone())));
+            }
             Plan::Read { range, from_medium } => {
                 return self.read(range, from_medium, read_buffer).await;
             }
@@ -199,20 +235,28 @@ impl Run<'_> {
                 let data = if pattern == Pattern::Zeroes { Bytes::new() } else { data };
                 self.write_same(range, &data, may_unmap, durable).await?;
             }
-            Plan::Unmap { ranges, durable } => self.unmap(&ranges, durable).await?,
+            Plan::Unmap { ref ranges, durable } => self.unmap(ranges, durable).await?,
             Plan::Prefetch { range } => {
+                self.enter()?;
                 self.device().prefetch(block_range(self.prefetched(range)));
                 // CONDITION MET would promise that all of it stays cached; GOOD does not.
             }
-            Plan::Flush { immediate } => self.flush(immediate).await?,
+            Plan::Flush { immediate } => {
+                self.enter()?;
+                self.flush(immediate).await?;
+            }
             Plan::MapStatus { range, extents_max, allocation_bytes } => {
                 return self.map_status(range, extents_max, allocation_bytes).await;
             }
-            Plan::SelfTest { reads } => self.self_test(&reads).await?,
-            Plan::LongOperation { operation, by, immediate } => {
-                self.long_operation(operation, by, immediate).await?;
+            Plan::SelfTest { ref reads } => self.self_test(reads).await?,
+            Plan::LongOperation { ref operation, by, immediate } => {
+                self.enter()?;
+                self.long_operation(operation.clone(), by, immediate).await?;
             }
-            Plan::ExitFailureMode => self.exit_failure_mode().await?,
+            Plan::ExitFailureMode => {
+                self.enter()?;
+                self.exit_failure_mode().await?;
+            }
             Plan::Parameters { .. }
             | Plan::AbortTasksOf { .. }
             | Plan::Copy { .. }
@@ -243,6 +287,7 @@ impl Run<'_> {
     /// Reads `range` into a buffer of its length.
     async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.enter()?;
         let read = self.device().read(block_range(range), buffer);
         let mut buffer = match self.abort.unless(read).await? {
             Ok(buffer) => buffer,
@@ -293,6 +338,7 @@ impl Run<'_> {
     async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
         let guard = self.abort.unless(self.unit.ranges.lock(range, exclusive)).await?;
         self.check_generation()?;
+        self.enter()?;
         Ok(guard)
     }
 
@@ -478,6 +524,7 @@ impl Run<'_> {
         allocation_bytes: u32,
     ) -> Step<Ending> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.enter()?;
         let extents = match self.device().sparse() {
             Some(sparse) => {
                 let status = sparse.status(block_range(range), extents_max);

@@ -43,6 +43,8 @@ pub(crate) struct Operating {
 /// What a command was judged in.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Generation {
+    /// Changes with whatever may change the judgement: reservations, size, write protection …
+    pub(crate) revision: u64,
     /// Changes with each long operation.
     pub(crate) operations: u64,
     /// Changes with each recovery after a failed sync, before writes are taken again.
@@ -71,9 +73,10 @@ impl From<block::Error> for Halt {
 }
 
 impl LogicalUnit {
-    /// Who takes it before a command is judged and finds another one later has been overtaken.
+    /// To be taken before a command is judged; another one later says that something has changed.
     pub(crate) fn generation(&self) -> Generation {
         Generation {
+            revision: self.revision(),
             operations: self.operating.generation.load(SeqCst),
             recoveries: self.recoveries.load(SeqCst),
         }

@@ -61,11 +61,11 @@ async fn run(
                 return ManagementResponse::LUN_DOES_NOT_EXIST;
             };
             match function {
-                // This session's own tasks are quiet already; nothing else is meant.
-                ManagementFunction::ABORT_TASK_SET => {}
+                // This session's own tasks are quiet already; nothing else is meant. The task set
+                // is the nexus's own: TST is 001b.
+                ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_TASK_SET => {}
                 // The unit is there; what runs on it the session knows.
                 ManagementFunction::QUERY_TASK | ManagementFunction::QUERY_TASK_SET => {}
-                ManagementFunction::CLEAR_TASK_SET => clear(shared, session, &unit).await,
                 ManagementFunction::LOGICAL_UNIT_RESET => reset(shared, session, &unit).await,
                 _ => return ManagementResponse::FUNCTION_NOT_SUPPORTED,
             }
@@ -82,15 +82,6 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     match unit.scsi().pending_event(session.nexus) {
         Some(information) => (ManagementResponse::FUNCTION_SUCCEEDED, information),
         None => (ManagementResponse::FUNCTION_COMPLETE, [0; 3]),
-    }
-}
-
-/// Aborts everybody else's tasks; those who lost some are told.
-async fn clear(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
-    for other in others(shared, by, unit) {
-        if abort(shared, &other, unit).await > 0 {
-            unit.scsi().raise_for(COMMANDS_CLEARED, other.nexus);
-        }
     }
 }
 

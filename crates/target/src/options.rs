@@ -72,6 +72,12 @@ pub struct Limits {
     /// Bytes of data-out buffers one connection may hold, from the first byte until the command has
     /// ended; further data is asked for when some have, and what comes unasked gets TASK SET FULL.
     pub data_out_bytes: usize,
+    /// Seconds an initiator may owe the data of a command without anything coming over its
+    /// connection, 1 to 3600; with [`DATA_OUT_BYTES_PER_SECOND_MIN`] it bounds the whole time. Then
+    /// the connection is closed.
+    ///
+    /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]: iscsi::connection::target::DATA_OUT_BYTES_PER_SECOND_MIN
+    pub data_out_seconds: u16,
     /// Bytes of read data one connection may hold, until the socket has taken them; further reads
     /// wait.
     pub data_in_bytes: usize,
@@ -96,6 +102,7 @@ impl Default for Limits {
             text_bytes: 16 << 10,
             window_commands: 128,
             data_out_bytes: 64 << 20,
+            data_out_seconds: 30,
             data_in_bytes: 64 << 20,
             memory_wait_seconds: 5,
             transfer_bytes: 8 << 20,

@@ -237,7 +237,19 @@ impl RangeGuard {
     }
 }
 
+impl<L: Deref<Target = RangeLocks>> Share<L> {
+    /// Of which everything is shared.
+    pub(crate) fn locks(&self) -> &L {
+        &self.locks
+    }
+}
+
 impl RangeQueued {
+    /// Whose range is waited for.
+    pub(crate) fn locks(&self) -> &Arc<RangeLocks> {
+        &self.guard.locks
+    }
+
     /// It is held: nobody has to be waited for.
     pub(crate) fn is_granted(&self) -> bool {
         self.wait.is_none()

@@ -8,10 +8,12 @@ use crate::manage;
 use crate::options::TargetOptions;
 use crate::quota::SessionQuota;
 use crate::server::Shared;
+use crate::tasks::PlaceQueued;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
 use crate::view::{Luns, View};
 use arc_swap::{ArcSwap, Guard};
+use iscsi::framing::TaskId;
 use iscsi::pdu::LogoutResult;
 use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
 use iscsi::text::ConnectionParameters;
@@ -34,6 +36,15 @@ use wire::{Lun, Time};
 pub(crate) enum Mail {
     /// From its session.
     Session(ToConnection),
+    /// Likewise: it is the turn of a command, which has entered its task set.
+    Deliver {
+        /// What the session says.
+        value: ToConnection,
+        /// The command.
+        task: TaskId,
+        /// Its place.
+        place: PlaceQueued,
+    },
     /// The server stops: ask the initiator to log out.
     Shutdown {
         /// Seconds it is given.
@@ -248,7 +259,7 @@ impl Session {
 
     /// The unit a LUN field names, if this initiator sees it.
     pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
-        self.view.load().unit(lun).cloned()
+        self.view.load().unit(lun).map(|nexus| Arc::clone(&nexus.unit))
     }
 
     /// The numbers under which `unit` is seen here.
@@ -419,11 +430,10 @@ impl Session {
                     if matches!(value, ToConnection::LogoutDone(LogoutResult::CLOSED)) {
                         self.logged_out.store(true, Relaxed);
                     }
+                    let mail = self.mail(&machine, cid, value);
                     match &mut speaker {
-                        Some(speaker) if cid == speaker.cid => {
-                            speaker.heard.push_back(Mail::Session(value));
-                        }
-                        _ => self.send(cid, value),
+                        Some(speaker) if cid == speaker.cid => speaker.heard.push_back(mail),
+                        _ => self.send(cid, mail),
                     }
                 }
                 Output::Manage { id, function, lun } => {
@@ -443,9 +453,29 @@ impl Session {
         }
     }
 
-    fn send(&self, cid: u16, value: ToConnection) {
+    /// Has a command that is delivered enter its task set, where that cannot be left to its
+    /// connection: two of them may come to their commands in any order, while CmdSN orders the
+    /// commands of all (SAM-5 §8, RFC 7143 §4.2.2.1).
+    fn mail(&self, machine: &TargetSession, cid: u16, value: ToConnection) -> Mail {
+        let ToConnection::Deliver { ticket, .. } = value else { return Mail::Session(value) };
+        if machine.connections() < 2 {
+            return Mail::Session(value);
+        }
+        let Some((lun, attribute)) = machine.command(cid, ticket) else {
+            return Mail::Session(value);
+        };
+        match self.view.load().unit(lun) {
+            Some(nexus) => {
+                let place = nexus.task_set.enter(attribute);
+                Mail::Deliver { value, task: TaskId(ticket), place }
+            }
+            None => Mail::Session(value),
+        }
+    }
+
+    fn send(&self, cid: u16, mail: Mail) {
         if let Some(member) = self.members().get(&cid) {
-            let _ = member.mailbox.send(Mail::Session(value)); // it may be closing
+            let _ = member.mailbox.send(mail); // it may be closing
         }
     }
 

@@ -74,7 +74,7 @@ pub(crate) fn info(session: &Session) -> SessionInfo {
         parameters: session.parameters(),
         since: session.since,
         commands: session.tasks(),
-        luns: session.view().luns().keys().copied().collect(),
+        luns: session.view().ids().collect(),
         connections,
     }
 }

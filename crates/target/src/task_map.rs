@@ -8,7 +8,7 @@ use std::hash::BuildHasherDefault;
 pub(crate) type TaskMap<V> = HashMap<TaskId, V, BuildHasherDefault<TaskHasher>>;
 
 /// Tasks.
-pub(crate) type TaskSet = HashSet<TaskId, BuildHasherDefault<TaskHasher>>;
+pub(crate) type TaskIds = HashSet<TaskId, BuildHasherDefault<TaskHasher>>;
 
 /// Values by task, the one that came last apart: most tasks are through with it before the next one
 /// comes, and it is looked at several times.

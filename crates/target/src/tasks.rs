@@ -2,7 +2,8 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{
-    Ending, Reserving, Work, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
+    Ending, Judged, Reserving, Work, copy, execute_paying, internal_failure, read_at_hand,
+    write_at_hand,
 };
 use crate::long_operation::Generation;
 use crate::manage;
@@ -13,7 +14,7 @@ use crate::server::Shared;
 use crate::session::Session;
 use crate::task_map::{RecentTasks, TaskMap};
 use crate::unit::LogicalUnit;
-use crate::view::View;
+use crate::view::{ItlNexus, View};
 use block::{Buffer, BufferPool};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -43,12 +44,11 @@ const REPORT_LUNS: u8 = 0xa0;
 const RETRY_TENTHS: u16 = 1;
 
 mod admission;
-mod place;
+mod task_set;
 mod throttle;
 
 use admission::{Admission, Admitted, Shortage};
-pub(crate) use place::TaskPlace;
-use place::{PlaceQueued, place_at_hand};
+pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
 use throttle::{Passed, Throttled, Turn};
 
 /// All tasks of one connection.
@@ -89,8 +89,7 @@ enum Collected {
 /// A task whose plan is made.
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
-    /// The unit's generation from before it was planned.
-    generation: Generation,
+    judged: Judged,
     plan: Plan,
     /// What the CDB asks for, for the residual.
     wants_bytes: u32,
@@ -120,12 +119,13 @@ impl Planned {
         if !order.is_granted() {
             return Err(data);
         }
+        let generation = self.judged.generation;
         let done = match (&self.plan, &mut data) {
             (Plan::Read { range, from_medium: false }, TaskData::In(buffer)) => {
-                read_at_hand(unit, self.generation, *range, buffer)
+                read_at_hand(unit, generation, *range, buffer)
             }
             (Plan::Write { range, durable }, TaskData::Out(data)) => {
-                write_at_hand(unit, self.generation, *range, data, *durable).is_some()
+                write_at_hand(unit, generation, *range, data, *durable).is_some()
             }
             _ => false,
         };
@@ -227,27 +227,30 @@ impl Tasks {
         self.buffers.remove(task)
     }
 
-    /// Plans a task of `unit`, if there is such a one: it wants data, it runs, it is done, or it
-    /// waits for a limit.
+    /// Plans a task of the unit behind `nexus`, if there is such a one: it wants data, it runs, it
+    /// is done, or it waits for a limit. `place`: it has entered its task set already.
     pub(crate) fn start(
         &mut self,
         asker: &Asker<'_>,
-        unit: Option<&Arc<LogicalUnit>>,
+        nexus: Option<&ItlNexus>,
         task: Task,
+        place: Option<PlaceQueued>,
     ) -> Option<Input> {
-        match self.queue_unseen(asker.session, unit, &task) {
+        match self.queue_unseen(asker.session, nexus, &task) {
             Some(waits) => waits,
-            None => self.judge(asker, unit, task, Turn::New),
+            None => self.judge(asker, nexus, task, place, Turn::New),
         }
     }
 
     fn judge(
         &mut self,
         asker: &Asker<'_>,
-        unit: Option<&Arc<LogicalUnit>>,
+        nexus: Option<&ItlNexus>,
         task: Task,
+        place: Option<PlaceQueued>,
         mut turn: Turn,
     ) -> Option<Input> {
+        let unit = nexus.map(|nexus| &nexus.unit);
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
         let mut plan = match plan(asker, unit, &task) {
             Ok(plan) => plan,
@@ -267,20 +270,22 @@ impl Tasks {
             return waits;
         }
         let mut buffer = None;
-        if let (Plan::Read { range, from_medium: false }, Some(unit)) = (&plan, unit) {
-            match self.read_now(unit, generation, *range, &task, data_in_bytes) {
+        if let (Plan::Read { range, from_medium: false }, Some(nexus)) = (&plan, nexus) {
+            let place = place.as_ref();
+            match self.read_now(nexus, generation, *range, &task, place, data_in_bytes) {
                 ControlFlow::Break(done) => return Some(done),
                 ControlFlow::Continue(taken) => buffer = taken,
             }
         }
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-        let order = unit.map(|unit| PlaceQueued::new(unit, task.attribute));
+        let order =
+            nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // now the next in line may go
         let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
         let planned = Planned {
             unit,
-            generation,
+            judged: Judged::new(generation, &task.cdb),
             plan,
             wants_bytes,
             collect_bytes,
@@ -305,15 +310,21 @@ impl Tasks {
     /// Else gives the buffer back, if the disk was asked.
     fn read_now(
         &mut self,
-        unit: &LogicalUnit,
+        nexus: &ItlNexus,
         generation: Generation,
         range: LbaRange,
         task: &Task,
+        place: Option<&PlaceQueued>,
         data_in_bytes: u32,
     ) -> ControlFlow<Input, Option<Buffer>> {
-        let Some(_place) = place_at_hand(unit, task.attribute) else {
-            return ControlFlow::Continue(None);
+        let ItlNexus { unit, task_set } = nexus;
+        let share = match place {
+            Some(_) => None,
+            None => task_set.place_at_hand(task.attribute),
         };
+        if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
+            return ControlFlow::Continue(None);
+        }
         let Some(mut buffer) = self.data_in.try_take(bytes_of(unit, range)) else {
             return ControlFlow::Continue(None);
         };
@@ -607,16 +618,16 @@ async fn perform(
     planned: Planned,
     data: TaskData,
 ) -> Ran {
-    let Planned { unit, generation, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
-    let in_order = match (order, &unit) {
-        (Some(order), Some(unit)) => abort.unless(order.granted(unit)).await.map(Some),
-        _ => Ok(None),
+    let Planned { unit, judged, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
+    let in_order = match order {
+        Some(order) => abort.unless(order.granted()).await.map(Some),
+        None => Ok(None),
     };
     let ending = match (&unit, in_order) {
         (_, Err(Aborted)) => Ending::Aborted,
         (Some(unit), Ok(place)) => {
             let dues = Dues::of(&by.session, place);
-            on_unit(&by, unit, generation, plan, data, abort, dues).await
+            on_unit(&by, unit, &judged, plan, data, abort, dues).await
         }
         (None, Ok(_)) => match plan {
             Plan::Reply(reply) => Ending::Good(by.memory.reply(reply)),
@@ -629,7 +640,7 @@ async fn perform(
 async fn on_unit(
     by: &By,
     unit: &Arc<LogicalUnit>,
-    generation: Generation,
+    judged: &Judged,
     mut plan: Plan,
     data: TaskData,
     abort: AbortSignal,
@@ -685,7 +696,8 @@ async fn on_unit(
     if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
         return change.save(unit, &abort).await;
     }
-    let work = Work { generation, data, read_buffer, abort, dues, memory: memory.clone() };
+    let memory = memory.clone();
+    let work = Work { session, judged, data, read_buffer, abort, dues, memory };
     execute_paying(Arc::clone(unit), plan, work).await
 }
 

@@ -10,6 +10,7 @@ use crate::room::{self, OutOfSpace};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -86,11 +87,10 @@ pub struct LogicalUnit {
     /// Of the device's geometry, where it never changes.
     block_bytes: u32,
     scsi: Mutex<BlockUnit>,
+    /// Its revision, to be looked at without the lock.
+    revision: AtomicU64,
     /// Who writes where.
     pub(crate) ranges: Arc<RangeLocks>,
-    /// The task set: SIMPLE tasks share it, an ORDERED one has it alone, one at the HEAD OF QUEUE
-    /// takes it. SAM-5 §8.
-    pub(crate) order: Arc<RangeLocks>,
     /// Pieces of third-party copies that are being written here.
     pub(crate) copies: Fence,
     /// Aborted writes that the system is still at.
@@ -119,6 +119,38 @@ enum FlushLater {
     Again,
 }
 
+/// The SCSI state of a unit, locked. A change is published when this is dropped, before anybody
+/// else can look.
+#[derive(Debug)]
+pub(crate) struct ScsiGuard<'a> {
+    unit: MutexGuard<'a, BlockUnit>,
+    published: &'a AtomicU64,
+}
+
+impl Deref for ScsiGuard<'_> {
+    type Target = BlockUnit;
+
+    fn deref(&self) -> &BlockUnit {
+        &self.unit
+    }
+}
+
+impl DerefMut for ScsiGuard<'_> {
+    fn deref_mut(&mut self) -> &mut BlockUnit {
+        &mut self.unit
+    }
+}
+
+impl Drop for ScsiGuard<'_> {
+    fn drop(&mut self) {
+        let revision = self.unit.revision();
+        // Changed under the lock only; mostly there is nothing to publish.
+        if self.published.load(Ordering::Relaxed) != revision {
+            self.published.store(revision, Ordering::SeqCst);
+        }
+    }
+}
+
 impl LogicalUnit {
     /// Makes the unit, with the state a former run left.
     ///
@@ -141,9 +173,9 @@ impl LogicalUnit {
         let unit = Arc::new(Self {
             block_bytes: options.device.geometry().block_bytes,
             options,
+            revision: AtomicU64::new(scsi.revision()),
             scsi: Mutex::new(scsi),
             ranges: Arc::default(),
-            order: Arc::default(),
             copies: Fence::default(),
             leftovers: Leftovers::default(),
             held: AtomicUsize::new(0),
@@ -241,8 +273,15 @@ impl LogicalUnit {
     }
 
     /// The SCSI state. Held for the time of one judgement, never across I/O.
-    pub(crate) fn scsi(&self) -> MutexGuard<'_, BlockUnit> {
-        self.scsi.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn scsi(&self) -> ScsiGuard<'_> {
+        let unit = self.scsi.lock().unwrap_or_else(PoisonError::into_inner);
+        ScsiGuard { unit, published: &self.revision }
+    }
+
+    /// The revision of the SCSI state: while it is the same, a command that was let pass may still
+    /// run. See [`BlockUnit::revision`].
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::SeqCst)
     }
 
     /// Makes what was written so far durable, some time. However often it is asked for, one runs.

@@ -4,8 +4,9 @@ use crate::catalogue::distinct;
 use crate::options::TargetOptions;
 use crate::server::Shared;
 use crate::session::Session;
+use crate::tasks::TaskSet;
 use crate::unit::LogicalUnit;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use wire::{Lun, LunForm};
 
@@ -15,17 +16,39 @@ const LUNS_CHANGED: u16 = 0x3f0e;
 /// The units under their numbers.
 pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 
+/// A unit as one session reaches it: the I_T_L nexus of SAM-5 §4.8, with the task set of its own
+/// that TST 001b of the control mode page announces (decision 087).
+#[derive(Clone, Debug)]
+pub(crate) struct ItlNexus {
+    pub(crate) unit: Arc<LogicalUnit>,
+    /// The same under all numbers that the unit has in the session, and in all of its views.
+    pub(crate) task_set: TaskSet,
+}
+
 /// What a session sees at one moment.
 #[derive(Debug)]
 pub(crate) struct View {
-    luns: Luns,
+    luns: BTreeMap<u16, ItlNexus>,
     /// For REPORT LUNS.
     list: Vec<Lun>,
 }
 
 impl View {
+    /// The first view of a session.
     pub(crate) fn new(luns: Luns) -> Self {
-        Self { list: luns.keys().map(|id| Lun::new(*id)).collect(), luns }
+        Self::after(&Self { luns: BTreeMap::new(), list: Vec::new() }, luns)
+    }
+
+    /// The view that follows `old` in the same session.
+    fn after(old: &Self, luns: Luns) -> Self {
+        let list = luns.keys().map(|id| Lun::new(*id)).collect();
+        let known = old.luns.values().map(|nexus| (Arc::as_ptr(&nexus.unit), &nexus.task_set));
+        let mut task_sets: HashMap<_, TaskSet> = known.map(|(at, set)| (at, set.clone())).collect();
+        let nexus = |(id, unit): (u16, Arc<LogicalUnit>)| {
+            let task_set = task_sets.entry(Arc::as_ptr(&unit)).or_default().clone();
+            (id, ItlNexus { unit, task_set })
+        };
+        Self { luns: luns.into_iter().map(nexus).collect(), list }
     }
 
     /// Their numbers, in ascending order.
@@ -33,17 +56,18 @@ impl View {
         &self.list
     }
 
-    pub(crate) fn luns(&self) -> &Luns {
-        &self.luns
+    /// The numbers as they stand in a configuration, in ascending order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
+        self.luns.keys().copied()
     }
 
     /// Each unit once, however many numbers it has here.
     pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
-        distinct(self.luns.values())
+        distinct(self.luns.values().map(|nexus| &nexus.unit))
     }
 
     /// The unit a LUN field names.
-    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&ItlNexus> {
         match lun.form() {
             LunForm::Unit(id) => self.luns.get(&id),
             _ => None,
@@ -52,19 +76,20 @@ impl View {
 
     /// The numbers under which `unit` is seen here.
     pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
-        let same = self.luns.iter().filter(|(_, other)| Arc::ptr_eq(other, unit));
+        let same = self.luns.iter().filter(|(_, other)| Arc::ptr_eq(&other.unit, unit));
         same.map(|(id, _)| Lun::new(*id)).collect()
     }
 
     /// The same units under the same numbers.
     pub(crate) fn shows(&self, luns: &Luns) -> bool {
-        let same =
-            |((a, unit), (b, other)): ((_, &Arc<_>), (_, _))| a == b && Arc::ptr_eq(unit, other);
+        let same = |((a, nexus), (b, other)): ((_, &ItlNexus), (_, _))| {
+            a == b && Arc::ptr_eq(&nexus.unit, other)
+        };
         self.luns.len() == luns.len() && self.luns.iter().zip(luns).all(same)
     }
 
     fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
-        self.luns.values().any(|other| Arc::ptr_eq(other, unit))
+        self.luns.values().any(|other| Arc::ptr_eq(&other.unit, unit))
     }
 }
 
@@ -77,8 +102,8 @@ pub(crate) async fn show(
     target: &TargetOptions,
     luns: Luns,
 ) {
-    let new = View::new(luns);
     let old = Arc::clone(&session.view());
+    let new = View::after(&old, luns);
     for unit in new.units().iter().filter(|unit| !old.has(unit)) {
         session.attach_to(unit, target);
     }
@@ -86,7 +111,7 @@ pub(crate) async fn show(
     let gone: Vec<Lun> = old
         .luns
         .iter()
-        .filter(|(id, unit)| new.luns.get(id).is_none_or(|now| !Arc::ptr_eq(now, unit)))
+        .filter(|(id, old)| new.luns.get(id).is_none_or(|now| !Arc::ptr_eq(&now.unit, &old.unit)))
         .map(|(id, _)| Lun::new(*id))
         .collect();
     let new = session.set_view(new);

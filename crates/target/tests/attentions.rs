@@ -24,7 +24,6 @@ const RESERVATIONS_RELEASED: u16 = 0x2a04;
 const REGISTRATIONS_PREEMPTED: u16 = 0x2a05;
 const ASYMMETRIC_ACCESS_STATE_CHANGED: u16 = 0x2a06;
 const RESET_BY_FUNCTION: u16 = 0x2903;
-const COMMANDS_CLEARED: u16 = 0x2f00;
 
 /// Unit attentions a witness was told, in order.
 type Told = Vec<u16>;
@@ -162,20 +161,25 @@ fn a_reset_tells_all_that_reach_the_unit() {
     witnesses.end();
 }
 
-/// CLEAR TASK SET tells those whose tasks it took (TST is 000b: one task set), ABORT TASK SET
-/// nobody. SPC-4 §7.5.8, SAM-5 §7.
+/// Goal: CLEAR TASK SET, as ABORT TASK SET, reaches the tasks of the nexus that asked and no other
+/// (TST is 001b: each has a task set of its own), so that nobody is told. SPC-4 §7.5.8, SAM-5 §7.
 #[test]
-fn clearing_tells_those_who_lost_tasks() {
+fn clearing_reaches_the_own_nexus_only() {
     let mut witnesses = Witnesses::new();
     let hang = block::Fault::new(block::Effect::Hang);
     witnesses.rig.device.inject(hang);
-    send_read(&mut witnesses.all[OTHER_DOOR], 0, 8);
-    witnesses.rig.wait_for("the read hangs", |rig| rig.device.hanging() == 1);
+    let others = send_read(&mut witnesses.all[OTHER_DOOR], 0, 8);
+    for (count, function) in [ABORT_TASK_SET, CLEAR_TASK_SET].into_iter().enumerate() {
+        send_read(&mut witnesses.all[ACTOR], 0, 8);
+        witnesses.rig.wait_for("both reads hang", |rig| rig.device.hanging() == 2);
+        witnesses.function(function);
+        assert_eq!(witnesses.rig.device.hanging(), 1, "function {count}: its own is gone");
+    }
     witnesses.rig.device.heal();
-    witnesses.function(ABORT_TASK_SET);
-    witnesses.function(CLEAR_TASK_SET);
     witnesses.rig.device.release();
-    witnesses.heard_only("CLEAR TASK SET", &[(OTHER_DOOR, COMMANDS_CLEARED)]);
+    let answer = answer_to(&mut witnesses.all[OTHER_DOOR], others);
+    assert_eq!((answer.opcode(), answer.data.len()), (opcode::DATA_IN, 8 * 512));
+    witnesses.heard_only("CLEAR TASK SET", &[]);
     witnesses.end();
 }
 

@@ -74,7 +74,7 @@ fn a_hanging_write_is_aborted_in_every_way() {
         let mut other = rig.log_in(2);
         let hung = hang_a_write(&rig, &mut raw, 0, 7);
         neighbour_works(&mut raw);
-        let by_other = matches!(way, CLEAR_TASK_SET | LOGICAL_UNIT_RESET);
+        let by_other = way == LOGICAL_UNIT_RESET;
         let asks = if by_other { &mut other } else { &mut raw };
         let abort = send_function(asks, way, if way == ABORT_TASK { hung } else { u32::MAX });
         let answer = answer_to(asks, abort);

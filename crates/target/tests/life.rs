@@ -76,23 +76,22 @@ fn a_write_aborted_before_its_turn_has_no_effect() {
     rig.ends_well();
 }
 
-/// Goal: an ORDERED command waits for those before it, also across sessions; aborted, it does not.
+/// Goal: an ORDERED command waits for those before it; aborted, it does not.
 #[test]
 fn an_ordered_command_is_aborted_before_its_turn() {
     let rig = Rig::new();
-    let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
+    let mut raw = rig.log_in(1);
     rig.device.inject(Fault::new(Effect::Hang).on(Operation::Write).times(1));
-    let first = send_write(&mut one, 0, 1, 1);
+    let first = send_write(&mut raw, 0, 1, 1);
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
-    let ordered = two.command(0xc2, &ten(0x28, 0, 1), 512);
-    two.send(&ordered).unwrap();
-    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
-    let abort = send_function(&mut two, ABORT_TASK, ordered.u32_at(16));
-    assert_eq!(answer_to(&mut two, abort).header[2], 0, "function complete");
+    let ordered = raw.command(0xc2, &ten(0x28, 0, 1), 512);
+    raw.send(&ordered).unwrap();
+    assert_eq!(raw.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    let abort = send_function(&mut raw, ABORT_TASK, ordered.u32_at(16));
+    assert_eq!(answer_to(&mut raw, abort).header[2], 0, "function complete");
     rig.device.release();
-    assert_eq!(answer_to(&mut one, first).header[3], 0, "GOOD");
-    log_out(two);
-    log_out(one);
+    assert_eq!(answer_to(&mut raw, first).header[3], 0, "GOOD");
+    log_out(raw);
     rig.ends_well();
 }
 
@@ -111,11 +110,12 @@ fn reserve_list(keys: [u64; 2]) -> Vec<u8> {
     list
 }
 
-/// Goal: PREEMPT AND ABORT does not wait for a command that waits for it.
-/// Method: the preempted session has an ORDERED command behind the PREEMPT AND ABORT in the task
-/// set, sent while that one's parameter list is still on its way.
+/// Goal: PREEMPT AND ABORT does not wait for a command that waits for it, and its victim does not
+/// wait for it.
+/// Method: while the parameter list is on its way, an ORDERED command of the victim is answered, and
+/// one of the same session as the PREEMPT AND ABORT waits behind it.
 #[test]
-fn preempt_and_abort_of_one_who_waits_behind_it() {
+fn preempt_and_abort_and_those_behind_it() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     for (raw, key) in [(&mut one, 1), (&mut two, 2)] {
@@ -127,7 +127,10 @@ fn preempt_and_abort_of_one_who_waits_behind_it() {
     assert_eq!(ready.opcode(), opcode::R2T);
     let ordered = two.command(0xc2, &ten(0x28, 0, 1), 512);
     two.send(&ordered).unwrap();
-    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    assert_eq!(answer_to(&mut two, ordered.u32_at(16)).opcode(), opcode::DATA_IN);
+    let behind = one.command(0xc2, &ten(0x28, 0, 1), 512);
+    one.send(&behind).unwrap();
+    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
     let data = Pdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, preempt)
         .put_u32(20, ready.u32_at(20))
@@ -136,6 +139,7 @@ fn preempt_and_abort_of_one_who_waits_behind_it() {
     one.send(&data).unwrap();
     let answer = answer_to(&mut one, preempt);
     assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
+    assert_eq!(answer_to(&mut one, behind.u32_at(16)).opcode(), opcode::DATA_IN);
     log_out(two);
     log_out(one);
     rig.ends_well();

@@ -213,7 +213,8 @@ fn preempt_and_abort_reaches_every_path() {
     rig.ends_well();
 }
 
-/// Goal: HEAD OF QUEUE is what page 86h says it is, across sessions. SAM-5 §8.
+/// Goal: HEAD OF QUEUE is what page 86h says it is, within its nexus; another nexus of the same
+/// initiator, through the other port, is not held up. SAM-5 §8.
 /// Method: one such read hangs in the disk; SIMPLE ones behind it wait, another HEAD OF QUEUE does
 /// not, even when an ORDERED one waits.
 #[test]
@@ -230,16 +231,20 @@ fn head_of_queue_goes_first() {
     let (simple, ordered, head) = (1, 2, 3);
     let hangs = start(&mut one, head, 5);
     rig.wait_for("it is in the disk", |rig| rig.device.hanging() == 1);
-    let waits = start(&mut other, ordered, 9);
-    let behind = start(&mut other, simple, 9);
-    assert_eq!(other.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
-    let first = start(&mut other, head, 9);
-    assert_eq!(outcome(&mut other, first).0, GOOD);
+    let waits = start(&mut one, ordered, 9);
+    let behind = start(&mut one, simple, 9);
+    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), Answer::Silence);
+    let first = start(&mut one, head, 9);
+    assert_eq!(outcome(&mut one, first).0, GOOD);
+    for attribute in [simple, ordered, head] {
+        let tag = start(&mut other, attribute, 9);
+        assert_eq!(outcome(&mut other, tag).0, GOOD);
+    }
     rig.device.heal();
     rig.device.release();
-    assert_eq!(outcome(&mut other, waits).0, GOOD);
-    assert_eq!(outcome(&mut other, behind).0, GOOD);
     assert_eq!(outcome(&mut one, hangs).0, GOOD);
+    assert_eq!(outcome(&mut one, waits).0, GOOD);
+    assert_eq!(outcome(&mut one, behind).0, GOOD);
     log_out(one);
     log_out(other);
     rig.ends_well();

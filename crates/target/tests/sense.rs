@@ -18,7 +18,7 @@ fn fault(raw: &mut Raw, lun: u8) -> Vec<u8> {
 
 /// MODE SELECT (6) of the control page with or without D_SENSE.
 fn descriptor_format(raw: &mut Raw, on: bool) {
-    let list = [0, 0, 0, 0, 10, 10, if on { 6 } else { 2 }, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    let list = [0, 0, 0, 0, 10, 10, if on { 0x26 } else { 0x22 }, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     let select = raw.command(0xa0, &[0x15, 0x10, 0, 0, 16, 0], 16).with_data(list);
     raw.send(&select).unwrap();
     assert_eq!(answer_to(raw, select.u32_at(16)).header[3], 0, "MODE SELECT");

@@ -2,6 +2,7 @@
 
 use super::faults::{Faults, Operation, Refusal};
 use super::fuse::Glue;
+use super::loop_device::{self, mounts_of, unmount_lazily};
 use super::volume::Volume;
 use crate::scratch::{Random, Scratch};
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,6 @@ use fuser::{BackgroundSession, Config, MountOption};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -193,6 +193,18 @@ impl PowerCutDisk {
         Ok(volume.read(inode, 0..u64::MAX)?)
     }
 
+    /// Makes syncs succeed without an effect until [`Self::heal`]. A test on such a disk has to
+    /// fail, which shows that it would notice a missing sync.
+    pub fn ignore_syncs(&self) {
+        self.shared.lock().faults.ignore_syncs();
+    }
+
+    /// Sets the sector length of the disk, 512 bytes at first: an aligned sector is written whole
+    /// or not at all.
+    pub fn set_sector_bytes(&self, bytes: u64) {
+        self.shared.lock().volume.set_sector_bytes(bytes);
+    }
+
     /// Calls of this kind fail until [`Self::heal`].
     pub fn fail(&self, operation: Operation, errno: Errno) {
         self.shared.lock().faults.fail(operation, errno, false);
@@ -246,22 +258,12 @@ impl PowerCutDisk {
 
 /// Unmounts what tests left that were killed.
 fn clear_up() {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let ours = mounts.lines().filter_map(|line| line.strip_prefix(SOURCE)?.split(' ').nth(1));
-    for path in ours {
-        // Scratch folders are called lunar-NAME-PROCESS-NUMBER.
-        let process = path.rsplit('-').nth(1).unwrap_or_default();
-        if !Path::new("/proc").join(process).exists() {
-            unmount_lazily(path);
+    loop_device::clear_up();
+    for path in mounts_of(SOURCE) {
+        if Scratch::is_left_over(Path::new(&path)) {
+            unmount_lazily(&path);
             drop(std::fs::remove_dir(path));
         }
-    }
-}
-
-fn unmount_lazily(path: &str) {
-    let done = Command::new("umount").args(["--lazy", path]).status();
-    if !done.is_ok_and(|status| status.success()) {
-        eprintln!("{path} stays mounted");
     }
 }
 

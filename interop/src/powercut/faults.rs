@@ -56,6 +56,7 @@ pub(super) struct Faults {
     /// Bytes of files that cannot be read.
     bad: Vec<(u64, Range<u64>)>,
     frozen: bool,
+    ignores_syncs: bool,
     changes_left: Option<u64>,
 }
 
@@ -109,6 +110,14 @@ impl Faults {
 
     pub(super) fn freeze(&mut self) {
         self.frozen = true;
+    }
+
+    pub(super) fn ignore_syncs(&mut self) {
+        self.ignores_syncs = true;
+    }
+
+    pub(super) fn ignores_syncs(&self) -> bool {
+        self.ignores_syncs
     }
 
     pub(super) fn is_frozen(&self) -> bool {

@@ -91,25 +91,31 @@ impl File {
 
     /// A sync that fails: some of it is on the disk, and the rest never will be, though it can
     /// still be read. Linux marks pages clean that could not be written, and reports that once.
-    pub(super) fn fail_sync(&mut self, random: &mut Random) {
+    pub(super) fn fail_sync(&mut self, sector_units: u64, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
-        self.reach(pending, Fate::Torn(4), random);
+        self.reach(pending, Fate::Torn(4), sector_units, random);
     }
 
     /// The power is gone and back.
-    pub(super) fn cut(&mut self, chance: &mut Chance) {
+    pub(super) fn cut(&mut self, sector_units: u64, chance: &mut Chance) {
         let pending = std::mem::take(&mut self.pending);
         let fate = chance.fate();
-        self.reach(pending, fate, &mut chance.random);
+        self.reach(pending, fate, sector_units, &mut chance.random);
         self.durable.trim();
         self.current = self.durable.clone();
     }
 
     /// Sectors come in any order: of those that were written more than once, each version may be
     /// the one that is found.
-    fn reach(&mut self, pending: Vec<(u64, Change)>, fate: Fate, random: &mut Random) {
+    fn reach(
+        &mut self,
+        pending: Vec<(u64, Change)>,
+        fate: Fate,
+        sector_units: u64,
+        random: &mut Random,
+    ) {
         for (_, change) in pending {
-            self.durable.apply_torn(&change, || match fate {
+            self.durable.apply_torn(&change, sector_units, || match fate {
                 Fate::Lost => false,
                 Fate::Kept => true,
                 Fate::Torn(eighths) => random.below(8) < eighths,

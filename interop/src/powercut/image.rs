@@ -106,12 +106,22 @@ impl Image {
         }
     }
 
-    /// Makes a change sector by sector, as far as `reaches` says of each.
-    pub(super) fn apply_torn(&mut self, change: &Change, mut reaches: impl FnMut() -> bool) {
+    /// Makes a change in part: `reaches` decides for each aligned run of `run` sectors.
+    pub(super) fn apply_torn(
+        &mut self,
+        change: &Change,
+        run: u64,
+        mut reaches: impl FnMut() -> bool,
+    ) {
+        let mut last = None;
+        let mut reaches_of = |number: u64| match last {
+            Some((of, reached)) if of == number / run => reached,
+            _ => last.insert((number / run, reaches())).1,
+        };
         match change {
             Change::Sectors(first, sectors) => {
                 for (number, sector) in (*first..).zip(sectors) {
-                    if reaches() {
+                    if reaches_of(number) {
                         self.set(number, sector);
                     }
                 }
@@ -119,7 +129,7 @@ impl Image {
             Change::Hole(range) => {
                 let there: Vec<u64> = self.sectors.range(range.clone()).map(|(n, _)| *n).collect();
                 for number in there {
-                    if reaches() {
+                    if reaches_of(number) {
                         self.sectors.remove(&number);
                     }
                 }

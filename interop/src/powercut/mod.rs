@@ -11,9 +11,11 @@ mod faults;
 mod file;
 mod fuse;
 mod image;
+mod loop_device;
 mod names;
 pub mod volume;
 
 pub use disk::{Held, PowerCutDisk};
 pub use faults::Operation;
 pub use image::SECTOR_BYTES;
+pub use loop_device::{Ext4, LoopDevice, make_ext4, write_back};

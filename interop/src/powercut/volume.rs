@@ -1,6 +1,7 @@
 //! The file system as a value: what it says and keeps, without a kernel, a clock or a thread.
 
 use super::file::{Chance, File};
+use super::image::SECTOR_BYTES;
 use super::names::Names;
 use crate::scratch::Random;
 use rustix::io::Errno;
@@ -27,6 +28,8 @@ pub struct Volume {
     next_inode: u64,
     next_call: u64,
     room_bytes: u64,
+    /// The sector length in units of [`SECTOR_BYTES`]: a sector is written whole or not at all.
+    sector_units: u64,
 }
 
 /// What an inode is.
@@ -85,6 +88,7 @@ impl Volume {
             next_inode: ROOT + 1,
             next_call: 0,
             room_bytes,
+            sector_units: 1,
         }
     }
 
@@ -97,6 +101,11 @@ impl Volume {
     /// Another amount of room.
     pub fn set_room(&mut self, bytes: u64) {
         self.room_bytes = bytes;
+    }
+
+    /// Sets the sector length, a multiple of [`SECTOR_BYTES`].
+    pub fn set_sector_bytes(&mut self, bytes: u64) {
+        self.sector_units = (bytes / SECTOR_BYTES).max(1);
     }
 
     /// What a directory has under a name.
@@ -275,8 +284,9 @@ impl Volume {
 
     /// Ends it badly: what was written is not on the disk, and later syncs know nothing of it.
     pub fn fail_sync(&mut self, sync: Sync, random: &mut Random) {
+        let units = self.sector_units;
         if let Ok((_, file)) = self.file_mut(sync.inode) {
-            file.fail_sync(random);
+            file.fail_sync(units, random);
         }
     }
 
@@ -289,7 +299,7 @@ impl Volume {
         self.names.forget_others(&reachable);
         self.nodes.retain(|inode, _| reachable.contains(inode));
         for node in self.nodes.values_mut() {
-            node.file.cut(&mut chance);
+            node.file.cut(self.sector_units, &mut chance);
         }
     }
 

@@ -49,6 +49,7 @@ impl Scene {
                 random: &mut self.random,
                 designation: &self.designation,
                 hot: HOT,
+                overlaps: false,
             };
             author.write(deed)
         });

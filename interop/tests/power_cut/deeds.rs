@@ -1,9 +1,9 @@
 //! Commands that change blocks or make them durable, and what the ledger is to know of each.
 
-use crate::rig::Mode;
-use anyhow::{Result, ensure};
+use crate::rig::{LOST, Mode};
+use anyhow::{Context, Result, ensure};
 use interop::extended_copy;
-use interop::ledger::{Content, Entry, Ledger, Sync};
+use interop::ledger::{Content, Entry, Ledger, Read, Sync};
 use interop::raw::Outcome;
 use interop::scratch::Random;
 use std::ops::Range;
@@ -31,6 +31,7 @@ pub enum Deed {
     Synchronize10,
     Synchronize16,
     SynchronizeAtOnce,
+    Read,
     ReadFua,
     /// START STOP UNIT: nothing but a start is answered well after it.
     Stop,
@@ -52,6 +53,16 @@ pub const CHANGES: [Deed; 12] = [
     Deed::ExtendedCopy,
 ];
 
+/// Changes that do not depend on the old content: several initiators may make them at once.
+pub const OVERWRITES: [Deed; 6] = [
+    Deed::Write,
+    Deed::WriteFua,
+    Deed::WriteSame,
+    Deed::WriteSameOfZeroes,
+    Deed::WriteSameThatUnmaps,
+    Deed::Unmap,
+];
+
 /// Those that promise what others changed; one promises nothing.
 pub const SYNCS: [Deed; 4] =
     [Deed::Synchronize10, Deed::Synchronize16, Deed::SynchronizeAtOnce, Deed::ReadFua];
@@ -69,6 +80,8 @@ pub struct Order {
 pub enum Means {
     Written(Entry, bool),
     Synced(Sync, Range<u64>),
+    /// The data is current; with a sync, it is on the medium as well.
+    Read(Read, Range<u64>, Option<Sync>),
     Nothing,
 }
 
@@ -79,6 +92,13 @@ impl Means {
         match self {
             Self::Written(entry, promised) => ledger.acknowledge(entry, promised),
             Self::Synced(sync, blocks) => ledger.acknowledge_sync(sync, blocks),
+            Self::Read(read, blocks, sync) => {
+                let current = ledger.acknowledge_read(read, blocks.clone(), &outcome.data);
+                current.map_err(anyhow::Error::msg).context(LOST)?;
+                if let Some(sync) = sync {
+                    ledger.acknowledge_sync(sync, blocks);
+                }
+            }
             Self::Nothing => {}
         }
         Ok(())
@@ -94,6 +114,8 @@ pub struct Author<'a> {
     pub designation: &'a [u8],
     /// Writes go to the first so many blocks, so that they meet.
     pub hot: u64,
+    /// Writes may overlap others that are under way.
+    pub overlaps: bool,
 }
 
 impl Author<'_> {
@@ -115,7 +137,8 @@ impl Author<'_> {
             Deed::Synchronize10 => Some(self.synchronize(0x35, 0)),
             Deed::Synchronize16 => Some(self.synchronize(0x91, 0)),
             Deed::SynchronizeAtOnce => Some(self.synchronize(0x91, 0x02)),
-            Deed::ReadFua => Some(self.read()),
+            Deed::Read => Some(self.read(0)),
+            Deed::ReadFua => Some(self.read(FUA)),
             Deed::Stop => {
                 let sync = self.ledger.begin_sync();
                 let means = Means::Synced(sync, 0..self.ledger.blocks());
@@ -125,12 +148,13 @@ impl Author<'_> {
         }
     }
 
-    /// Some blocks to which nothing is under way.
+    /// Picks some blocks: idle ones, unless writes may overlap.
     fn free(&mut self, blocks_max: u64) -> Option<Range<u64>> {
         let count = 1 + self.random.below(blocks_max);
         let first = self.random.below(self.hot - count);
         let blocks = first..first + count;
-        (!blocks.clone().any(|lba| self.ledger.is_busy(lba))).then_some(blocks)
+        let busy = || blocks.clone().any(|lba| self.ledger.is_busy(lba));
+        (self.overlaps || !busy()).then_some(blocks)
     }
 
     fn blocks_max(&self) -> u64 {
@@ -223,7 +247,11 @@ impl Author<'_> {
         // No two under way may have the same.
         let list_identifier = self.ledger.stamp() as u8;
         let (cdb, list) = extended_copy::command(list_identifier, &cscd, &segment).ok()?;
-        Some(self.entered(cdb.to_vec(), list, to, content, false))
+        let order = self.entered(cdb.to_vec(), list, to, content, false);
+        if let Means::Written(entry, _) = order.means {
+            self.ledger.hold(entry, from);
+        }
+        Some(order)
     }
 
     fn synchronize(&mut self, operation: u8, flags: u8) -> Order {
@@ -245,12 +273,13 @@ impl Author<'_> {
         Order { cdb, data: Vec::new(), read_bytes: 0, means }
     }
 
-    /// What it gives is on the medium.
-    fn read(&mut self) -> Order {
+    /// A read; with FUA, its data is on the medium.
+    fn read(&mut self, flags: u8) -> Order {
         let first = self.random.below(self.hot - self.blocks_max());
         let blocks = first..first + self.blocks_max();
-        let means = Means::Synced(self.ledger.begin_sync(), blocks.clone());
-        let cdb = sixteen(0x88, FUA, &blocks);
+        let sync = (flags == FUA).then(|| self.ledger.begin_sync());
+        let means = Means::Read(self.ledger.begin_read(), blocks.clone(), sync);
+        let cdb = sixteen(0x88, flags, &blocks);
         Order { cdb, data: Vec::new(), read_bytes: DATA_BYTES_MAX as u32, means }
     }
 }

@@ -4,9 +4,12 @@
 mod blocks;
 mod changes;
 mod deeds;
+mod kernel;
+mod left_overs;
 mod poison;
 mod refused;
 mod rig;
 mod rounds;
+mod served;
 mod starts;
 mod states;

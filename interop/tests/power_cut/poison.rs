@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use std::time::Duration;
 
 const TOOL_MAX: Duration = Duration::from_secs(20);
-const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
+pub const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+pub const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
 
 /// A disk that writes back, and beside it a configuration and the socket of the API.
 struct Machine {
@@ -62,17 +62,17 @@ impl Machine {
     }
 }
 
-fn takes_no_writes(raw: &mut Raw) -> Result<()> {
-    let written = raw.execute_with(&[0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0], &[2; 512])?;
+pub fn takes_no_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
+    let written = raw.execute_with(&[0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0], &vec![2; block_bytes])?;
     let synced = raw.run(&SYNCHRONIZE_CACHE, 0)?;
     let codes = [written.sense_codes(), synced.sense_codes()];
     ensure!(codes == [MEDIUM_ERROR; 2], "{LOST}: that it takes no writes: {codes:04x?}");
     Ok(())
 }
 
-fn takes_writes(raw: &mut Raw) -> Result<()> {
+pub fn takes_writes(raw: &mut Raw, block_bytes: usize) -> Result<()> {
     raw.execute(&[0; 6], 0)?;
-    raw.write_blocks(8, &[3; 512])?;
+    raw.write_blocks(8, &vec![3; block_bytes])?;
     let synced = raw.run(&SYNCHRONIZE_CACHE, 0)?;
     ensure!(synced.status == 0, "{LOST}: that it was recovered: {synced:02x?}");
     Ok(())
@@ -91,11 +91,11 @@ fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
         machine.disk.cut_from(moment.clone(), seed);
         let lunar = after_the_cut(machine.start(), seed)?;
         let mut raw = log_in(&lunar, 1)?;
-        takes_no_writes(&mut raw).with_context(|| format!("seed {seed}"))?;
+        takes_no_writes(&mut raw, 512).with_context(|| format!("seed {seed}"))?;
         let told = machine.tell(&["ctl", "status"])?;
         ensure!(told.contains("lunar ctl recover 0 --accept-loss"), "{told}");
         machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
-        takes_writes(&mut raw)?;
+        takes_writes(&mut raw, 512)?;
         let recovered = machine.disk.volume();
         machine.disk.freeze();
         kill(lunar)?;
@@ -119,9 +119,9 @@ fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
     kill(lunar)?;
     machine.disk.fail_once(Operation::Sync, Errno::IO);
     let lunar = machine.start()?;
-    takes_no_writes(&mut log_in(&lunar, 1)?)?;
+    takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
     machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
-    takes_writes(&mut log_in(&lunar, 1)?)?;
+    takes_writes(&mut log_in(&lunar, 1)?, 512)?;
     lunar.stop(TOOL_MAX)?;
     Ok(())
 }
@@ -133,13 +133,13 @@ fn a_disk_that_takes_no_writes_takes_none_after_a_change() -> Result<()> {
     let lunar = machine.poisoned()?;
     let file = machine.configuration("removable = true\n")?;
     machine.tell(&["apply", &file])?;
-    takes_no_writes(&mut log_in(&lunar, 1)?)?;
+    takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
     machine.tell(&["ctl", "remove-lun", "0"])?;
     let device = machine.disk.path("disk.img");
     machine.tell(&["ctl", "add-lun", &device, "--id", "0", "--cache", "write-back"])?;
-    takes_no_writes(&mut log_in(&lunar, 1)?)?;
+    takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
     machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
-    takes_writes(&mut log_in(&lunar, 1)?)?;
+    takes_writes(&mut log_in(&lunar, 1)?, 512)?;
     lunar.stop(TOOL_MAX)?;
     Ok(())
 }

@@ -13,10 +13,10 @@ const SIZE: &str = "1M";
 pub const BLOCKS: u64 = 2048;
 const READY_MAX: Duration = Duration::from_secs(30);
 pub const REGISTER: u8 = 0;
-const RESERVE: u8 = 1;
+pub const RESERVE: u8 = 1;
 const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_IGNORE: u8 = 6;
-const EXCLUSIVE_ACCESS: u8 = 3;
+pub const EXCLUSIVE_ACCESS: u8 = 3;
 const CONFLICT: u8 = 0x18;
 /// Saving the state makes fewer changes to the disk than this.
 const CHANGES_MAX: u64 = 20;
@@ -49,8 +49,8 @@ pub fn keys(raw: &mut Raw) -> Result<Vec<u64>> {
 }
 
 /// Another initiator is kept out.
-fn is_reserved(lunar: &Lunar) -> Result<bool> {
-    let read = log_in(lunar, 3)?.execute(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512)?;
+pub fn is_reserved(lunar: &Lunar) -> Result<bool> {
+    let read = log_in(lunar, 3)?.execute(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], 4096)?;
     Ok(read.0 == CONFLICT)
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// In front of each message of the power-cut tests that says that something was lost.
 const LOST: &str = "NOT KEPT";
 
-/// All of the power-cut tests take half a minute. What hangs is a round that failed.
+/// All of the power-cut tests take a minute. A round that hangs has failed.
 const PLAY_MAX: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(10);
 

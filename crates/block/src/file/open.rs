@@ -261,8 +261,11 @@ impl Opening<'_> {
         } else {
             None
         };
-        let inline_read = inline_read(&file);
-        let inline_write = !magic(&file).is_some_and(|magic| FAR_MAGICS.contains(&magic));
+        // The node of a block device lies on a file system that knows nothing of its data: in
+        // memory, as a rule.
+        let magic = if is_device { None } else { magic(&file) };
+        let inline_read = inline_read(&file, magic);
+        let inline_write = !magic.is_some_and(|magic| FAR_MAGICS.contains(&magic));
         let nowait = match direct {
             Some(alignment) => is_nowait(&file, geometry.size_bytes(), alignment),
             None => inline_read == InlineRead::NoWait,
@@ -339,8 +342,8 @@ fn magic(file: &File) -> Option<i64> {
 }
 
 /// How cached data of this file can be read without blocking: tried, not guessed.
-fn inline_read(file: &File) -> InlineRead {
-    if magic(file) == Some(TMPFS_MAGIC) {
+fn inline_read(file: &File, magic: Option<i64>) -> InlineRead {
+    if magic == Some(TMPFS_MAGIC) {
         return InlineRead::Always;
     }
     let mut byte = [0];

@@ -84,6 +84,7 @@ pub(super) const NAMED_LIMITS: &[NamedLimit] = &[
     limit!(memory_wait_seconds, Count, SECONDS),
     limit!(data_in_bytes, Bytes, BUFFER_BYTES),
     limit!(data_out_bytes, Bytes, BUFFER_BYTES),
+    limit!(data_out_seconds, Count, SECONDS),
     limit!(transfer_bytes, Bytes, TRANSFER_BYTES),
     limit!(ping_after_seconds, Count, SECONDS),
     limit!(ping_timeout_seconds, Count, SECONDS),

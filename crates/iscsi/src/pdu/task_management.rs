@@ -84,7 +84,7 @@ functions! {
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     CLEAR_ACA "CLEAR ACA" 1 ("a unit")
         FUNCTION_NOT_SUPPORTED "RFC 7143 §11.5.1";
-    CLEAR_TASK_SET "CLEAR TASK SET" 1 ("all tasks on a unit")
+    CLEAR_TASK_SET "CLEAR TASK SET" 1 ("the session's tasks on a unit: TST 001b")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     LOGICAL_UNIT_RESET "LOGICAL UNIT RESET" 1 ("a unit and all its tasks")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";

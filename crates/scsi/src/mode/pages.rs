@@ -109,7 +109,8 @@ pub fn markdown() -> String {
 
 /// Byte 2 of the caching page.
 const WCE: u8 = 0x04;
-/// Byte 2 of the control page.
+/// Byte 2 of the control page: TST 001b, each I_T nexus has a task set of its own.
+const TST_PER_NEXUS: u8 = 0x20;
 const D_SENSE: u8 = 0x04;
 const GLTSD: u8 = 0x02;
 /// Byte 3: QUEUE ALGORITHM MODIFIER 1, commands are reordered freely.
@@ -230,10 +231,10 @@ fn caching(_: &ModePages, options: &UnitOptions) -> Vec<u8> {
     body
 }
 
-/// 0Ah, control. SPC-4 §7.5.8. GLTSD: there are no log parameters to save.
+/// 0Ah, control. SPC-4 §7.5.8. GLTSD: there are no log parameters to save. TST: decision 087.
 fn control(mode: &ModePages, _: &UnitOptions) -> Vec<u8> {
     let mut body = vec![0; 10];
-    body[0] = GLTSD | if mode.descriptor_sense { D_SENSE } else { 0 };
+    body[0] = TST_PER_NEXUS | GLTSD | if mode.descriptor_sense { D_SENSE } else { 0 };
     body[1] = REORDERED;
     body[2] = if mode.software_write_protect { SWP } else { 0 };
     body

@@ -37,9 +37,17 @@ fn all_pages_6_bytes() {
     assert_eq!(data[4..12], [0, 0x20, 0, 0, 0, 0, 2, 0]);
     assert_eq!(data[12..24], [1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(data[24..44], [8, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(data[44..56], [10, 10, 2, 0x10, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(data[44..56], [10, 10, 0x22, 0x10, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(data[56..], [0x1c, 10, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(sense(SenseRequest { subpage: ALL_SUBPAGES, ..SIX }), data);
+}
+
+/// Goal: each I_T nexus has a task set of its own, and says so in current and default values; an
+/// initiator cannot change that. SPC-4 §7.5.8, decision 087.
+#[test]
+fn a_task_set_for_each_nexus() {
+    let tst = |page_control| sense(SenseRequest { page: 0x0a, page_control, ..SIX })[14] >> 5;
+    assert_eq!([0, DEFAULT, CHANGEABLE].map(tst), [0b001, 0b001, 0b000]);
 }
 
 #[test]
@@ -116,11 +124,11 @@ fn control_list(byte_2: u8, byte_4: u8) -> Vec<u8> {
 #[test]
 fn descriptor_sense_and_write_protect() {
     let mut mode = ModePages::default();
-    assert_eq!(mode.select(&options(), SELECT_6, &control_list(2, 0)), Ok(false));
-    assert_eq!(mode.select(&options(), SELECT_6, &control_list(6, 0)), Ok(true));
+    assert_eq!(mode.select(&options(), SELECT_6, &control_list(0x22, 0)), Ok(false));
+    assert_eq!(mode.select(&options(), SELECT_6, &control_list(0x26, 0)), Ok(true));
     assert_eq!(mode.sense_format(), SenseFormat::Descriptor);
     assert_eq!(mode.write_protection(&options()), None);
-    assert_eq!(mode.select(&options(), SELECT_6, &control_list(2, 8)), Ok(true));
+    assert_eq!(mode.select(&options(), SELECT_6, &control_list(0x22, 8)), Ok(true));
     assert_eq!(mode.sense_format(), SenseFormat::Fixed);
     let software = Some(Sense::LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED);
     assert_eq!(mode.write_protection(&options()), software);
@@ -150,9 +158,11 @@ fn what_was_sensed_can_be_selected() {
 #[test]
 fn what_cannot_change_is_refused_at_its_bit() {
     let mut mode = ModePages::default();
-    for (at, value, byte, bit) in [(6, 0, 6, 1), (7, 0x90, 7, 7), (8, 0x0c, 8, 2), (15, 1, 15, 0)] {
+    let tst = (6, 0x02, 6, 5);
+    let gltsd = (6, 0x20, 6, 1);
+    for (at, value, byte, bit) in [tst, gltsd, (7, 0x90, 7, 7), (8, 0x0c, 8, 2), (15, 1, 15, 0)] {
         // Something changeable is in the list as well: it must not be taken over.
-        let mut list = control_list(6, 8);
+        let mut list = control_list(0x26, 8);
         list[at] = value;
         let refused = mode.select(&options(), SELECT_6, &list);
         assert_eq!(refused, Err(Sense::invalid_field_in_parameter_list(byte, Some(bit))));
@@ -167,7 +177,7 @@ fn what_cannot_change_is_refused_at_its_bit() {
 #[test]
 fn a_bad_page_spoils_the_list() {
     let mut mode = ModePages::default();
-    let mut list = control_list(6, 8);
+    let mut list = control_list(0x26, 8);
     list.extend_from_slice(&[0x1c, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let refused = mode.select(&options(), SELECT_6, &list);
     assert_eq!(refused, Err(Sense::invalid_field_in_parameter_list(18, Some(3))));
@@ -192,7 +202,7 @@ fn a_bad_page_spoils_the_list() {
 fn cut_lists() {
     let whole = {
         let mut list = vec![0, 0, 0, 8, 0, 0x20, 0, 0, 0, 0, 2, 0];
-        list.extend_from_slice(&control_list(6, 0)[4..]);
+        list.extend_from_slice(&control_list(0x26, 0)[4..]);
         list
     };
     for cut in 0..=whole.len() {
@@ -234,10 +244,10 @@ fn block_descriptors_say_what_is_so() {
 fn what_the_cdb_must_say() {
     let mut mode = ModePages::default();
     let save = SelectRequest { save: true, ..SELECT_6 };
-    let refused = mode.select(&options(), save, &control_list(6, 0));
+    let refused = mode.select(&options(), save, &control_list(0x26, 0));
     assert_eq!(refused, Err(Sense::invalid_field_in_cdb(1, Some(0))));
     let vendor = SelectRequest { page_format: false, ..SELECT_6 };
-    let refused = mode.select(&options(), vendor, &control_list(6, 0));
+    let refused = mode.select(&options(), vendor, &control_list(0x26, 0));
     assert_eq!(refused, Err(Sense::invalid_field_in_cdb(1, Some(4))));
 }
 

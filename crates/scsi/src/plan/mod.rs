@@ -29,6 +29,7 @@ use crate::copy::CopyList;
 use crate::long_operation::LongOperation;
 use crate::sense::Sense;
 use alloc::vec::Vec;
+use core::slice;
 
 /// A run of logical blocks; always within the unit when it stands in a plan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -243,6 +244,32 @@ impl Parked {
 pub struct NexusId(pub u64);
 
 impl Plan {
+    /// The blocks it reads or writes, all within the unit when it was made. Of a copy and of an
+    /// operation on the whole unit none are named.
+    pub fn ranges(&self) -> &[LbaRange] {
+        match self {
+            Self::Read { range, .. }
+            | Self::Write { range, .. }
+            | Self::WriteAtomic { range, .. }
+            | Self::WriteAndVerify { range, .. }
+            | Self::Verify { range, .. }
+            | Self::CompareAndWrite { range, .. }
+            | Self::OrWrite { range, .. }
+            | Self::WriteSame { range, .. }
+            | Self::Prefetch { range }
+            | Self::MapStatus { range, .. } => slice::from_ref(range),
+            Self::Unmap { ranges, .. } | Self::SelfTest { reads: ranges } => ranges,
+            Self::Reply(_)
+            | Self::Flush { .. }
+            | Self::LongOperation { .. }
+            | Self::ExitFailureMode
+            | Self::Parameters { .. }
+            | Self::Copy { .. }
+            | Self::SaveState
+            | Self::AbortTasksOf { .. } => &[],
+        }
+    }
+
     /// How many bytes of data-out must lie ready before the plan can run.
     pub fn data_out_bytes(&self, block_bytes: u32) -> u64 {
         let block = u64::from(block_bytes);

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// RESERVE (6). SPC-2 §7.21.
 pub(crate) fn reserve_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     check_whole_unit(request)?;
-    let (reservations, ports) = unit.reservations(request.nexus)?;
+    let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     reservations.reserve(ports)?;
     Ok(Plan::Reply(Vec::new()))
 }
@@ -21,7 +21,7 @@ pub(crate) fn reserve_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
 /// RELEASE (6). SPC-2 §7.16.
 pub(crate) fn release_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     check_whole_unit(request)?;
-    let (reservations, ports) = unit.reservations(request.nexus)?;
+    let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     reservations.release(ports)?;
     Ok(Plan::Reply(Vec::new()))
 }
@@ -42,8 +42,7 @@ fn check_whole_unit(request: &Request<'_>) -> Result<(), Sense> {
 /// PERSISTENT RESERVE IN. SPC-4 §6.15.
 pub(crate) fn persistent_in(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = PersistentReserveIn::decode(&first(request.cdb));
-    let (reservations, _) = unit.reservations(request.nexus)?;
-    let reply = reservations.report(raw.service_action & 0x1f)?;
+    let reply = unit.reservations().report(raw.service_action & 0x1f)?;
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
 }
 
@@ -63,7 +62,7 @@ pub(crate) fn persistent_out_list(
     cdb: &[u8],
     list: &[u8],
 ) -> Result<Plan, Refusal> {
-    let (reservations, ports) = unit.reservations(nexus)?;
+    let (reservations, ports) = unit.reservations_mut(nexus)?;
     let outcome = reservations.out(ports, context.ports, out_request(cdb), list)?;
     for (ports, attention) in &outcome.attentions {
         unit.tell(ports, *attention);

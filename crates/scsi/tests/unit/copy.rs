@@ -367,7 +367,7 @@ fn results_are_asked_for_by_name() {
 /// What a READ or a WRITE would be refused for.
 #[test]
 fn units_are_checked_as_for_reads_and_writes() {
-    let mut bench = Bench::new(UnitOptions { read_only: true, ..options() });
+    let bench = Bench::new(UnitOptions { read_only: true, ..options() });
     assert_eq!(bench.unit.check_copy(A, Party::Source), Ok(()));
     let refusal = bench.unit.check_copy(A, Party::Destination);
     assert_eq!(refusal, Err(Sense::WRITE_PROTECTED.into()));

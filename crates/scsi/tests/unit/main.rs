@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod absent;
+mod again;
 mod atomic;
 mod blocks;
 mod buffers;

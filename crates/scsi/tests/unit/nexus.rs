@@ -16,7 +16,7 @@ const MODE_SELECT: [u8; 6] = [0x15, 0x10, 0, 0, 16, 0];
 
 /// Sets D_SENSE, for all but A a change of mode parameters.
 fn change_modes(bench: &mut Bench) {
-    let list = [0, 0, 0, 0, 10, 10, 6, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    let list = [0, 0, 0, 0, 10, 10, 0x26, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     bench.send(&MODE_SELECT, &list).unwrap();
 }
 

@@ -54,6 +54,7 @@ pub(crate) async fn copy(
             Ending::Check(sense)
         }
         Err(Stop::Aborted) => Ending::Aborted,
+        Err(Stop::Conflict) => Ending::Conflict,
         Err(Stop::Busy) => Ending::Busy,
     }
 }
@@ -176,6 +177,7 @@ impl<'a> Copy<'a> {
             abort: self.abort.clone(),
             dues: self.dues.clone(),
             memory: self.memory.clone(),
+            entry: None,
         };
         Ok(Job {
             number: index,
@@ -420,6 +422,10 @@ fn stopped(segment: u16, reported: Reported) -> Sense {
 fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
     match stop {
         Stop::Check(sense) => Stop::Check(stopped(segment, Reported::check(party, &sense))),
+        Stop::Conflict => {
+            let conflict = Reported::status(party, Status::RESERVATION_CONFLICT);
+            Stop::Check(stopped(segment, conflict))
+        }
         Stop::Busy => Stop::Check(stopped(segment, Reported::status(party, Status::BUSY))),
         Stop::Aborted => Stop::Aborted,
     }

@@ -79,7 +79,7 @@ fn at_hand_is_what_needs_no_waiting() {
     assert_eq!(read(4), None, "its blocks are not shown");
     drop(guard);
     assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
-    let begun = Generation { operations: before.operations + 1, ..before };
+    let begun = Generation { revision: before.revision + 1, ..before };
     assert_eq!(read_of(begun, 4), None);
     assert_eq!(write_at_hand(&unit, begun, range(4, 2), &[8; 1024], true), None);
     assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice(), "nothing was written");

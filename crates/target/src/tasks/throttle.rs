@@ -8,6 +8,7 @@ use crate::server::Shared;
 use crate::session::Session;
 use crate::task_map::TaskMap;
 use crate::unit::LogicalUnit;
+use crate::view::ItlNexus;
 use block::BufferPool;
 use futures_util::FutureExt;
 use iscsi::connection::target::{Input, Task};
@@ -104,10 +105,10 @@ impl Tasks {
     pub(super) fn queue_unseen(
         &mut self,
         session: &Arc<Session>,
-        unit: Option<&Arc<LogicalUnit>>,
+        nexus: Option<&ItlNexus>,
         task: &Task,
     ) -> Option<Option<Input>> {
-        let unit = unit?;
+        let unit = &nexus?.unit;
         let line = session.quota.line(&unit.quota).filter(|line| line.holds(task.attribute))?;
         let in_line = line.enter(task.attribute, 0);
         Some(self.throttle(session, unit, task, in_line, None))
@@ -204,7 +205,7 @@ impl Tasks {
             self.throttled.remove(task.id);
             let view = session.view();
             let asker = Asker { shared, session, view: &view };
-            done.extend(self.judge(&asker, view.unit(task.lun), task, turn));
+            done.extend(self.judge(&asker, view.unit(task.lun), task, None, turn));
         }
         done
     }

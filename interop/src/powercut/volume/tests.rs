@@ -216,3 +216,22 @@ fn room_is_limited() {
     assert_eq!(volume.room(), (1024, 1024));
     assert_eq!(volume.status(file).unwrap().len, 10_700);
 }
+
+/// Goal: a disk with longer sectors tears a write between sectors only.
+#[test]
+fn longer_sectors_are_whole_or_not_at_all() {
+    let (mut volume, file) = with_file();
+    volume.set_sector_bytes(4096);
+    volume.write(file, 0, &[1; 3 * 4096]).unwrap();
+    sync(&mut volume, file);
+    volume.write(file, 0, &[2; 3 * 4096]).unwrap();
+    volume.clear(file, 4096..2 * 4096).unwrap();
+    let sectors = |volume: &Volume| {
+        let all = volume.read(file, 0..3 * 4096).unwrap();
+        all.chunks(4096).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let whole = |volume: &Volume| sectors(volume).iter().all(|one| *one == [one[0]; 4096]);
+    assert_eq!(for_seeds(&volume, whole), "always");
+    let torn = |volume: &Volume| sectors(volume).iter().any(|one| one[0] != sectors(volume)[2][0]);
+    assert_eq!(for_seeds(&volume, torn), "sometimes");
+}

@@ -35,7 +35,10 @@ impl FullFeature {
         }
         self.judge_number(header, None)?;
         let bytes = pdu.data_segment_length.value();
-        let transfer = self.transfer(&pdu);
+        let mut transfer = self.transfer(&pdu);
+        if bytes > 0 || !transfer.is_settled() {
+            self.data_time.start(&mut transfer.clock, self.now);
+        }
         let buffer_bytes = transfer.buffer_bytes();
         let offset = transfer.immediate_offset(bytes).filter(|_| bytes > 0);
         let is_level_2 = self.is_level_2();
@@ -113,6 +116,9 @@ impl FullFeature {
     ) {
         if let Some(entry) = self.tasks.get_mut(task) {
             entry.transfer.arrived(underway, digest_ok);
+            if entry.transfer.is_settled() {
+                self.data_time.stop(&mut entry.transfer.clock, self.now);
+            }
             self.advance(task, out);
         }
     }
@@ -220,6 +226,7 @@ impl FullFeature {
             let r2t_sn = entry.next_data_sn;
             entry.next_data_sn = r2t_sn.wrapping_add(1);
             entry.transfer.asked(piece, tag, r2t_sn);
+            self.data_time.start(&mut entry.transfer.clock, self.now);
             let mut bhs = ready_to_transfer(entry, piece, tag, r2t_sn).encode();
             self.numbering.next_status(&mut bhs);
             out.push_back(Output::Send(Pdu::new(bhs)));

@@ -1,6 +1,8 @@
 //! The full feature phase of one connection: what arrives is judged, numbered requests go to the
 //! session and come back when it is their turn. RFC 7143 §4.2, §7, §11.
 
+use super::data_time::DataTime;
+use super::limits::seconds;
 use super::numbering::Numbering;
 use super::retired::Retired;
 use super::task::{Phase, Tasks};
@@ -121,6 +123,10 @@ pub(super) struct FullFeature {
     pub(super) held: Option<Vec<TaskId>>,
     /// A task may be waiting for its data although it is aborted.
     pub(super) draining: bool,
+    /// How long data may be due.
+    pub(super) data_time: DataTime,
+    /// Of the input that is being handled.
+    pub(super) now: Time,
     pub(super) heard: Time,
     pub(super) ping: Option<Ping>,
     pub(super) ending: Ending,
@@ -152,6 +158,8 @@ impl FullFeature {
             fences: VecDeque::new(),
             held: None,
             draining: false,
+            data_time: DataTime::new(now, seconds(limits.data_out_seconds)),
+            now,
             heard: now,
             ping: None,
             ending: Ending::Open,
@@ -163,6 +171,7 @@ impl FullFeature {
     /// Inlined: where it is known which input it is, nothing is left of this but the one call.
     #[inline(always)]
     pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
+        self.now = now;
         match input {
             Input::Header(header) => self.on_header(now, header, out),
             Input::Payload { data, digest_ok } => self.on_payload(now, data, digest_ok, out),
@@ -173,7 +182,10 @@ impl FullFeature {
             Input::Done { task, outcome } => self.on_done(task, outcome, out),
             Input::Failed { task, outcome } => self.on_failed(task, outcome, out),
             Input::Deadline => self.on_deadline(now, out),
-            Input::PeerTakes => self.on_sign_of_life(now),
+            Input::PeerTakes { bytes } => {
+                self.data_time.moved(now, bytes);
+                self.on_sign_of_life(now);
+            }
             Input::PeerClosed => self.close(CloseReason::Ended, out),
             Input::Shutdown { within_seconds } => self.on_shutdown(now, within_seconds, out),
             // Of a login that is over.
@@ -202,6 +214,7 @@ impl FullFeature {
     fn on_payload(&mut self, now: Time, data: Bytes, digest_ok: bool, out: &mut Outputs) {
         self.heard = now;
         if let Some((header, receiving)) = self.receiving.take() {
+            self.data_time.moved(now, header.data_segment_bytes().into());
             self.complete(&header, receiving, data, digest_ok, out);
         }
     }
@@ -445,14 +458,18 @@ impl FullFeature {
     /// Tells the session of a command that is whole.
     fn announce_command(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
+        if entry.transfer.is_settled() {
+            self.data_time.stop(&mut entry.transfer.clock, self.now);
+        }
         entry.unjudged = true;
         self.unjudged += 1;
-        let (initiator_task_tag, lun) = (entry.initiator_task_tag, entry.task.lun);
+        let initiator_task_tag = entry.initiator_task_tag;
+        let (lun, attribute) = (entry.task.lun, entry.task.attribute);
         out.push_back(Output::ToSession(ToSession::Arrived {
             ticket: task.0,
             immediate: entry.immediate,
             cmd_sn: entry.cmd_sn,
-            request: Arrival::Command { task, initiator_task_tag, lun },
+            request: Arrival::Command { task, initiator_task_tag, lun, attribute },
         }));
     }
 

@@ -31,6 +31,11 @@ pub struct ConnectionLimits {
     pub ping_timeout_seconds: u32,
     /// How long a discovery session may be silent; it is not pinged, RFC 7143 §7.4.3.
     pub discovery_idle_seconds: u32,
+    /// How long the initiator may owe data-out without any of it coming. How long a task may take in
+    /// all: [`DATA_OUT_BYTES_PER_SECOND_MIN`]. Then the connection is closed.
+    ///
+    /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]: super::DATA_OUT_BYTES_PER_SECOND_MIN
+    pub data_out_seconds: u32,
     /// How long an aborted task waits for the data that was asked for before. An initiator that
     /// follows RFC 7143 §4.2.3.3 sends it at once, but some never do.
     pub quiesce_seconds: u32,
@@ -49,6 +54,7 @@ impl Default for ConnectionLimits {
             ping_after_seconds: 30,
             ping_timeout_seconds: 30,
             discovery_idle_seconds: 120,
+            data_out_seconds: 30,
             quiesce_seconds: 3,
         }
     }

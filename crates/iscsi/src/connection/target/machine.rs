@@ -202,7 +202,7 @@ impl Login {
             }
             // Nothing of the full feature phase can be meant yet.
             Input::Deadline
-            | Input::PeerTakes
+            | Input::PeerTakes { .. }
             | Input::Session(_)
             | Input::Targets { .. }
             | Input::Wants { .. }

@@ -1,6 +1,7 @@
 //! The target role of a connection: the values at its border, and the machine.
 
 mod command;
+mod data_time;
 mod full_feature;
 mod limits;
 mod machine;
@@ -11,6 +12,7 @@ mod service;
 mod task;
 mod transfer;
 
+pub use data_time::{DATA_OUT_BYTES_PER_SECOND_MIN, DATA_OUT_COUNTED_BYTES_MAX};
 pub use limits::ConnectionLimits;
 pub use machine::TargetConnection;
 pub use transfer::Fault;
@@ -82,8 +84,11 @@ pub enum Input {
     /// The time of [`Output::Wait`] has come.
     Deadline,
     /// The peer takes what is sent, though there is a lot of it and it says nothing itself: it is
-    /// alive, and a ping may be long on its way.
-    PeerTakes,
+    /// alive, and a ping or an R2T may be long on its way.
+    PeerTakes {
+        /// So much of it.
+        bytes: u64,
+    },
     /// The peer closed its side, or the socket failed.
     PeerClosed,
     /// The target is being stopped or the session ended by an operator: ask the initiator to log
@@ -272,7 +277,7 @@ pub enum CloseReason {
     },
     /// The peer broke the protocol; the text says how.
     Violation(String),
-    /// No answer to a ping, or a login that took too long.
+    /// No answer to a ping, data that did not come, or a login that took too long.
     TimedOut(&'static str),
     /// We are stopping, or another login took the session's or the connection's place.
     Dropped,

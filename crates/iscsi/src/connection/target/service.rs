@@ -1,6 +1,7 @@
 //! The rest of full feature phase: pings, texts, logouts, task management answers, fences,
 //! asynchronous messages, and the end of the connection. RFC 7143 §11.5, §11.9 to §11.19.
 
+use super::data_time::DATA_OUT_LATE;
 use super::full_feature::{Body, Ending, Fence, FullFeature, Ping};
 use super::limits::seconds;
 use super::{CloseReason, Output, Outputs, TargetRecord};
@@ -293,8 +294,12 @@ impl FullFeature {
 
     /// When [`on_deadline`](Self::on_deadline) has something to do.
     pub(super) fn deadline(&self) -> Option<Time> {
+        let data = self.data_time.earliest();
         match self.ending {
-            Ending::Open if !self.draining => return Some(self.silence_ends()),
+            Ending::Open if !self.draining => {
+                let silence = self.silence_ends();
+                return Some(data.map_or(silence, |data| data.min(silence)));
+            }
             Ending::Closed => return None,
             _ => {}
         }
@@ -305,7 +310,8 @@ impl FullFeature {
             _ => None,
         };
         let silence = self.is_open().then(|| self.silence_ends());
-        [drain, asked, silence].into_iter().flatten().min()
+        let data = data.filter(|_| self.is_open());
+        [drain, asked, silence, data].into_iter().flatten().min()
     }
 
     /// When the silence of the peer has an effect.
@@ -334,7 +340,15 @@ impl FullFeature {
             self.send_async(AsyncEvent::CONNECTION_WILL_DROP, Lun::ZERO, parameters, out);
             return self.close(CloseReason::Dropped, out);
         }
-        if !self.is_open() || now < self.silence_ends() {
+        if !self.is_open() {
+            return;
+        }
+        if self.data_time.earliest().is_some_and(|earliest| earliest <= now)
+            && self.data_time.is_late(now, self.tasks.data_clocks())
+        {
+            return self.close(CloseReason::TimedOut(DATA_OUT_LATE), out);
+        }
+        if now < self.silence_ends() {
             return;
         }
         if self.is_discovery() {

@@ -1,5 +1,6 @@
 //! The tasks of one connection, from the command's header to the end of the response.
 
+use super::data_time::DataClock;
 use super::transfer::Transfer;
 use super::{Outcome, Task};
 use crate::framing::TaskId;
@@ -176,6 +177,12 @@ impl Tasks {
     /// How many came for immediate delivery.
     pub(super) fn immediate(&self) -> usize {
         self.immediate
+    }
+
+    /// Of those that wait for data, but for aborted ones, which have a time of their own.
+    pub(super) fn data_clocks(&self) -> impl Iterator<Item = &DataClock> {
+        let waits = |entry: &&Entry| !matches!(entry.phase, Phase::Aborting { .. });
+        self.entries().filter(waits).map(|entry| &entry.transfer.clock)
     }
 
     /// The earliest time at which a task stops waiting for data, and whose.

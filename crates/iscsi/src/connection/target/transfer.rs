@@ -6,6 +6,7 @@
 //! had begun or been asked for (RFC 7143 §7.8, §11.4.2). DataPDUInOrder and DataSequenceInOrder
 //! are Yes: a target that wants them gets them (RFC 7143 §13.18, §13.19).
 
+use super::data_time::DataClock;
 use crate::pdu::{DataOut, FinalFlag, RejectReason, TAG_RESERVED};
 use alloc::collections::VecDeque;
 
@@ -92,6 +93,8 @@ pub(super) struct Underway {
 #[derive(Debug)]
 pub(super) struct Transfer {
     rules: TransferRules,
+    /// Runs while data is due.
+    pub(super) clock: DataClock,
     /// ExpectedDataTransferLength.
     expected_bytes: u32,
     /// What the executor needs, once it has said so; at most `expected_bytes`.
@@ -115,6 +118,7 @@ impl Transfer {
         let first_bytes = rules.first_burst_bytes.min(expected_bytes);
         let mut transfer = Self {
             rules,
+            clock: DataClock::default(),
             expected_bytes,
             wanted_bytes: None,
             covered_bytes: immediate_bytes.min(first_bytes),

@@ -4,7 +4,7 @@ use super::management::{Managements, is_same_unit};
 use super::window::{Arrived, Window};
 use super::{Arrival, DataDue, Input, Output, ToConnection, ToSession};
 use crate::framing::TaskId;
-use crate::pdu::LogoutResult;
+use crate::pdu::{LogoutResult, TaskAttribute};
 use crate::sorted_map::SortedMap;
 use crate::text::{SessionParameters, TaskReporting};
 use alloc::collections::VecDeque;
@@ -40,6 +40,7 @@ pub(super) struct Waiting {
 pub(super) struct Known {
     pub(super) initiator_task_tag: u32,
     pub(super) lun: Lun,
+    pub(super) attribute: TaskAttribute,
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
     /// It occupies the window.
@@ -181,6 +182,18 @@ impl TargetSession {
         self.tasks.len()
     }
 
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The unit and the attribute of the command that connection `cid` knows by this ticket; `None`:
+    /// it is no command, or over.
+    pub fn command(&self, cid: u16, ticket: u64) -> Option<(Lun, TaskAttribute)> {
+        let known = self.tasks.get((cid, TaskId(ticket)))?;
+        Some((known.lun, known.attribute))
+    }
+
     /// Tells the session what happened. `now` is not looked at yet: recovery of connections will
     /// wait by it.
     pub fn handle(&mut self, _now: Time, input: Input) {
@@ -270,10 +283,11 @@ impl TargetSession {
             return self.tell(cid, ToConnection::Verdict { ticket, accepted });
         }
         self.accepted = Some(ticket);
-        if let Arrival::Command { task, initiator_task_tag, lun } = &waiting.request {
+        if let Arrival::Command { task, initiator_task_tag, lun, attribute } = &waiting.request {
             let known = Known {
                 initiator_task_tag: *initiator_task_tag,
                 lun: *lun,
+                attribute: *attribute,
                 cmd_sn: waiting.cmd_sn,
                 immediate: waiting.immediate,
                 counted: false,

@@ -11,7 +11,7 @@ mod window;
 pub use machine::{SessionLimits, TargetSession};
 
 use crate::framing::TaskId;
-use crate::pdu::{LogoutResult, ManagementFunction, ManagementResponse};
+use crate::pdu::{LogoutResult, ManagementFunction, ManagementResponse, TaskAttribute};
 use wire::{Lun, SerialNumber};
 
 /// A connection speaks to its session.
@@ -58,6 +58,8 @@ pub enum Arrival {
         initiator_task_tag: u32,
         /// Its unit.
         lun: Lun,
+        /// SIMPLE, ORDERED …
+        attribute: TaskAttribute,
     },
     /// A task management function.
     Management {
@@ -87,7 +89,9 @@ pub enum ToConnection {
         /// `false`: discard it silently.
         accepted: bool,
     },
-    /// It is this request's turn. Its answer is to carry the window as it is now.
+    /// It is this request's turn. Its answer is to carry the window as it is now. Requests are
+    /// delivered in the order of their CmdSNs, but two connections may come to theirs in any order:
+    /// [`TargetSession::command`] says what of a command the order of its unit depends on.
     Deliver {
         /// Which request.
         ticket: u64,
@@ -179,8 +183,8 @@ pub enum Input {
         /// Additional Response Information, RFC 7144 §6.4: of QUERY ASYNCHRONOUS EVENT, else zero.
         information: [u8; 3],
     },
-    /// Another initiator's CLEAR TASK SET, LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT
-    /// hits this session's tasks on these units (`None`: on all).
+    /// Another initiator's LOGICAL UNIT RESET, target reset or PREEMPT AND ABORT hits this session's
+    /// tasks on these units (`None`: on all).
     AbortedByOther {
         /// To answer with [`Output::OthersAborted`].
         id: u64,

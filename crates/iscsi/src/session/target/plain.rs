@@ -55,10 +55,13 @@ impl TargetSession {
 
 /// A command that is delivered as it comes; `None`: it is none.
 fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, Known)> {
-    let Arrival::Command { task, initiator_task_tag, lun } = *request else { return None };
+    let Arrival::Command { task, initiator_task_tag, lun, attribute } = *request else {
+        return None;
+    };
     let known = Known {
         initiator_task_tag,
         lun,
+        attribute,
         cmd_sn,
         immediate: false,
         counted: true,
@@ -73,7 +76,7 @@ mod tests {
     use super::super::{Input, Output, SessionLimits};
     use super::*;
     use crate::framing::TaskId;
-    use crate::pdu::ManagementFunction;
+    use crate::pdu::{ManagementFunction, TaskAttribute};
     use crate::text::SessionParameters;
     use alloc::format;
     use alloc::vec::Vec;
@@ -126,7 +129,8 @@ mod tests {
                         ref_cmd_sn: SerialNumber(0),
                     }
                 } else {
-                    Arrival::Command { task, initiator_task_tag: number, lun: Lun::ZERO }
+                    let (lun, attribute) = (Lun::ZERO, TaskAttribute::SIMPLE);
+                    Arrival::Command { task, initiator_task_tag: number, lun, attribute }
                 };
                 let cmd_sn = session.window().0.minus(1).plus(ahead);
                 let ticket = number.into();
@@ -196,7 +200,9 @@ mod tests {
         let parameters = SessionParameters::default();
         let mut session = TargetSession::new(1, parameters, SerialNumber(7), limits);
         hear(&mut session, Input::Join(1));
-        let request = Arrival::Command { task: TaskId(5), initiator_task_tag: 9, lun: Lun::ZERO };
+        let (lun, attribute) = (Lun::ZERO, TaskAttribute::SIMPLE);
+        let task = TaskId(5);
+        let request = Arrival::Command { task, initiator_task_tag: 9, lun, attribute };
         let cmd_sn = SerialNumber(7);
         let arrived = ToSession::Arrived { ticket: 3, immediate: false, cmd_sn, request };
         let [exp_cmd_sn, max_cmd_sn] = [8, 10].map(SerialNumber);

@@ -2,7 +2,7 @@
 
 use super::{Arrival, Input, Output, SessionLimits, TargetSession, ToConnection, ToSession};
 use crate::framing::TaskId;
-use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse};
+use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse, TaskAttribute};
 use crate::text::SessionParameters;
 use alloc::vec::Vec;
 use wire::{Lun, SerialNumber, Time};
@@ -34,6 +34,7 @@ fn arrives(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToCo
         task: TaskId(number.into()),
         initiator_task_tag: number,
         lun: Lun::ZERO,
+        attribute: TaskAttribute::ORDERED,
     };
     let (ticket, cmd_sn) = (number.into(), SerialNumber(number));
     let arrived = ToSession::Arrived { ticket, immediate: false, cmd_sn, request };

@@ -1,6 +1,7 @@
 //! What the link may do to the machines.
 
 use super::{Options, Pair, Rng, pattern, random_load, random_options, seeds, with_digests};
+use crate::connection::target::{CloseReason, Input as Serve};
 use crate::sim::Answer;
 use std::time::Duration;
 use std::vec;
@@ -123,6 +124,46 @@ fn silence_is_noticed() {
         assert!(pair.result(id).0.is_err());
         pair.assert_nothing_left();
     }
+}
+
+/// Goal: an initiator that falls silent in the middle of its writes is let go for what it owes, with
+/// no ping; the unit serves the next one, and nothing is left. One that owes nothing stays.
+/// Method: writes of random sizes, frozen after a random number of steps.
+#[test]
+fn a_write_that_stops_half_way_ends() {
+    let mut late = 0;
+    for seed in seeds(60) {
+        let mut rng = Rng::new(seed);
+        let mut options = random_options(&mut rng);
+        options.target_limits.ping_after_seconds = 1_000_000;
+        options.initiator_limits.ping_interval = Some(Duration::from_secs(5));
+        let seconds = u64::from(options.target_limits.data_out_seconds);
+        let mut pair = Pair::new(seed, options);
+        let link = pair.login();
+        for lba in 0..6 {
+            let blocks = 1 + rng.below(40);
+            let data = rng.bytes(blocks * 512);
+            pair.start_write(link, 100 * lba, &data);
+        }
+        pair.run_steps(rng.below(80));
+        pair.freeze(link);
+        // What came before may count, at the least rate: it is little.
+        pair.pass(Duration::from_secs(seconds + 5));
+        match pair.closed_by_target(link) {
+            None => {}
+            Some(CloseReason::TimedOut(why)) if why.contains("data_out") => late += 1,
+            Some(other) => panic!("seed {seed}: {other:?}"),
+        }
+        let host = pair.add_host("iqn.2026-01.example:again", [0x80, 0, 0, 7, 0, 1]);
+        let again = pair.connect(host, 0);
+        pair.run();
+        let data = pattern(seed, 4096);
+        assert_eq!(pair.write(again, 0, &data).expect("a status").status, 0, "seed {seed}");
+        pair.tell_target(link, Serve::PeerClosed);
+        pair.run();
+        pair.assert_nothing_left();
+    }
+    assert!(late > 20, "some must owe something: {late}");
 }
 
 /// Goal: the target's own pings are answered, so that an idle session lives for ever.

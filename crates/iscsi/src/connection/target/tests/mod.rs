@@ -2,6 +2,7 @@
 
 mod basics;
 mod data_out;
+mod data_time;
 mod fast_abort;
 mod hostile;
 mod invariants;
