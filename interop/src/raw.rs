@@ -136,6 +136,10 @@ pub struct Raw {
     pub lun: [u8; 8],
     /// The ISID of logins.
     pub isid: [u8; 6],
+    /// The TSIH of logins; 0: a session that is new.
+    pub tsih: u16,
+    /// The CID of logins.
+    pub cid: u16,
 }
 
 /// How a command ended.
@@ -180,8 +184,8 @@ impl Raw {
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(ANSWER_MAX))?;
         let isid = [0x80, 0, 0, 0, 0, 7];
-        let (text, lun) = (String::new(), [0; 8]);
-        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, lun, isid, next_tag: 1, text })
+        let (text, lun, tsih, cid) = (String::new(), [0; 8], 0, 0);
+        Ok(Self { tcp, cmd_sn: 1, exp_stat_sn: 0, lun, isid, tsih, cid, next_tag: 1, text })
     }
 
     /// Connects and logs in to `target` without authentication.
@@ -231,7 +235,9 @@ impl Raw {
     pub fn login(&self, text: &[u8]) -> Pdu {
         Pdu::new(0x40 | opcode::LOGIN, 0x87)
             .put(8, &self.isid)
+            .put(14, &self.tsih.to_be_bytes())
             .put_u32(16, 0)
+            .put(20, &self.cid.to_be_bytes())
             .put_u32(24, self.cmd_sn)
             .put_u32(28, self.exp_stat_sn)
             .with_data(text)

@@ -203,7 +203,7 @@ fn sessions_that_are_not_concerned_notice_nothing() {
 /// What a session of ours is answered to a MODE SELECT that sets SWP: the sense, without unit
 /// attentions.
 async fn protect(session: &Initiator) -> Option<Vec<u8>> {
-    let list: &[u8] = &[0, 0, 0, 0, 0x0a, 10, 0x02, 0x10, 0x08, 0, 0, 0, 0, 0, 0, 0];
+    let list: &[u8] = &[0, 0, 0, 0, 0x0a, 10, 0x22, 0x10, 0x08, 0, 0, 0, 0, 0, 0, 0];
     loop {
         let cdb: &[u8] = &[0x15, 0x10, 0, 0, 16, 0];
         let data = Bytes::from_static(list);

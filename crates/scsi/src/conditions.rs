@@ -38,6 +38,11 @@ impl<T> Revised<T> {
         Self { value, revision: 0 }
     }
 
+    /// Counts a change of something beside the value that decides as well.
+    pub(crate) fn count_change(&mut self) {
+        self.revision += 1;
+    }
+
     /// While it is the same, so is the value.
     pub(crate) fn revision(&self) -> u64 {
         self.revision

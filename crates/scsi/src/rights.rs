@@ -82,6 +82,7 @@ impl BlockUnit {
         let Some(state) = self.nexuses.get_mut(&nexus) else { return };
         if state.rights.administers_unit != rights.administers_unit {
             state.attentions.establish(Attention::INQUIRY_DATA_HAS_CHANGED);
+            self.conditions.count_change();
         }
         state.rights = rights;
     }

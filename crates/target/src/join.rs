@@ -11,7 +11,7 @@ use crate::view::Luns;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
-use scsi::share::{Origin, Owner};
+use scsi::share::{Origin, Owner, Shares};
 use scsi::unit::TargetPort;
 use std::iter;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
 /// How often it looks whether the old connection has gone.
 const REPLACE_POLL: Duration = Duration::from_millis(2);
+/// One initiator has at most half of all connections, but is never held to fewer than these.
+const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
 
 /// Which session a login is for.
 pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
@@ -119,7 +121,7 @@ fn insert(
         ),
     };
     let origin = origin(target.as_deref(), join, path);
-    check_share(shared, sessions, Owner { name: &key.initiator_name, origin })?;
+    check_share(shared, sessions, join, Owner { name: &key.initiator_name, origin })?;
     let limits = SessionLimits { window_commands: shared.limits.window_commands };
     let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
@@ -158,14 +160,25 @@ fn origin(target: Option<&TargetOptions>, join: &Join, path: Path) -> Option<Ori
     (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())
 }
 
-/// Refuses a connection of an initiator whose sessions have their share of all connections.
-fn check_share(shared: &Shared, sessions: &Sessions, owner: Owner<'_>) -> Result<(), LoginStatus> {
+/// Refuses a login with proof of an initiator whose sessions have their share of all connections.
+/// The share of those without proof is judged by their addresses alone, see `connection_table`.
+fn check_share(
+    shared: &Shared,
+    sessions: &Sessions,
+    join: &Join,
+    owner: Owner<'_>,
+) -> Result<(), LoginStatus> {
+    if join.user.is_none() {
+        return Ok(());
+    }
+    let half = (shared.connections_max() / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
+    let shares = Shares { of_all: usize::MAX, of_initiator: half, of_origin: half };
     let all = sessions.all();
     // A session that has just been made has its first connection soon.
     let connections = |session: &Arc<Session>| session.members().len().max(1);
     let taken =
         all.iter().flat_map(|session| iter::repeat_n(session.owner(), connections(session)));
-    match shared.limits.shares().admit(taken, owner, 1) {
+    match shares.admit(taken, owner, 1) {
         true => Ok(()),
         false => Err(LoginStatus::OUT_OF_RESOURCES),
     }
@@ -224,7 +237,7 @@ async fn find(
     let cid = join.claim.cid;
     // One that takes the place of another connection is no further one.
     if !session.members().contains_key(&cid) {
-        check_share(shared, &shared.sessions(), session.owner())?;
+        check_share(shared, &shared.sessions(), join, session.owner())?;
     }
     let member = Member { mailbox, path, parameters: join.connection };
     let until = Instant::now() + REPLACE_SECONDS_MAX;

@@ -6,7 +6,6 @@ use crate::quota::InitiatorLimit;
 use block::BufferPool;
 use iscsi::login::ChapDemand;
 use iscsi::text::Offer;
-use scsi::share::Shares;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -90,17 +89,6 @@ pub struct Limits {
     pub ping_after_seconds: u16,
     /// Seconds an initiator has to answer a ping.
     pub ping_timeout_seconds: u16,
-}
-
-/// Of the connections there may be, one initiator takes half at most, but never fewer than these.
-const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
-
-impl Limits {
-    /// The connections that sessions of one initiator, or of one origin, may have.
-    pub(crate) fn shares(&self) -> Shares {
-        let half = (self.connections / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
-        Shares { of_all: usize::MAX, of_initiator: half, of_origin: half }
-    }
 }
 
 impl Default for Limits {

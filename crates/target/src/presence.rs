@@ -92,6 +92,11 @@ impl Shared {
         self.warn_of_connection(Some(link.peer), why);
     }
 
+    /// How many connections there may be.
+    pub(crate) fn connections_max(&self) -> usize {
+        self.connections().connections_max()
+    }
+
     fn connections(&self) -> MutexGuard<'_, ConnectionTable<Link>> {
         crate::server::lock(&self.connections)
     }
@@ -133,7 +138,7 @@ impl Server {
     /// How many connections there may be: the limit `connections`, or fewer where the system grants
     /// the process too few open files.
     pub fn connections_max(&self) -> usize {
-        self.shared.connections().connections_max()
+        self.shared.connections_max()
     }
 
     /// Bytes of PDUs that wait in this process to be sent, of all connections.

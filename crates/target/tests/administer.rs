@@ -56,7 +56,7 @@ fn function(raw: &mut Raw, function: u8) -> u8 {
 /// A MODE SELECT (6) that sets or clears SWP, with its list.
 fn protect(on: bool) -> ([u8; 6], [u8; 16]) {
     let swp = if on { 0x08 } else { 0 };
-    let list = [0, 0, 0, 0, 0x0a, 10, 0x02, 0x10, swp, 0, 0, 0, 0, 0, 0, 0];
+    let list = [0, 0, 0, 0, 0x0a, 10, 0x22, 0x10, swp, 0, 0, 0, 0, 0, 0, 0];
     ([0x15, 0x10, 0, 0, 16, 0], list)
 }
 

@@ -92,36 +92,50 @@ fn one_address_does_not_take_all_registrations() {
 }
 
 /// Goal: the sessions of one initiator leave half of all connections to others, and so do those of
-/// one address that prove no names; what replaces its own session or connection is no further one.
+/// one address that log in by one credential for several; what replaces its own session or
+/// connection is no further one. Those that prove nothing have a share of their own (decision 089).
 #[test]
 fn one_initiator_does_not_take_all_connections() {
     const HALF: usize = 65;
-    let rig = Rig::with(|options| options.limits.connections = 2 * HALF);
-    let connect = |source| connect_from(source, &rig.address);
-    let greedy = |number: usize| format!("iqn.2026-11.org.lunarsan.test:raw-{number}");
-    let mut held = Vec::new();
-    for number in 0..HALF {
-        let mut raw = connect("127.0.0.1");
-        assert_eq!(log_in_as(&mut raw, TARGET, &greedy(1), number), 0, "{number}");
-        held.push(raw);
+    const MINE: (u32, &str, &str) = (1, "alice", "alices secret");
+    const OTHERS: (u32, &str, &str) = (2, "bob", "bobs own secret");
+    const EVERYBODYS: (&str, &str) = ("all", "the one of all");
+    for shared in [false, true] {
+        let rig = Rig::with(|options| {
+            options.limits.connections = 2 * HALF;
+            options.targets[0].chap = [(Some(MINE.0), MINE), (Some(OTHERS.0), OTHERS)]
+                .into_iter()
+                .map(|(number, (_, user, secret))| entry(number, user, secret))
+                .chain([entry(None, EVERYBODYS.0, EVERYBODYS.1)])
+                .collect();
+        });
+        let log_in = |source, (number, user, secret), isid_number, (tsih, cid)| {
+            let mut raw = connect_from(source, &rig.address);
+            (raw.isid, raw.tsih, raw.cid) = (isid(isid_number), tsih, cid);
+            (prove(&mut raw, number, user, secret), raw)
+        };
+        // Sessions of one name, or of ever other names by one credential.
+        let greedy = |number: usize| match shared {
+            true => (100 + number as u32, EVERYBODYS.0, EVERYBODYS.1),
+            false => MINE,
+        };
+        let mut held = Vec::new();
+        for number in 0..HALF {
+            let (status, raw) = log_in("127.0.0.1", greedy(number), number, (0, 0));
+            assert_eq!(status, 0, "{number}");
+            held.push(raw);
+        }
+        assert_eq!(log_in("127.0.0.1", greedy(HALF), HALF, (0, 0)).0, OUT_OF_RESOURCES);
+        let tsih = rig.server().sessions().iter().find(|s| s.isid == isid(7)).unwrap().tsih;
+        let further = log_in("127.0.0.1", greedy(7), 7, (tsih, 1));
+        assert_eq!(further.0, OUT_OF_RESOURCES, "one more connection of a session");
+        let instead = log_in("127.0.0.1", greedy(7), 7, (tsih, 0));
+        assert_eq!(instead.0, 0, "in place of the one there is");
+        let again = log_in("127.0.0.1", greedy(3), 3, (0, 0));
+        assert_eq!(again.0, 0, "in place of its own session");
+        let other = log_in("127.0.0.1", OTHERS, 0, (0, 0));
+        assert_eq!(other.0, 0, "another name that is proven");
+        drop((held, instead, again, other));
+        rig.ends_well();
     }
-    let mut one_more = connect("127.0.0.1");
-    assert_eq!(log_in_as(&mut one_more, TARGET, &greedy(1), HALF), OUT_OF_RESOURCES);
-    let mut other_name = connect("127.0.0.1");
-    assert_eq!(log_in_as(&mut other_name, TARGET, &greedy(2), 0), OUT_OF_RESOURCES);
-    let tsih = rig.server().sessions().iter().find(|s| s.isid == isid(7)).unwrap().tsih;
-    let join_session = |cid| {
-        let mut raw = connect("127.0.0.1");
-        raw.isid = isid(7);
-        (join(&mut raw, 1, tsih, cid).0, raw)
-    };
-    assert_eq!(join_session(1).0, OUT_OF_RESOURCES, "one more connection of a session");
-    let (status, _connection) = join_session(0);
-    assert_eq!(status, 0, "in place of the one there is");
-    let mut again = connect("127.0.0.1");
-    assert_eq!(log_in_as(&mut again, TARGET, &greedy(1), 3), 0, "in place of its own session");
-    let mut elsewhere = connect("127.0.0.2");
-    assert_eq!(log_in_as(&mut elsewhere, TARGET, &greedy(2), 0), 0);
-    drop((held, again, elsewhere, _connection));
-    rig.ends_well();
 }

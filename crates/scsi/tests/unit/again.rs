@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use scsi::commands::COMMANDS;
 use scsi::long_operation::{LongOperation, OperationKind, Work};
 use scsi::plan::{LbaRange, NexusId, Plan, Refusal};
+use scsi::rights::Rights;
 use scsi::sense::Sense;
 use scsi::unit::{AtomicBlocks, BlockUnit, Context, UnitOptions};
 
@@ -129,6 +130,7 @@ enum Step {
     NexusLoss(NexusId),
     Leave(NexusId),
     Come(NexusId),
+    Rights(NexusId, bool),
     Begin,
     End(bool),
     RollBack,
@@ -169,6 +171,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => nexus().prop_map(Step::NexusLoss),
         1 => nexus().prop_map(Step::Leave),
         2 => nexus().prop_map(Step::Come),
+        1 => (nexus(), any::<bool>()).prop_map(|(nexus, may)| Step::Rights(nexus, may)),
         1 => Just(Step::Begin),
         1 => any::<bool>().prop_map(Step::End),
         1 => Just(Step::RollBack),
@@ -189,6 +192,9 @@ fn take(bench: &mut Bench, step: Step) {
         Step::NexusLoss(nexus) => bench.unit.nexus_loss(nexus),
         Step::Leave(nexus) => bench.unit.detach(nexus),
         Step::Come(nexus) => bench.attach(nexus),
+        Step::Rights(nexus, administers_unit) => {
+            bench.unit.set_rights(nexus, Rights { administers_unit, ..Rights::default() });
+        }
         Step::Begin => drop(bench.unit.begin_operation(sanitize(), A)),
         Step::End(well) if bench.unit.operation().is_some() => match well {
             true => {

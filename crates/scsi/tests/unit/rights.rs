@@ -82,6 +82,9 @@ fn the_table_says_which_commands_are_denied() {
     }
 }
 
+/// Byte 2 of the control mode page: TST 001b, and GLTSD.
+const TST_GLTSD: u8 = 0x22;
+
 /// MODE SELECT (6) or (10) of a control mode page with these bytes 2 and 4.
 fn select(ten: bool, byte_2: u8, byte_4: u8) -> (Vec<u8>, Vec<u8>) {
     let page = [0x0a, 10, byte_2, 0x10, byte_4, 0, 0, 0, 0, 0, 0, 0];
@@ -95,27 +98,28 @@ fn select(ten: bool, byte_2: u8, byte_4: u8) -> (Vec<u8>, Vec<u8>) {
 /// for everybody. What changes nothing is no change.
 #[test]
 fn mode_parameters_are_changed_by_administrators() {
-    const GLTSD: u8 = 0x02;
     const D_SENSE: u8 = 0x04;
     const SWP: u8 = 0x08;
     const SENSE: [u8; 6] = [0x1a, 0x08, 0x0a, 0, 255, 0];
     for ten in [false, true] {
         let mut bench = bench();
         let before = bench.reply(&SENSE);
-        for (byte_2, byte_4) in [(GLTSD, SWP), (GLTSD | D_SENSE, 0), (GLTSD | D_SENSE, SWP)] {
+        for (byte_2, byte_4) in
+            [(TST_GLTSD, SWP), (TST_GLTSD | D_SENSE, 0), (TST_GLTSD | D_SENSE, SWP)]
+        {
             let (cdb, list) = select(ten, byte_2, byte_4);
             assert_eq!(bench.send_from(B, &cdb, &list), Err(DENIED.into()));
             assert_eq!(bench.reply(&SENSE), before);
         }
-        let (cdb, list) = select(ten, GLTSD, 0);
+        let (cdb, list) = select(ten, TST_GLTSD, 0);
         assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "as it is");
-        let (cdb, list) = select(ten, GLTSD, SWP);
+        let (cdb, list) = select(ten, TST_GLTSD, SWP);
         assert_eq!(bench.send_from(A, &cdb, &list), GOOD);
         assert_eq!(bench.refusal(B, &READY), Sense::MODE_PARAMETERS_CHANGED);
         assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "as it is now");
-        let (cdb, list) = select(ten, GLTSD, 0);
+        let (cdb, list) = select(ten, TST_GLTSD, 0);
         assert_eq!(bench.send_from(B, &cdb, &list), Err(DENIED.into()), "nor takes it off");
-        let (cdb, mut list) = select(ten, GLTSD, SWP);
+        let (cdb, mut list) = select(ten, TST_GLTSD, SWP);
         *list.last_mut().unwrap() = 1;
         let sense = bench.send_from(B, &cdb, &list);
         assert_ne!(sense, Err(DENIED.into()), "a list with a fault has a fault");
@@ -230,7 +234,7 @@ fn commands() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     (which, fields, list, page).prop_map(|(which, fields, list, (valid, [d_sense, swp]))| {
         let command = &COMMANDS[which];
         if valid && command.administration == Administration::WhenChanges {
-            let byte_2 = if d_sense { 0x06 } else { 0x02 };
+            let byte_2 = TST_GLTSD | if d_sense { 0x04 } else { 0 };
             return select(command.opcode == 0x55, byte_2, if swp { 0x08 } else { 0 });
         }
         let mut cdb = fields[..command.cdb_bytes()].to_vec();
