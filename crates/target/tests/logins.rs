@@ -85,9 +85,9 @@ fn use_disk(mut raw: Raw, number: u32) -> Raw {
     raw
 }
 
-/// Goal: connections that never log in, from one address, that are renewed without end, keep nobody
-/// out: not another address, not one of IPv6, not a session of the same address that comes back, and
-/// end no session. Named by: 16,384 idle connections locked everyone out.
+/// Goal: connections from one address that never log in and are renewed without end keep nobody
+/// out: not another address, not one of IPv6, not a session of the same address that comes back;
+/// and they end no session. Named by: 16,384 idle connections locked everyone out.
 #[test]
 fn idle_connections_of_one_address_keep_nobody_out() {
     let rig = Rig::with(|options| {
@@ -171,8 +171,8 @@ fn what_is_over_holds_no_place() {
     rig.ends_well();
 }
 
-/// Goal: discovery sessions whose answers are never read hold little each. Named by: 300 of them held
-/// 7 to 8 MiB each.
+/// Goal: discovery sessions whose answers are never read hold little.
+/// Named by: 300 of them held 7 to 8 MiB each.
 /// Method: 300 sessions that take in next to nothing each ask forty times for a long list. Once
 /// all have answers that wait, other sessions on both cores are answered a hundred times.
 #[test]

@@ -110,8 +110,8 @@ fn sessions_stay_and_come_back() {
 #[test]
 fn sessions_without_proof_have_shares() {
     let mut rig = Rig::new(16_384, 256);
-    // Of 16,384 an eighth is kept for logins, of the rest a quarter for those with proof, of the rest
-    // a sixteenth for other addresses; four fifths of what is left.
+    // Of 16,384 an eighth is kept for logins, of the rest a quarter for those with proof, of the
+    // rest a sixteenth for other addresses; four fifths of what is left.
     assert_eq!(rig.fill(1, Phase::Unproven), 8064);
     assert_eq!(rig.log_in(1, Phase::Unproven, Joins::New), Err(NoRoom::Address));
     assert!(rig.log_in(1, Phase::Unproven, Joins::Again).is_ok(), "it has a place already");
@@ -208,8 +208,8 @@ proptest! {
             let mut evicted = None;
             match step {
                 Step::Enter(from) => {
-                    let could = phases.len() < connections
-                        || phases.values().any(|p| [Phase::NotLoggedIn, Phase::Discovery].contains(p));
+                    let goes = |p: &Phase| [Phase::NotLoggedIn, Phase::Discovery].contains(p);
+                    let could = phases.len() < connections || phases.values().any(goes);
                     match rig.enter(from) {
                         Ok((id, gone)) => {
                             phases.insert(id, Phase::NotLoggedIn);
@@ -252,7 +252,8 @@ proptest! {
             prop_assert_eq!(table.unproven.len(), count(Phase::Unproven));
             prop_assert!(table.not_logged_in.len() <= table.limits.logins.max(1));
             for members in [&table.not_logged_in, &table.discovery, &table.unproven] {
-                prop_assert_eq!(members.networks.values().map(BTreeSet::len).sum::<usize>(), members.len);
+                let sum: usize = members.networks.values().map(BTreeSet::len).sum();
+                prop_assert_eq!(sum, members.len);
                 prop_assert_eq!(members.networks.len(), members.ranks.len());
             }
             for from in 0..6 {
