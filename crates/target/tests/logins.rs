@@ -144,6 +144,32 @@ fn idle_connections_of_many_addresses_make_room() {
     rig.ends_well();
 }
 
+/// Goal: a discovery session without proof makes room as a login does, and nothing is left of it.
+#[test]
+fn discovery_makes_room() {
+    let rig = Rig::with(|options| {
+        options.limits.connections = 256;
+        options.limits.logins_per_address = 4;
+    });
+    let mut listing: Vec<Raw> = (0..8)
+        .map(|number| {
+            let mut raw = connect_from("127.0.0.2", &rig.address);
+            let text = format!(
+                "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Discovery\0"
+            );
+            raw.send(&raw.login(text.as_bytes())).unwrap();
+            assert_eq!(raw.expect(opcode::LOGIN_RESPONSE).unwrap().header[36..38], [0, 0]);
+            raw
+        })
+        .collect();
+    for raw in &mut listing[..4] {
+        raw.wait_until_closed(PATIENCE).unwrap();
+    }
+    rig.wait_for("four are left", |rig| (rig.sessions(), rig.server().connections()) == (4, 4));
+    drop(listing);
+    rig.ends_well();
+}
+
 /// Goal: who logs in and out, or is refused, and does not close its side holds no more places than
 /// its address has.
 #[test]
@@ -180,6 +206,7 @@ fn answers_that_are_not_read_hold_little() {
     const SESSIONS: usize = 300;
     const HELD_BYTES_MAX: usize = 32 << 10;
     let rig = Rig::with(|options| {
+        options.limits.logins_per_address = SESSIONS;
         let unit = Arc::clone(&options.targets[0].luns[0].unit);
         options.targets.extend((0..120).map(|number| {
             target(&format!("iqn.2026-11.org.lunarsan.test:listed-{number}"), Arc::clone(&unit))
