@@ -30,9 +30,9 @@ const START_MILLISECONDS_MAX: f64 = 100.0;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo run --release -p bench -- scale --sessions 2000")]
 pub struct Scale {
-    /// Idle sessions, each of one connection
+    /// Idle sessions, each of one connection; more come from one address only with proof
     #[arg(long, default_value_t = 10_000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=16_000))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_700))]
     sessions: u32,
     /// LUNs of one target; each is opened once
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=4096))]

@@ -119,8 +119,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { output::EXIT_USAGE } else { 0 })
 }
 
-/// The default is warnings, each change of what is served, and a limit of the system that is
-/// raised.
+/// Warnings, each change of what is served, and the limit of open files where it is raised.
 const LOG_DEFAULT: &str = "warn,audit=info,lunar::open_files=info";
 
 /// Logs go to stderr; RUST_LOG chooses.

@@ -6,6 +6,8 @@ mod common;
 use common::{Scratch, Server, assert_exit, lunar, run, said};
 use initiator::{Chap, Initiator, SessionOptions, Url};
 use iscsi::login::{Credential, Secret};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 const TARGET: &str = "iqn.2026-11.org.example:one";
 const EVE: &str = "iqn.2026-11.org.example:eve";
@@ -66,4 +68,44 @@ fn failed_logins_are_told_but_not_in_a_flood() {
         assert!(line.contains(TARGET) && line.contains("AUTHENTICATION_FAILURE"), "{line}");
     }
     assert!(!log.contains("hunter2") && !log.contains("swordfish"), "{log}");
+}
+
+/// A Login Request of the operational stage with the C bit, and text that means nothing.
+/// RFC 7143 §11.12.
+fn piece_of_a_login(bytes: usize) -> Vec<u8> {
+    let mut pdu = vec![0; 48];
+    pdu[..2].copy_from_slice(&[0x43, 0x44]);
+    pdu[4..8].copy_from_slice(&u32::try_from(bytes).unwrap().to_be_bytes());
+    pdu.resize(48 + bytes, b'x');
+    pdu
+}
+
+/// Goal: a login whose text never ends is refused with a status of its own once it is longer than
+/// the limit, and the log says why. Named by: 57 kB of it were held for each.
+#[test]
+fn a_login_text_has_a_limit() {
+    let scratch = Scratch::new("login-text");
+    let config = format!(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[limits]\ntext_bytes = \"16KiB\"\n\
+         [[target]]\nname = \"{TARGET}\"\n[[target.lun]]\nid = 0\ndevice = \"mem:1M\"\n"
+    );
+    let config = scratch.file("lunar.toml", config.as_bytes());
+    let server = Server::start_command(lunar(&["target", "--config", &config]));
+    let address = server.portal();
+    let mut tcp = TcpStream::connect(address.trim_start_matches("iscsi://")).unwrap();
+    let mut statuses = Vec::new();
+    for bytes in [8192, 8192, 4] {
+        tcp.write_all(&piece_of_a_login(bytes)).unwrap();
+        let mut response = [0; 48];
+        tcp.read_exact(&mut response).unwrap();
+        statuses.push(u16::from_be_bytes([response[36], response[37]]));
+    }
+    assert_eq!(statuses, [0, 0, 0x0200], "initiator error, RFC 7143 §11.13.5");
+    assert_eq!(tcp.read(&mut [0; 48]).unwrap(), 0, "closed");
+    let (stopped, _) = server.stop();
+    assert_exit(&stopped, 0);
+    let log = said(&stopped);
+    let line = log.lines().find(|line| line.contains("login refused")).unwrap();
+    assert!(line.contains("more than 16384 bytes of text"), "{line}");
+    assert!(line.contains("INITIATOR_ERROR") && line.contains("peer=127.0.0.1:"), "{line}");
 }

@@ -362,7 +362,7 @@ impl Connection {
         let phase = match join.claim.session_type {
             _ if join.user.is_some() => Phase::Proven,
             SessionType::Normal => Phase::Unproven,
-            SessionType::Discovery => Phase::Discovery,
+            SessionType::Discovery => Phase::NotLoggedIn,
         };
         if let Err(no_room) = self.presence.log_in(phase, joins) {
             let status = self.login.no_room(no_room);

@@ -1,8 +1,8 @@
 //! The connections of a server, and who goes when there is no room for one more (decision 089).
 //!
-//! A part of the table is kept for connections that are not logged in. There the oldest one of the
-//! address that has the most makes room, so one address cannot keep others out. What is logged in
-//! stays, except discovery sessions without proof, which their initiators simply begin again.
+//! A part of the table is kept for connections that are not logged in, and for discovery sessions
+//! without proof. There the oldest one of the address that has the most makes room, so one address
+//! cannot keep others out. What is logged in stays.
 
 use crate::backoff::PeerNetwork;
 use crate::options::Limits;
@@ -26,10 +26,8 @@ const UNPROVEN_PER_FREE: usize = 4;
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
-    /// It is not logged in yet, or not any more.
+    /// It is not logged in yet, or not any more, or of a discovery session that has proven nothing.
     NotLoggedIn,
-    /// Of a discovery session that has proven nothing.
-    Discovery,
     /// Of a normal session that has proven nothing: its target does not ask for it.
     Unproven,
     /// Of a session that has proven who it is.
@@ -83,7 +81,6 @@ pub(crate) struct ConnectionTable<T> {
     limits: TableLimits,
     connections: HashMap<u64, Entry<T>>,
     not_logged_in: ByNetwork,
-    discovery: ByNetwork,
     unproven: ByNetwork,
     /// Connections that made room and have not been removed yet.
     evicted: usize,
@@ -102,7 +99,6 @@ impl<T> ConnectionTable<T> {
             limits,
             connections: HashMap::new(),
             not_logged_in: ByNetwork::default(),
-            discovery: ByNetwork::default(),
             unproven: ByNetwork::default(),
             evicted: 0,
         }
@@ -146,27 +142,20 @@ impl<T> ConnectionTable<T> {
         self.not_logged_in.first_to_go().and_then(|id| self.evict(id))
     }
 
-    /// A connection is about to be logged in. `keeps_proven`: some target asks for proof. Returns
-    /// the one that makes room for it.
+    /// A connection is about to be logged in. `keeps_proven`: some target asks for proof.
     pub(crate) fn log_in(
         &mut self,
         id: u64,
         phase: Phase,
         joins: Joins,
         keeps_proven: bool,
-    ) -> Result<Option<T>, NoRoom> {
+    ) -> Result<(), NoRoom> {
         let Some(entry) = self.connections.get(&id) else { return Err(NoRoom::Table) };
-        let network = entry.network;
-        let mut evicted = None;
-        if let Err(short) = self.judge(network, phase, joins, keeps_proven) {
-            let goes = match short {
-                NoRoom::Table => self.discovery.first_to_go(),
-                NoRoom::Address => self.discovery.oldest(network),
-            };
-            evicted = Some(goes.and_then(|id| self.evict(id)).ok_or(short)?);
+        if phase != Phase::NotLoggedIn {
+            self.judge(entry.network, phase, joins, keeps_proven)?;
         }
         self.set_phase(id, phase);
-        Ok(evicted)
+        Ok(())
     }
 
     /// A connection is not logged in any more, or was not let in after all. Returns the one that
@@ -195,8 +184,7 @@ impl<T> ConnectionTable<T> {
         } else if self.not_logged_in.len() >= self.limits.logins
             || self.connections.len() >= self.limits.connections
         {
-            let goes = self.not_logged_in.first_to_go().or_else(|| self.discovery.first_to_go());
-            Some(goes.ok_or(NoRoom::Table)?)
+            Some(self.not_logged_in.first_to_go().ok_or(NoRoom::Table)?)
         } else {
             None
         };
@@ -226,14 +214,13 @@ impl<T> ConnectionTable<T> {
             return Ok(());
         }
         let room = room - if keeps_proven { room / PROVEN_KEPT } else { 0 };
-        let free = free.min(room.saturating_sub(self.discovery.len() + self.unproven.len()));
+        let free = free.min(room.saturating_sub(self.unproven.len()));
         if free == 0 {
             return Err(NoRoom::Table);
         }
         let shared = free.saturating_sub(room / NEWCOMERS_KEPT);
         let share = NEWCOMER_CONNECTIONS.max(UNPROVEN_PER_FREE * shared);
-        let of_network = self.discovery.count(network) + self.unproven.count(network);
-        if of_network >= share { Err(NoRoom::Address) } else { Ok(()) }
+        if self.unproven.count(network) >= share { Err(NoRoom::Address) } else { Ok(()) }
     }
 
     fn set_phase(&mut self, id: u64, phase: Phase) {
@@ -261,7 +248,6 @@ impl<T> ConnectionTable<T> {
     fn members(&mut self, phase: Phase) -> Option<&mut ByNetwork> {
         match phase {
             Phase::NotLoggedIn => Some(&mut self.not_logged_in),
-            Phase::Discovery => Some(&mut self.discovery),
             Phase::Unproven => Some(&mut self.unproven),
             Phase::Proven => None,
         }

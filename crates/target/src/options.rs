@@ -53,10 +53,11 @@ impl Portal {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
     /// Connections at once, logged in or not. An eighth of them is kept for those that are not
-    /// logged in; among these, the oldest one of the address with the most makes room.
+    /// logged in and for discovery sessions without proof; among these, the oldest one of the
+    /// address with the most makes room.
     pub connections: usize,
-    /// Connections of one address (IPv6: of one /64) that are not logged in, at most half of those
-    /// there may be; one more takes the place of the oldest.
+    /// Such connections of one address (IPv6: of one /64), at most half of those there may be; one
+    /// more takes the place of the oldest.
     pub logins_per_address: usize,
     /// Seconds until a login must be through.
     pub login_seconds: u16,

@@ -88,7 +88,7 @@ impl Shared {
         let Some(link) = evicted else { return };
         link.abort.abort();
         self.counters.login_refused(LoginRefusal::Evicted);
-        let why = "it was not logged in, and made room for another connection";
+        let why = "it was not logged in, or for discovery only, and made room for another one";
         self.warn_of_connection(Some(link.peer), why);
     }
 
@@ -106,9 +106,7 @@ impl Presence {
     /// The connection is about to be logged in.
     pub(crate) fn log_in(&self, phase: Phase, joins: Joins) -> Result<(), NoRoom> {
         let keeps_proven = self.shared.catalogue().asks_for_proof();
-        let evicted = self.shared.connections().log_in(self.id, phase, joins, keeps_proven)?;
-        self.shared.close_evicted(evicted);
-        Ok(())
+        self.shared.connections().log_in(self.id, phase, joins, keeps_proven)
     }
 
     /// The connection is in no session any more.

@@ -85,9 +85,9 @@ fn use_disk(mut raw: Raw, number: u32) -> Raw {
     raw
 }
 
-/// Goal: connections that never log in, from one address, that are renewed without end, keep nobody
-/// out: not another address, not one of IPv6, not a session of the same address that comes back,
-/// and end no session. Named by: 16,384 idle connections locked everyone out.
+/// Goal: connections from one address that never log in and are renewed without end keep nobody
+/// out: not another address, not one of IPv6, not a session of the same address that comes back;
+/// and they end no session. Named by: 16,384 idle connections locked everyone out.
 #[test]
 fn idle_connections_of_one_address_keep_nobody_out() {
     let rig = Rig::with(|options| {
@@ -144,6 +144,32 @@ fn idle_connections_of_many_addresses_make_room() {
     rig.ends_well();
 }
 
+/// Goal: a discovery session without proof makes room as a login does, and nothing is left of it.
+#[test]
+fn discovery_makes_room() {
+    let rig = Rig::with(|options| {
+        options.limits.connections = 256;
+        options.limits.logins_per_address = 4;
+    });
+    let mut listing: Vec<Raw> = (0..8)
+        .map(|number| {
+            let mut raw = connect_from("127.0.0.2", &rig.address);
+            let text = format!(
+                "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Discovery\0"
+            );
+            raw.send(&raw.login(text.as_bytes())).unwrap();
+            assert_eq!(raw.expect(opcode::LOGIN_RESPONSE).unwrap().header[36..38], [0, 0]);
+            raw
+        })
+        .collect();
+    for raw in &mut listing[..4] {
+        raw.wait_until_closed(PATIENCE).unwrap();
+    }
+    rig.wait_for("four are left", |rig| (rig.sessions(), rig.server().connections()) == (4, 4));
+    drop(listing);
+    rig.ends_well();
+}
+
 /// Goal: who logs in and out, or is refused, and does not close its side holds no more places than
 /// its address has.
 #[test]
@@ -171,15 +197,16 @@ fn what_is_over_holds_no_place() {
     rig.ends_well();
 }
 
-/// Goal: discovery sessions whose answers are never read hold little each. Named by: 300 of them
-/// held 7 to 8 MiB each. Method: 300 sessions that take in next to nothing each ask forty times for
-/// a long list. Once all have answers that wait, other sessions on both cores are answered a
-/// hundred times.
+/// Goal: discovery sessions whose answers are never read hold little.
+/// Named by: 300 of them held 7 to 8 MiB each.
+/// Method: 300 sessions that take in next to nothing each ask forty times for a long list. Once
+/// all have answers that wait, other sessions on both cores are answered a hundred times.
 #[test]
 fn answers_that_are_not_read_hold_little() {
     const SESSIONS: usize = 300;
     const HELD_BYTES_MAX: usize = 32 << 10;
     let rig = Rig::with(|options| {
+        options.limits.logins_per_address = SESSIONS;
         let unit = Arc::clone(&options.targets[0].luns[0].unit);
         options.targets.extend((0..120).map(|number| {
             target(&format!("iqn.2026-11.org.lunarsan.test:listed-{number}"), Arc::clone(&unit))

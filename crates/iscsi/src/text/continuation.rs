@@ -107,8 +107,7 @@ mod tests {
     use alloc::vec;
 
     /// Goal: no more memory is taken than the limit allows, in whatever pieces a text comes, and a
-    /// segment that is sent does not live on in what is left. Named by: half as much again was
-    /// held.
+    /// segment that is sent does not live on in what is left.
     #[test]
     fn memory_is_what_the_limit_says() {
         for piece_bytes in [1, 100, 700, 8192] {

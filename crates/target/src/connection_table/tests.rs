@@ -56,7 +56,7 @@ fn one_address_locks_out_no_other() {
             let (_, evicted) = rig.enter(1).unwrap();
             assert_ne!(evicted, Some(good), "in round {round}");
         }
-        assert_eq!(rig.table.log_in(good, Phase::Proven, Joins::New, true), Ok(None));
+        assert_eq!(rig.table.log_in(good, Phase::Proven, Joins::New, true), Ok(()));
         rig.table.remove(good);
     }
     assert_eq!(rig.table.len(), 32, "its share");
@@ -130,18 +130,17 @@ fn sessions_without_proof_have_shares() {
     assert_eq!((0..).take_while(|_| log_in().is_ok()).count(), 10_752, "nothing is kept");
 }
 
-/// Goal: discovery sessions without proof make room for others; nobody is locked out by them.
+/// Goal: a discovery session without proof is counted as a login, and makes room as one.
 #[test]
 fn discovery_makes_room() {
     let mut rig = Rig::new(800, 50);
     for from in 0..100 {
         for _ in 0..10 {
-            rig.log_in(from, Phase::Discovery, Joins::New).unwrap();
+            rig.log_in(from, Phase::NotLoggedIn, Joins::New).unwrap();
         }
     }
-    assert!(rig.log_in(1000, Phase::Unproven, Joins::New).is_ok());
-    assert_eq!(rig.fill(1001, Phase::Proven), 699, "all of them make room");
-    assert_eq!(rig.table.discovery.len(), 0);
+    assert_eq!(rig.table.len(), 100);
+    assert_eq!(rig.fill(1001, Phase::Proven), 700);
 }
 
 /// Goal: what is not logged in any more is counted as what is not yet, and makes room likewise:
@@ -179,7 +178,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let phase = prop_oneof![Just(Phase::Discovery), Just(Phase::Unproven), Just(Phase::Proven)];
+    let phase = prop_oneof![Just(Phase::NotLoggedIn), Just(Phase::Unproven), Just(Phase::Proven)];
     let joins = prop_oneof![Just(Joins::New), Just(Joins::Again), Just(Joins::Further)];
     let step = prop_oneof![
         6 => (0..6u32).prop_map(Step::Enter),
@@ -194,7 +193,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Goal: whatever happens, the limits hold, the counts are those of the entries, and nobody is
-    /// evicted but who is not logged in or in a discovery session.
+    /// evicted who is logged in.
     #[test]
     fn limits_always_hold(connections in 1usize..40, share in 1usize..6, steps in steps()) {
         let mut rig = Rig::new(connections, share);
@@ -208,9 +207,8 @@ proptest! {
             let mut evicted = None;
             match step {
                 Step::Enter(from) => {
-                    let may_go = [Phase::NotLoggedIn, Phase::Discovery];
-                    let could = phases.len() < connections
-                        || phases.values().any(|phase| may_go.contains(phase));
+                    let goes = |p: &Phase| *p == Phase::NotLoggedIn;
+                    let could = phases.len() < connections || phases.values().any(goes);
                     match rig.enter(from) {
                         Ok((id, gone)) => {
                             phases.insert(id, Phase::NotLoggedIn);
@@ -223,9 +221,8 @@ proptest! {
                     let waits = phases.iter().filter(|(_, p)| **p == Phase::NotLoggedIn);
                     let waits: HashMap<_, _> = waits.map(|(id, p)| (*id, *p)).collect();
                     let Some(id) = pick(&waits, which) else { continue };
-                    if let Ok(gone) = rig.table.log_in(id, phase, joins, proof) {
+                    if rig.table.log_in(id, phase, joins, proof).is_ok() {
                         phases.insert(id, phase);
-                        evicted = gone;
                     }
                 }
                 Step::LogOut(which) => {
@@ -242,19 +239,18 @@ proptest! {
             }
             if let Some(id) = evicted {
                 let phase = phases.remove(&id);
-                prop_assert!(matches!(phase, Some(Phase::NotLoggedIn | Phase::Discovery)));
+                prop_assert_eq!(phase, Some(Phase::NotLoggedIn));
             }
             let table = &rig.table;
             let count = |phase| phases.values().filter(|p| **p == phase).count();
             prop_assert_eq!(table.len(), phases.len());
             prop_assert!(table.len() <= connections);
             prop_assert_eq!(table.not_logged_in.len(), count(Phase::NotLoggedIn));
-            prop_assert_eq!(table.discovery.len(), count(Phase::Discovery));
             prop_assert_eq!(table.unproven.len(), count(Phase::Unproven));
             prop_assert!(table.not_logged_in.len() <= table.limits.logins.max(1));
-            for members in [&table.not_logged_in, &table.discovery, &table.unproven] {
-                let counted: usize = members.networks.values().map(BTreeSet::len).sum();
-                prop_assert_eq!(counted, members.len);
+            for members in [&table.not_logged_in, &table.unproven] {
+                let sum: usize = members.networks.values().map(BTreeSet::len).sum();
+                prop_assert_eq!(sum, members.len);
                 prop_assert_eq!(members.networks.len(), members.ranks.len());
             }
             for from in 0..6 {

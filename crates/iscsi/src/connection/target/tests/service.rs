@@ -58,9 +58,8 @@ fn send_targets() {
     assert!(number > 3);
 }
 
-/// Goal: one text at a time waits for its turn (RFC 7143 §11.10), so that the arrival of one
-/// request is not answered with many lists. Named by: an answer to each of 128 requests was made at
-/// once.
+/// Goal: one text at a time waits for its turn (RFC 7143 §11.10), so that one request which arrives
+/// is not answered with many lists. Named by: an answer to each of 128 requests was made at once.
 #[test]
 fn one_text_waits_at_a_time() {
     let refused = |rig: &mut Rig, reason| {
