@@ -112,7 +112,7 @@ pub enum Aim {
     Neighbour,
     /// The LUN of a target of the attacker's own.
     Own,
-    /// Another LUN of that target, on a disk that takes half a second for each write call.
+    /// Another LUN of that target, on a disk that takes half a second for each call.
     Slow,
     /// A LUN of a target that demands CHAP; the attacker knows the secret.
     Chap,

@@ -36,8 +36,8 @@ pub const LUN_SHARED: u8 = 0;
 pub const LUN_NEIGHBOUR: u8 = 1;
 /// A LUN of the attacker's target on a slow disk.
 pub const LUN_SLOW: u8 = 1;
-/// How long each write call takes there.
-const SLOW_WRITE: Duration = Duration::from_millis(500);
+/// How long each call that reads or writes takes there.
+const SLOW_CALL: Duration = Duration::from_millis(500);
 
 /// Bytes of each disk. All of it is in memory and written before, by us: it does not count as the
 /// server's.
@@ -81,7 +81,8 @@ impl Victim {
         let before = format!("{} {}", enter.unwrap_or_default(), limit.unwrap_or_default());
         let lunar = Lunar::start_after(&before, &["target", "--config", &path])?;
         if let Some(disk) = &slow_disk {
-            disk.slow(Operation::Write, SLOW_WRITE);
+            disk.slow(Operation::Write, SLOW_CALL);
+            disk.slow(Operation::Read, SLOW_CALL);
         }
         Ok(Self { lunar, group, scratch, slow_disk })
     }

@@ -8,6 +8,7 @@ use crate::adversary::session::{Session, flags};
 use crate::adversary::{cdb, victim};
 use crate::raw::opcode;
 use anyhow::Result;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Addresses over which failing logins are spread.
@@ -97,7 +98,7 @@ fn endless_text(attacker: &Attacker) -> Result<()> {
 fn endless_negotiation(attacker: &Attacker) -> Result<()> {
     let keys: String =
         (0..200).map(|number| format!("X-org.example.{number}={number:020}\0")).collect();
-    let mut begun = std::collections::HashSet::new();
+    let mut begun = HashSet::new();
     each(attacker, 64, |number, connection| {
         let login = attacker.login(Aim::Shared, number);
         if begun.insert(number) {
@@ -182,6 +183,8 @@ fn login_logout(attacker: &Attacker) -> Result<()> {
 
 fn reinstatement(attacker: &Attacker, with_load: bool) -> Result<()> {
     attacker.in_threads(4, |_| {
+        // The old connections stay open until the server closes them, or for a while.
+        let mut old = VecDeque::new();
         while !attacker.is_over() {
             let Ok(mut session) = attacker.log_in(Aim::Neighbour, 0) else { continue };
             if with_load {
@@ -189,8 +192,10 @@ fn reinstatement(attacker: &Attacker, with_load: bool) -> Result<()> {
                 session.connection.send_all(Duration::from_millis(20));
             }
             attacker.count(&mut session);
-            // The old connection stays open until the server closes it.
-            std::thread::spawn(move || session.wait(Instant::now() + Duration::from_millis(200)));
+            old.push_back(session);
+            if old.len() > 8 {
+                old.pop_front();
+            }
         }
     });
     Ok(())

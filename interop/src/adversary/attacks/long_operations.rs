@@ -27,6 +27,12 @@ pub const ATTACKS: &[Attack] = &[
         .summary("VERIFY (16) with BYTCHK of 8 MiB of the shared LUN whose data does not come"),
     Attack::new("pre-fetch", 4, pre_fetch)
         .summary("PRE-FETCH and SYNCHRONIZE CACHE of the whole shared LUN at depth 128"),
+    Attack::new("reads-slow-disk", 16, |attacker| slow_disk(attacker, reads))
+        .on_a_slow_disk()
+        .summary("16 sessions: READs of 1 MiB from a slow disk at depth 128"),
+    Attack::new("pieces-slow-disk", 16, |attacker| slow_disk(attacker, pieces))
+        .on_a_slow_disk()
+        .summary("16 sessions: VERIFY, WRITE SAME, COMPARE AND WRITE on a slow disk at depth 128"),
     Attack::new("sanitize", 4, |attacker| {
         commands(attacker, &[cdb(&[0x48, 2]), cdb(&[0x48, 0x1f])])
     })
@@ -131,6 +137,36 @@ fn pre_fetch(attacker: &Attacker) -> Result<()> {
         },
         |_, _| {},
     )
+}
+
+/// Sends these commands to the slow disk and takes the answers.
+fn slow_disk(attacker: &Attacker, next: fn(&mut Session)) -> Result<()> {
+    Flood::new(16, Aim::Slow).reading(attacker, next, Session::keep_r2t)
+}
+
+fn reads(session: &mut Session) {
+    let lba = session.random.below(64) * 2048;
+    let command = session.command(flags::SIMPLE | flags::READ, &cdb::read(lba, 2048), 1 << 20);
+    session.queue(&command);
+}
+
+fn pieces(session: &mut Session) {
+    // Addresses that differ: what waits does not wait for a lock alone.
+    let lba = session.random.below(64) * 2048;
+    let (data, cdb) = match session.random.below(3) {
+        0 => (Vec::new(), cdb::sixteen(0x8f, 0, lba, 2048)),
+        1 => (vec![0x5a; 512], cdb::sixteen(0x93, 0, lba, 2048)),
+        _ => {
+            let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
+            cdb[13] = 128;
+            (vec![0; 2 * 128 * 512], cdb)
+        }
+    };
+    let flag = if data.is_empty() { 0 } else { flags::WRITE };
+    let bytes = data.len() as u32;
+    let command = session.command(flags::SIMPLE | flag, &cdb, bytes);
+    let immediate = &data[..data.len().min(65_536)];
+    session.queue(&command.with_data(immediate));
 }
 
 fn mode_select(attacker: &Attacker) -> Result<()> {
