@@ -7,7 +7,7 @@ use interop::adversary::attacks::all;
 use interop::adversary::measurement::Measurement;
 use interop::adversary::runner::{Options, run};
 use interop::adversary::verdict::{Breach, breaches};
-use interop::adversary::{table, victim};
+use interop::adversary::{server, table};
 use load::Owner;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions, read_dir, read_link};
@@ -39,7 +39,7 @@ fn options() -> Options {
         quiet: Duration::from_millis(500),
         attack: Duration::from_secs(4),
         aftermath: Duration::from_millis(500),
-        parent: victim::default_parent(),
+        parent: server::default_parent(),
         seed: 17,
     }
 }

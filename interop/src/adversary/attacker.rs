@@ -2,8 +2,8 @@
 
 use super::connection::Connection;
 use super::login::{Credential, Login};
+use super::server::{self, LUN_NEIGHBOUR, LUN_SHARED, LUN_SLOW};
 use super::session::Session;
-use super::victim::{self, LUN_NEIGHBOUR, LUN_SHARED, LUN_SLOW};
 use anyhow::Result;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Attack {
         self
     }
 
-    /// The attack uses [`Aim::Slow`].
+    /// The attack uses [`Destination::Slow`].
     #[must_use]
     pub const fn on_a_slow_disk(mut self) -> Self {
         self.slow_disk = true;
@@ -104,9 +104,9 @@ impl Attack {
 
 /// Where the commands of an attack go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Aim {
+pub enum Destination {
     /// The LUN of the well-behaved client; only blocks from
-    /// [`SHARED_LBA`](victim::SHARED_LBA) on are the attacker's.
+    /// [`SHARED_LBA`](server::SHARED_LBA) on are the attacker's.
     Shared,
     /// Another LUN of the same target.
     Neighbour,
@@ -118,22 +118,22 @@ pub enum Aim {
     Chap,
 }
 
-impl Aim {
+impl Destination {
     /// Target name, LUN and credential.
     fn place(self) -> (&'static str, u8, Option<Credential>) {
         match self {
-            Self::Shared => (victim::TARGET_SHARED, LUN_SHARED, None),
-            Self::Neighbour => (victim::TARGET_SHARED, LUN_NEIGHBOUR, None),
-            Self::Own => (victim::TARGET_OWN, 0, None),
-            Self::Slow => (victim::TARGET_OWN, LUN_SLOW, None),
-            Self::Chap => (victim::TARGET_CHAP, 0, Some(victim::CREDENTIAL)),
+            Self::Shared => (server::TARGET_SHARED, LUN_SHARED, None),
+            Self::Neighbour => (server::TARGET_SHARED, LUN_NEIGHBOUR, None),
+            Self::Own => (server::TARGET_OWN, 0, None),
+            Self::Slow => (server::TARGET_OWN, LUN_SLOW, None),
+            Self::Chap => (server::TARGET_CHAP, 0, Some(server::CREDENTIAL)),
         }
     }
 }
 
 /// How much an attack has done.
 #[derive(Debug, Default)]
-pub struct Sent {
+pub struct AttackCounters {
     /// TCP connections that the server accepted.
     pub connections: AtomicU64,
     /// Logins that reached full feature phase.
@@ -144,7 +144,7 @@ pub struct Sent {
     pub bytes: AtomicU64,
 }
 
-impl Sent {
+impl AttackCounters {
     /// Adds to a counter.
     pub fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
@@ -171,7 +171,7 @@ pub struct Attacker {
     /// Determines every random choice.
     pub seed: u64,
     /// What was done so far.
-    pub sent: Arc<Sent>,
+    pub sent: Arc<AttackCounters>,
     stop: Arc<AtomicBool>,
 }
 
@@ -218,7 +218,7 @@ impl Attacker {
     /// The server refuses or does not answer in time.
     pub fn connect_from(&self, host: usize) -> Result<Connection> {
         let connection = Connection::open(self.server, Self::host(host), STEP_MAX)?;
-        Sent::add(&self.sent.connections, 1);
+        AttackCounters::add(&self.sent.connections, 1);
         Ok(connection)
     }
 
@@ -228,13 +228,13 @@ impl Attacker {
     /// The server refuses or does not answer in time.
     pub fn connect_small(&self) -> Result<Connection> {
         let connection = Connection::open_small(self.server, Self::host(0), STEP_MAX)?;
-        Sent::add(&self.sent.connections, 1);
+        AttackCounters::add(&self.sent.connections, 1);
         Ok(connection)
     }
 
     /// The login of the attacker's initiator of this number.
-    pub fn login(&self, aim: Aim, number: usize) -> Login {
-        let (target, _, credential) = aim.place();
+    pub fn login(&self, destination: Destination, number: usize) -> Login {
+        let (target, _, credential) = destination.place();
         Login {
             initiator: format!("iqn.2026-11.org.lunarsan.test:adversary-{number}"),
             isid: number as u32,
@@ -248,16 +248,16 @@ impl Attacker {
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
-    pub fn log_in(&self, aim: Aim, number: usize) -> Result<Session> {
-        self.log_in_as(&self.login(aim, number), aim)
+    pub fn log_in(&self, destination: Destination, number: usize) -> Result<Session> {
+        self.log_in_as(&self.login(destination, number), destination)
     }
 
     /// A session by this login, from the attacker's first host.
     ///
     /// # Errors
     /// The server refuses or does not answer in time.
-    pub fn log_in_as(&self, login: &Login, aim: Aim) -> Result<Session> {
-        self.log_in_over(self.connect()?, login, aim)
+    pub fn log_in_as(&self, login: &Login, destination: Destination) -> Result<Session> {
+        self.log_in_over(self.connect()?, login, destination)
     }
 
     /// A session by this login over a connection that is open.
@@ -268,12 +268,12 @@ impl Attacker {
         &self,
         mut connection: Connection,
         login: &Login,
-        aim: Aim,
+        destination: Destination,
     ) -> Result<Session> {
         let negotiated = login.run(&mut connection, STEP_MAX)?;
-        Sent::add(&self.sent.logins, 1);
+        AttackCounters::add(&self.sent.logins, 1);
         let seed = self.seed ^ u64::from(login.isid) << 32;
-        Ok(Session::new(connection, negotiated, aim.place().1, seed))
+        Ok(Session::new(connection, negotiated, destination.place().1, seed))
     }
 
     /// Tries until it succeeds; `None`: the attack is over first.
@@ -299,7 +299,7 @@ impl Attacker {
 
     /// Counts what a connection and its session have sent.
     pub fn count(&self, session: &mut Session) {
-        Sent::add(&self.sent.pdus, session.take_sent_pdus());
-        Sent::add(&self.sent.bytes, session.connection.take_sent_bytes());
+        AttackCounters::add(&self.sent.pdus, session.take_sent_pdus());
+        AttackCounters::add(&self.sent.bytes, session.connection.take_sent_bytes());
     }
 }

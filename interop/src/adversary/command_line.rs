@@ -4,7 +4,7 @@ use super::attacker::Attack;
 use super::attacks::all;
 use super::runner::{Options, run};
 use super::verdict::breaches;
-use super::{table, victim};
+use super::{server, table};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const AFTERMATH: Duration = Duration::from_secs(3);
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
-struct Wish {
+struct Arguments {
     list: bool,
     names: Vec<String>,
     seconds: Option<u64>,
@@ -36,26 +36,26 @@ struct Wish {
     write: bool,
 }
 
-impl Wish {
+impl Arguments {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut wish = Self::default();
+        let mut parsed = Self::default();
         let mut arguments = arguments.iter();
         while let Some(option) = arguments.next() {
             let mut value =
                 || arguments.next().cloned().with_context(|| format!("{option}: of what?"));
             match option.as_str() {
-                "--list" => wish.list = true,
-                "--write" => wish.write = true,
-                "--attack" => wish.names.push(value()?),
-                "--seconds" => wish.seconds = Some(value()?.parse().context("--seconds")?),
-                "--seed" => wish.seed = Some(value()?.parse().context("--seed")?),
-                "--directory" => wish.directory = Some(value()?),
-                "--json" => wish.json = Some(value()?),
+                "--list" => parsed.list = true,
+                "--write" => parsed.write = true,
+                "--attack" => parsed.names.push(value()?),
+                "--seconds" => parsed.seconds = Some(value()?.parse().context("--seconds")?),
+                "--seed" => parsed.seed = Some(value()?.parse().context("--seed")?),
+                "--directory" => parsed.directory = Some(value()?),
+                "--json" => parsed.json = Some(value()?),
                 _ => bail!("{USAGE}"),
             }
         }
-        ensure!(!wish.write || wish.names.is_empty(), "--write wants all attacks");
-        Ok(wish)
+        ensure!(!parsed.write || parsed.names.is_empty(), "--write wants all attacks");
+        Ok(parsed)
     }
 
     fn attacks(&self) -> Result<Vec<Attack>> {
@@ -76,24 +76,24 @@ impl Wish {
 /// # Errors
 /// Wrong arguments, or a server that does not start.
 pub fn main(arguments: &[String]) -> Result<bool> {
-    let wish = Wish::parse(arguments)?;
-    let attacks = wish.attacks()?;
-    if wish.list {
+    let parsed = Arguments::parse(arguments)?;
+    let attacks = parsed.attacks()?;
+    if parsed.list {
         for attack in attacks {
             println!("{:<32} {}", attack.name, attack.summary);
         }
         return Ok(true);
     }
     let clock = std::time::UNIX_EPOCH.elapsed()?.as_secs();
-    let seconds = wish.seconds.unwrap_or(15);
+    let seconds = parsed.seconds.unwrap_or(15);
     let options = Options {
         quiet: QUIET,
         attack: Duration::from_secs(seconds),
         aftermath: AFTERMATH,
-        parent: wish.directory.unwrap_or_else(victim::default_parent),
-        seed: wish.seed.unwrap_or(clock),
+        parent: parsed.directory.unwrap_or_else(server::default_parent),
+        seed: parsed.seed.unwrap_or(clock),
     };
-    victim::remove_leftovers(&options.parent);
+    server::remove_leftovers(&options.parent);
     println!("seed {}", options.seed);
     let mut all = Vec::new();
     for attack in &attacks {
@@ -103,12 +103,12 @@ pub fn main(arguments: &[String]) -> Result<bool> {
         all.push(measured);
     }
     let succeeded = all.iter().filter(|measured| !breaches(measured).is_empty()).count();
-    if let Some(path) = wish.json {
+    if let Some(path) = parsed.json {
         let document = serde_json::to_string_pretty(&table::document(&all, options.seed))?;
         std::fs::write(&path, document).with_context(|| path.clone())?;
     }
     let summary = format!("{} attacks of {seconds} s, {succeeded} succeeded", all.len());
-    if wish.write {
+    if parsed.write {
         table::write(&all, &heading(&summary, all.iter().all(|one| one.has_group))?)?;
     }
     println!("{summary}");
@@ -135,18 +135,21 @@ fn heading(summary: &str, has_group: bool) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Wish> {
+    fn parse(line: &str) -> Result<Arguments> {
         let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Wish::parse(&arguments)
+        Arguments::parse(&arguments)
     }
 
     /// Goal: options are taken, unknown ones and attacks are refused.
     #[test]
     fn options_are_read() -> Result<()> {
-        let wish = parse("--attack a --attack b --seconds 3 --seed 9 --json x --directory d")?;
-        assert_eq!(wish.names, ["a", "b"]);
-        assert_eq!((wish.seconds, wish.seed, wish.json.as_deref()), (Some(3), Some(9), Some("x")));
-        assert!(wish.attacks().is_err());
+        let parsed = parse("--attack a --attack b --seconds 3 --seed 9 --json x --directory d")?;
+        assert_eq!(parsed.names, ["a", "b"]);
+        assert_eq!(
+            (parsed.seconds, parsed.seed, parsed.json.as_deref()),
+            (Some(3), Some(9), Some("x"))
+        );
+        assert!(parsed.attacks().is_err());
         assert!(parse("")?.attacks()?.len() > 1);
         for wrong in ["--attacks", "--seconds", "--seconds x", "--write --attack a"] {
             assert!(parse(wrong).is_err(), "{wrong}");

@@ -1,6 +1,6 @@
 //! The loop of most attacks: some sessions that send without end, and read the answers or do not.
 
-use super::attacker::{Aim, Attacker};
+use super::attacker::{Attacker, Destination};
 use super::login::Login;
 use super::session::Session;
 use crate::raw::Pdu;
@@ -28,9 +28,12 @@ pub struct Flood {
     /// How many, each of an initiator of its own.
     pub sessions: usize,
     /// Where they log in.
-    pub aim: Aim,
+    pub destination: Destination,
     /// With small socket buffers.
     pub has_small_buffers: bool,
+    /// A second connection of each session is read, so that the command window is known though
+    /// the first is not.
+    pub has_observer: bool,
     /// Pause between batches; zero: as fast as the sockets take it.
     pub pace: Duration,
     /// Changes the login of a session.
@@ -43,19 +46,35 @@ type TakeAnswer<'a> = dyn FnMut(&mut Session, &Pdu) + 'a;
 /// One session and when it may log in again.
 struct Slot {
     session: Option<Session>,
+    /// Another connection of the session.
+    observer: Option<Session>,
     login_at: Instant,
 }
 
 impl Flood {
     /// Sessions as the system makes them.
-    pub fn new(sessions: usize, aim: Aim) -> Self {
-        Self { sessions, aim, has_small_buffers: false, pace: Duration::ZERO, login: |_| {} }
+    pub fn new(sessions: usize, destination: Destination) -> Self {
+        Self {
+            sessions,
+            destination,
+            has_small_buffers: false,
+            has_observer: false,
+            pace: Duration::ZERO,
+            login: |_| {},
+        }
     }
 
     /// With small socket buffers, so that answers soon stay with the server.
     #[must_use]
     pub fn with_small_buffers(mut self) -> Self {
         self.has_small_buffers = true;
+        self
+    }
+
+    /// With a second connection that follows the command window.
+    #[must_use]
+    pub fn with_observer(mut self) -> Self {
+        self.has_observer = true;
         self
     }
 
@@ -102,22 +121,18 @@ impl Flood {
         mut answer: Option<&mut TakeAnswer<'_>>,
     ) -> Result<()> {
         let now = Instant::now();
-        let mut slots: Vec<Slot> =
-            (0..self.sessions).map(|_| Slot { session: None, login_at: now }).collect();
+        let mut slots: Vec<Slot> = (0..self.sessions).map(|_| Slot::new(now)).collect();
         while !attacker.is_over() {
             let mut progress = false;
             for (number, slot) in slots.iter_mut().enumerate() {
-                let Some(session) = self.live(attacker, number, slot) else { continue };
-                let has_room =
-                    |session: &Session| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
-                while has_room(session) && session.answer_next_r2t() {}
-                for _ in 0..BATCH_PDUS {
-                    let is_open = answer.is_none() || session.window_is_open();
-                    if !is_open || !has_room(session) {
-                        break;
-                    }
-                    next(session);
+                self.make_ready(attacker, number, slot);
+                let Some(session) = &mut slot.session else { continue };
+                let knows_window = answer.is_some() || slot.observer.is_some();
+                if let Some(observer) = &mut slot.observer {
+                    session.follow_window(observer);
+                    attacker.count(observer);
                 }
+                send_batch(session, knows_window, next);
                 progress |= session.connection.send();
                 if let Some(answer) = &mut answer {
                     for _ in 0..ANSWERS_MAX {
@@ -135,22 +150,28 @@ impl Flood {
         Ok(())
     }
 
-    /// The session of a slot; logs in if there is none.
-    fn live<'a>(
-        &self,
-        attacker: &Attacker,
-        number: usize,
-        slot: &'a mut Slot,
-    ) -> Option<&'a mut Session> {
-        if slot.session.as_ref().is_some_and(|session| session.connection.is_closed()) {
-            slot.session = None;
-            slot.login_at = Instant::now() + LOGIN_PAUSE;
+    /// Logs in if there is no session, or it was closed.
+    fn make_ready(&self, attacker: &Attacker, number: usize, slot: &mut Slot) {
+        let mut sessions = slot.session.iter().chain(&slot.observer);
+        if sessions.any(|session| session.connection.is_closed()) {
+            *slot = Slot::new(Instant::now() + LOGIN_PAUSE);
         }
         if slot.session.is_none() && Instant::now() >= slot.login_at && !attacker.is_over() {
             slot.session = self.log_in(attacker, number).ok();
+            slot.observer = match &slot.session {
+                Some(session) if self.has_observer => self.observe(attacker, number, session).ok(),
+                _ => None,
+            };
             slot.login_at = Instant::now() + LOGIN_PAUSE;
         }
-        slot.session.as_mut()
+    }
+
+    /// Another connection of a session.
+    fn observe(&self, attacker: &Attacker, number: usize, session: &Session) -> Result<Session> {
+        let mut login = attacker.login(self.destination, number);
+        (self.login)(&mut login);
+        login.joins = (session.negotiated.tsih, 1);
+        attacker.log_in_as(&login, self.destination)
     }
 
     fn log_in(&self, attacker: &Attacker, number: usize) -> Result<Session> {
@@ -158,8 +179,26 @@ impl Flood {
             true => attacker.connect_small()?,
             false => attacker.connect()?,
         };
-        let mut login = attacker.login(self.aim, number);
+        let mut login = attacker.login(self.destination, number);
         (self.login)(&mut login);
-        attacker.log_in_over(connection, &login, self.aim)
+        attacker.log_in_over(connection, &login, self.destination)
+    }
+}
+
+impl Slot {
+    fn new(login_at: Instant) -> Self {
+        Self { session: None, observer: None, login_at }
+    }
+}
+
+/// Queues Data-Out that was asked for, and what `next` has, as long as there is room.
+fn send_batch(session: &mut Session, knows_window: bool, next: &mut dyn FnMut(&mut Session)) {
+    let has_room = |session: &Session| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
+    while has_room(session) && session.answer_next_r2t() {}
+    for _ in 0..BATCH_PDUS {
+        if !has_room(session) || (knows_window && !session.window_is_open()) {
+            return;
+        }
+        next(session);
     }
 }

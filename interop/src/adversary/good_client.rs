@@ -7,8 +7,8 @@
 use super::cdb;
 use super::connection::Connection;
 use super::login::Login;
+use super::server::{LUN_SHARED, SHARED_LBA, TARGET_SHARED};
 use super::session::{Session, flags};
-use super::victim::{LUN_SHARED, SHARED_LBA, TARGET_SHARED};
 use crate::ledger::{Content, Entry, Ledger};
 use crate::raw::{Outcome, Pdu, opcode};
 use crate::scratch::Random;

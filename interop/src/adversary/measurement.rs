@@ -23,7 +23,7 @@ impl Load {
 
 /// The end of the server's process.
 #[derive(Clone, Debug)]
-pub struct Death {
+pub struct ProcessEnd {
     /// From the begin of the attack.
     pub after: Duration,
     /// What ended it.
@@ -46,13 +46,13 @@ pub struct Measurement {
     /// True when a control group held the server to its limit.
     pub has_group: bool,
     /// The server's process ended.
-    pub death: Option<Death>,
+    pub process_end: Option<ProcessEnd>,
     /// The longest latency of a request of the well-behaved client.
     pub worst: Duration,
     /// The longest that a new session had to try: log in, register, read, log out.
-    pub worst_visit: Duration,
-    /// Why the last visit failed that did.
-    pub visit_error: String,
+    pub worst_new_session: Duration,
+    /// Why the last attempt failed that did.
+    pub new_session_error: String,
     /// Sessions of the well-behaved client that the server ended.
     pub sessions_lost: u32,
     /// Failed commands of the well-behaved client.
@@ -79,10 +79,10 @@ impl Measurement {
             attack_error: None,
             peak_bytes: 0,
             has_group: false,
-            death: None,
+            process_end: None,
             worst: Duration::ZERO,
-            worst_visit: Duration::ZERO,
-            visit_error: String::new(),
+            worst_new_session: Duration::ZERO,
+            new_session_error: String::new(),
             sessions_lost: 0,
             refusals: Vec::new(),
             quiet: Load::default(),

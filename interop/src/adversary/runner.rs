@@ -1,16 +1,16 @@
 //! Runs one attack against one server: quiet, attack, aftermath, and a benign load to compare with
-//! if the well-behaved client got less than half of its requests through.
+//! if the well-behaved client had less than half of its requests a second for long.
 
-use super::attacker::{Aim, Attack, Attacker};
+use super::attacker::{Attack, Attacker, Destination};
 use super::cdb;
 use super::flood::Flood;
 use super::good_client::{self, GoodClient, Request};
-use super::measurement::{Death, Load, Measurement};
-use super::meter::Meter;
-use super::newcomer;
+use super::measurement::{Load, Measurement, ProcessEnd};
+use super::memory_sampler::MemorySampler;
+use super::new_sessions;
+use super::server::{AttackedServer, DISK_BLOCKS};
 use super::session::flags;
-use super::verdict::{IOPS_SHARE_MIN, longest_run};
-use super::victim::{DISK_BLOCKS, Victim};
+use super::verdict::{IOPS_SHARE_MIN, STARVED_SECONDS_MAX, longest_run};
 use crate::raw::opcode;
 use anyhow::{Context, Result};
 use load::Owner;
@@ -46,12 +46,23 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// What is watched while phases pass.
-struct Watch<'a> {
-    victim: &'a mut Victim,
+/// The phases of a run, while the clients work.
+struct Timeline<'a> {
+    attacked: &'a mut AttackedServer,
     pid: u32,
     completed: &'a AtomicU64,
-    death: Option<(Instant, String)>,
+    process_end: Option<(Instant, String)>,
+}
+
+/// The time in which requests are judged.
+#[derive(Clone, Copy)]
+struct Judged {
+    /// The attack began.
+    from: Instant,
+    /// The aftermath was over.
+    to: Instant,
+    /// The clients stopped.
+    ended: Instant,
 }
 
 /// Runs `attack` against a server of its own.
@@ -59,67 +70,83 @@ struct Watch<'a> {
 /// # Errors
 /// The server cannot be started, or the well-behaved client cannot log in before the attack.
 pub fn run(attack: &Attack, options: &Options) -> Result<Measurement> {
-    let mut victim = Victim::start(attack, &options.parent)?;
-    let (server, pid, group) = (victim.address()?, victim.server().id(), victim.group());
-    let (stop, completed, meter) = (AtomicBool::new(false), AtomicU64::new(0), Meter::default());
-    let client = GoodClient::start(server, options.seed, &stop, &completed)?;
-    let (mut measured, good, visits, begun, ended) = std::thread::scope(|scope| {
-        let client = scope.spawn(|| client.run());
-        let newcomer = scope.spawn(|| newcomer::run(server, &stop));
-        scope.spawn(|| meter.run(pid, group, &stop));
-        let mut watch = Watch { victim: &mut victim, pid, completed: &completed, death: None };
-        let (measured, begun) = watch.phases(attack, server, options);
-        let ended = Instant::now();
+    let mut attacked = AttackedServer::start(attack, &options.parent)?;
+    let (address, pid, group) = (attacked.address()?, attacked.server().id(), attacked.group());
+    let (stop, completed) = (AtomicBool::new(false), AtomicU64::new(0));
+    let sampler = MemorySampler::default();
+    let client = GoodClient::start(address, options.seed, &stop, &completed)?;
+    let (mut measured, judged, good, fresh) = std::thread::scope(|scope| {
+        let good = scope.spawn(|| client.run());
+        let fresh = scope.spawn(|| new_sessions::run(address, &stop));
+        scope.spawn(|| sampler.run(pid, group, &stop));
+        let mut timeline =
+            Timeline { attacked: &mut attacked, pid, completed: &completed, process_end: None };
+        let (measured, from, to) = timeline.run(attack, address, options);
+        let judged = Judged { from, to, ended: Instant::now() };
         stop.store(true, Ordering::Relaxed);
-        let (good, visits) = (client.join(), newcomer.join());
-        (measured, good, visits, begun, ended)
+        (measured, judged, good.join(), fresh.join())
     });
-    let good = good.ok().context("the well-behaved client panicked")?;
-    let visits = visits.ok().context("the newcomer panicked")?;
-    measured.peak_bytes = meter.peak_bytes();
-    measured.has_group = victim.group().is_some();
-    if let Some(death) = measured.death.as_mut().filter(|_| meter.has_ended_server()) {
-        death.how = "it passed the memory limit".to_owned();
+    measured.peak_bytes = sampler.peak_bytes();
+    measured.has_group = attacked.group().is_some();
+    match &mut measured.process_end {
+        Some(end) if sampler.has_ended_server() => end.how = "out of memory".to_owned(),
+        Some(_) => {}
+        None => measured.stop_error = attacked.stop().err().map(|error| format!("{error:#}")),
     }
-    let alive = measured.death.is_none();
-    measured.worst = worst(&good.requests, &good.unfinished, begun, ended);
-    let unfinished: Vec<Instant> = visits.unfinished.into_iter().collect();
-    measured.worst_visit = worst(&visits.visits, &unfinished, begun, ended);
-    measured.visit_error = visits.last_error;
+    let good = good.ok().context("the well-behaved client panicked")?;
+    let fresh = fresh.ok().context("the client of new sessions panicked")?;
+    measured.data_error = data_error(&good, &fresh, &attacked)?;
+    measured.worst = judged.worst(&good.requests, good.unfinished);
+    measured.worst_new_session = judged.worst(&fresh.sessions, fresh.unfinished);
+    measured.new_session_error = fresh.last_error;
     measured.sessions_lost = good.sessions_lost;
     measured.refusals = good.refusals;
-    measured.stop_error = match alive {
-        true => victim.stop().err().map(|error| format!("{error:#}")),
-        false => None,
-    };
-    measured.data_error = good.data_error;
-    if visits.data_is_wrong {
-        measured.data_error = Some("a new session read other data than was written".to_owned());
-    }
-    if measured.data_error.is_none() {
-        let disk = victim.shared_disk()?;
-        let own = &disk[..good_client::BLOCKS as usize * good_client::BLOCK_BYTES];
-        measured.data_error = good.ledger.check(own).err();
-    }
     Ok(measured)
 }
 
-/// The longest latency of requests that ended after `begun`; those without an end count until
-/// `ended`.
-fn worst(requests: &[Request], unfinished: &[Instant], begun: Instant, ended: Instant) -> Duration {
-    let of_requests = requests.iter().filter(|request| request.ended >= begun);
-    let of_unfinished = unfinished.iter().map(|sent| ended.saturating_duration_since(*sent));
-    of_requests.map(|request| request.latency).chain(of_unfinished).max().unwrap_or_default()
+/// What is wrong with the data that was read, or that stands in the file in the end.
+fn data_error(
+    good: &good_client::Report,
+    fresh: &new_sessions::Report,
+    attacked: &AttackedServer,
+) -> Result<Option<String>> {
+    if good.data_error.is_some() {
+        return Ok(good.data_error.clone());
+    }
+    if fresh.data_is_wrong {
+        return Ok(Some("a new session read other data than was written".to_owned()));
+    }
+    let disk = attacked.shared_disk()?;
+    let own = good_client::BLOCKS as usize * good_client::BLOCK_BYTES;
+    Ok(good.ledger.check(disk.get(..own).context("the disk is too short")?).err())
 }
 
-impl Watch<'_> {
-    /// All phases; also when the attack began.
-    fn phases(
+impl Judged {
+    /// The longest latency of requests that were under way in this time; those without an end
+    /// count until the clients stopped.
+    fn worst(
+        &self,
+        requests: &[Request],
+        unfinished: impl IntoIterator<Item = Instant>,
+    ) -> Duration {
+        let ended = requests.iter().map(|request| (request.ended - request.latency, request.ended));
+        let unfinished = unfinished.into_iter().map(|sent| (sent, self.ended));
+        let judged = ended
+            .chain(unfinished)
+            .filter(|(sent, ended)| *ended >= self.from && *sent <= self.to)
+            .map(|(sent, ended)| ended - sent);
+        judged.max().unwrap_or_default()
+    }
+}
+
+impl Timeline<'_> {
+    /// All phases; also when the attack began and when its aftermath was over.
+    fn run(
         &mut self,
         attack: &Attack,
         server: SocketAddr,
         options: &Options,
-    ) -> (Measurement, Instant) {
+    ) -> (Measurement, Instant, Instant) {
         let mut measured = Measurement::new(attack);
         self.pass(SETTLE);
         measured.quiet = self.load(options.quiet);
@@ -129,7 +156,7 @@ impl Watch<'_> {
         let sent = Arc::clone(&attacker.sent);
         let run = attack.run;
         let attacking = std::thread::spawn(move || {
-            give_way();
+            lower_priority();
             run(&attacker)
         });
         measured.attack_load = self.load(options.attack);
@@ -141,33 +168,37 @@ impl Watch<'_> {
         measured.logins = sent.logins.load(Ordering::Relaxed);
         measured.sent = sent.text();
         self.pass(options.aftermath);
+        let watched = Instant::now();
+        // A benign load may only lower what the client is to have.
         let floor = measured.quiet.iops() * IOPS_SHARE_MIN;
-        if self.death.is_none() && longest_run(&measured.attack_load.seconds, floor) > 0 {
+        let starved = longest_run(&measured.attack_load.seconds, floor);
+        if self.process_end.is_none() && starved > STARVED_SECONDS_MAX {
             measured.benign = Some(self.benign(attack.connections, server, options.seed));
         }
-        measured.death = self.death.take().map(|(at, how)| Death { after: at - begun, how });
-        (measured, begun)
+        let end = self.process_end.take();
+        measured.process_end = end.map(|(at, how)| ProcessEnd { after: at - begun, how });
+        (measured, begun, watched)
     }
 
-    /// Lets time pass, until the server has died.
+    /// Lets time pass, until the server's process has ended.
     fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
-        while self.death.is_none() && Instant::now() < until {
+        while self.process_end.is_none() && Instant::now() < until {
             std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
-            if !self.victim.server().is_running().unwrap_or(false) {
-                self.death = Some((Instant::now(), self.how_it_ended()));
+            if !self.attacked.server().is_running().unwrap_or(false) {
+                self.process_end = Some((Instant::now(), self.how_it_ended()));
             }
         }
     }
 
     fn how_it_ended(&mut self) -> String {
-        let killed = self.victim.group().and_then(|group| group.killed().ok()).unwrap_or(0);
+        let killed = self.attacked.group().and_then(|group| group.killed().ok()).unwrap_or(0);
         if killed > 0 {
             return "out of memory".to_owned();
         }
-        let log = self.victim.server().log();
+        let log = self.attacked.server().log();
         let panic = log.lines().find(|line| line.contains("panicked") || line.contains("alloc"));
-        let end = self.victim.server().wait(Duration::ZERO);
+        let end = self.attacked.server().wait(Duration::ZERO);
         let end = end.map_or_else(|error| error.to_string(), |end| format!("{end:?}"));
         format!("{end} {}", panic.unwrap_or_default())
     }
@@ -177,7 +208,7 @@ impl Watch<'_> {
         let owner = Owner { pid: self.pid };
         let (begun, processor) = (Instant::now(), owner.processor_time());
         let mut seconds = Vec::new();
-        while self.death.is_none() && begun.elapsed() < time {
+        while self.process_end.is_none() && begun.elapsed() < time {
             let (from, before) = (Instant::now(), self.completed.load(Ordering::Relaxed));
             self.pass(Duration::from_secs(1).min(time.saturating_sub(begun.elapsed())));
             let count = self.completed.load(Ordering::Relaxed) - before;
@@ -186,7 +217,7 @@ impl Watch<'_> {
         let used = owner.processor_time().unwrap_or_default();
         let used = used.saturating_sub(processor.unwrap_or_default());
         let cores = used.as_secs_f64() / begun.elapsed().as_secs_f64();
-        Load { seconds, cores: if self.death.is_none() { cores } else { 0.0 } }
+        Load { seconds, cores: if self.process_end.is_none() { cores } else { 0.0 } }
     }
 
     /// As many connections as the attack has, each with as many reads under way as the client.
@@ -194,7 +225,7 @@ impl Watch<'_> {
         let stop = Arc::new(AtomicBool::new(false));
         let attacker = Attacker::new(server, seed, Arc::clone(&stop));
         let reading = std::thread::spawn(move || {
-            give_way();
+            lower_priority();
             benign_readers(&attacker, connections.clamp(1, BENIGN_CONNECTIONS_MAX))
         });
         self.pass(SETTLE);
@@ -207,7 +238,7 @@ impl Watch<'_> {
 }
 
 /// Lowers the priority of this thread and of those that it starts.
-fn give_way() {
+fn lower_priority() {
     // A system that refuses leaves the priority as it is.
     let _ = rustix::process::nice(NICE);
 }
@@ -217,7 +248,7 @@ pub(super) fn benign_readers(attacker: &Attacker, connections: usize) -> Result<
     const BLOCKS: u32 = 8;
     let mut under_way = std::collections::HashMap::new();
     let under_way = std::cell::RefCell::new(&mut under_way);
-    Flood::new(connections, Aim::Neighbour).reading(
+    Flood::new(connections, Destination::Neighbour).reading(
         attacker,
         |session| {
             let mut under_way = under_way.borrow_mut();

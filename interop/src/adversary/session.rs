@@ -50,6 +50,7 @@ pub struct Session {
     next_tag: u32,
     sent_pdus: u64,
     r2ts: VecDeque<Pdu>,
+    pings_unanswered: u32,
 }
 
 impl Session {
@@ -66,6 +67,7 @@ impl Session {
             next_tag: 1,
             sent_pdus: 0,
             r2ts: VecDeque::new(),
+            pings_unanswered: 0,
         }
     }
 
@@ -79,6 +81,21 @@ impl Session {
     pub fn window_is_open(&self) -> bool {
         // Serial arithmetic: MaxCmdSN is at most half the circle ahead.
         self.max_cmd_sn.wrapping_sub(self.cmd_sn) < 1 << 31
+    }
+
+    /// Takes the command window from another connection of the session, and asks there again.
+    pub fn follow_window(&mut self, observer: &mut Self) {
+        while observer.receive().is_some() {
+            observer.pings_unanswered = 0;
+        }
+        self.max_cmd_sn = observer.max_cmd_sn;
+        if observer.pings_unanswered == 0 {
+            observer.pings_unanswered += 1;
+            observer.cmd_sn = self.cmd_sn;
+            let ping = observer.ping(true);
+            observer.queue(&ping);
+        }
+        observer.connection.send();
     }
 
     /// A request with LUN, a new tag and the next CmdSN.

@@ -31,8 +31,8 @@ pub fn markdown(all: &[Measurement]) -> String {
 fn row(measured: &Measurement) -> String {
     let attack = &measured.attack;
     let fault = if attack.fault == 0 { String::new() } else { attack.fault.to_string() };
-    let worst = measured.worst.max(measured.worst_visit).as_millis();
-    let (worst, share) = match measured.death {
+    let worst = measured.worst.max(measured.worst_new_session).as_millis();
+    let (worst, share) = match measured.process_end {
         Some(_) => ("–".to_owned(), "–".to_owned()),
         None => (worst.to_string(), share(measured)),
     };
@@ -66,7 +66,7 @@ pub fn line(measured: &Measurement) -> String {
         measured.attack.name,
         measured.peak_bytes >> 20,
         measured.worst.as_millis(),
-        measured.worst_visit.as_millis(),
+        measured.worst_new_session.as_millis(),
         measured.quiet.iops(),
         share(measured),
         measured.attack_load.cores,
@@ -94,8 +94,8 @@ fn value(measured: &Measurement) -> Value {
         "peak_memory_bytes": measured.peak_bytes,
         "in_control_group": measured.has_group,
         "worst_latency_seconds": measured.worst.as_secs_f64(),
-        "worst_new_session_seconds": measured.worst_visit.as_secs_f64(),
-        "last_new_session_error": measured.visit_error,
+        "worst_new_session_seconds": measured.worst_new_session.as_secs_f64(),
+        "last_new_session_error": measured.new_session_error,
         "sessions_lost": measured.sessions_lost,
         "refusals": measured.refusals,
         "before": load(&measured.quiet),
@@ -124,7 +124,7 @@ fn replaced(document: &str, text: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::super::attacker::Attack;
-    use super::super::measurement::Death;
+    use super::super::measurement::ProcessEnd;
     use super::*;
     use std::time::Duration;
 
@@ -136,12 +136,12 @@ mod tests {
         measured.logins = 1;
         measured.peak_bytes = 40 << 20;
         measured.worst = Duration::from_millis(12);
-        measured.worst_visit = Duration::from_millis(30);
+        measured.worst_new_session = Duration::from_millis(30);
         measured.quiet = Load { seconds: vec![1000.0], cores: 0.5 };
         measured.attack_load = Load { seconds: vec![900.0; 3], cores: 0.9 };
         assert_eq!(row(&measured), "| `a` | Sends. | 3 | 40 | 30 | 90 % | holds |\n");
         let how = "exit | 1".to_owned();
-        measured.death = Some(Death { after: Duration::from_millis(1500), how });
+        measured.process_end = Some(ProcessEnd { after: Duration::from_millis(1500), how });
         let killed = "| `a` | Sends. | 3 | 40 | – | – | **killed: exit / 1 after 1.5 s** |\n";
         assert_eq!(row(&measured), killed);
         assert!(markdown(&[measured]).starts_with("| attack |"));

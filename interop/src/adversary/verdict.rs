@@ -1,7 +1,7 @@
 //! When an attack counts as withstood.
 
 use super::measurement::Measurement;
-use super::victim::MEMORY_BYTES_MAX;
+use super::server::MEMORY_BYTES_MAX;
 use std::fmt;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     if let Some(error) = &measured.attack_error {
         found.push(Breach::Void(error.clone()));
     }
-    if measured.attack.logs_in && measured.logins == 0 && measured.death.is_none() {
+    if measured.attack.logs_in && measured.logins == 0 && measured.process_end.is_none() {
         found.push(Breach::Void("it never logged in".to_owned()));
     }
     if let Some(error) = &measured.data_error {
@@ -65,17 +65,20 @@ pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     if measured.peak_bytes > MEMORY_BYTES_MAX {
         found.push(Breach::Memory);
     }
-    if let Some(death) = &measured.death {
-        let after = death.after.as_secs_f64();
-        found.push(Breach::Killed(format!("{} after {after:.1} s", death.how)));
+    if let Some(process_end) = &measured.process_end {
+        let after = process_end.after.as_secs_f64();
+        found.push(Breach::Killed(format!("{} after {after:.1} s", process_end.how)));
         // A server that is gone answers nobody: there is nothing more to say.
         return found;
     }
     if measured.worst > STOP_MAX {
         found.push(Breach::Stopped(measured.worst));
     }
-    if measured.worst_visit > STOP_MAX {
-        found.push(Breach::LockedOut(measured.worst_visit, measured.visit_error.clone()));
+    if measured.worst_new_session > STOP_MAX {
+        found.push(Breach::LockedOut(
+            measured.worst_new_session,
+            measured.new_session_error.clone(),
+        ));
     }
     let floor = measured.expected_iops() * IOPS_SHARE_MIN;
     let starved = longest_run(&measured.attack_load.seconds, floor);
@@ -95,7 +98,7 @@ pub fn longest_run(figures: &[f64], floor: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::super::attacker::Attack;
-    use super::super::measurement::{Death, Load};
+    use super::super::measurement::{Load, ProcessEnd};
     use super::*;
 
     /// A quiet client of 1,000 requests a second, and 20 seconds of attack with this many.
@@ -122,10 +125,14 @@ mod tests {
                 Measurement { peak_bytes: MEMORY_BYTES_MAX + 1, ..good.clone() },
                 vec![Breach::Memory],
             ),
-            (Measurement { worst: STOP_MAX, worst_visit: STOP_MAX, ..good.clone() }, vec![]),
+            (Measurement { worst: STOP_MAX, worst_new_session: STOP_MAX, ..good.clone() }, vec![]),
             (Measurement { worst: over, ..good.clone() }, vec![Breach::Stopped(over)]),
             (
-                Measurement { worst_visit: over, visit_error: "x".into(), ..good.clone() },
+                Measurement {
+                    worst_new_session: over,
+                    new_session_error: "x".into(),
+                    ..good.clone()
+                },
                 vec![Breach::LockedOut(over, "x".into())],
             ),
             (
@@ -148,8 +155,9 @@ mod tests {
         for (measured, expected) in cases {
             assert_eq!(breaches(&measured), expected);
         }
-        let death = Some(Death { after: Duration::from_secs(1), how: "out of memory".into() });
-        let dead = Measurement { death, worst: over, ..good };
+        let process_end =
+            Some(ProcessEnd { after: Duration::from_secs(1), how: "out of memory".into() });
+        let dead = Measurement { process_end, worst: over, ..good };
         assert_eq!(breaches(&dead), [Breach::Killed("out of memory after 1.0 s".into())]);
     }
 

@@ -1,6 +1,6 @@
 //! Additional header segments: long, false, and promised. RFC 7143 §11.2.2.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::session::flags;
@@ -22,7 +22,7 @@ const EXTENDED_CDB: u8 = 1;
 const BIDIRECTIONAL: u8 = 2;
 
 fn long(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let mut command = session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 8), 4096);
@@ -47,7 +47,7 @@ fn false_lengths(attacker: &Attacker) -> Result<()> {
         &[0, 5, 0x3f, 0, 0, 0, 2, 0],
         &[0, 0, 0, 0],
     ];
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let mut command = session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 8), 4096);
@@ -61,7 +61,9 @@ fn false_lengths(attacker: &Attacker) -> Result<()> {
 fn withheld(attacker: &Attacker) -> Result<()> {
     let mut sessions = Vec::new();
     while !attacker.is_over() && sessions.len() < 256 {
-        let Ok(mut session) = attacker.log_in(Aim::Neighbour, sessions.len()) else { continue };
+        let Ok(mut session) = attacker.log_in(Destination::Neighbour, sessions.len()) else {
+            continue;
+        };
         let mut header = session.command(flags::SIMPLE, &cdb::TEST_UNIT_READY, 0).bytes();
         header[4] = 255;
         session.connection.queue_bytes(&header);

@@ -1,6 +1,6 @@
 //! Third-party copies: long lists, many at once, tokens without end. SPC-4 §6.4, SBC-3 §5.8.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb::{Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{Session, flags};
@@ -41,11 +41,11 @@ fn copy(list: u8, designator: &[u8], segments: &[u8]) -> (Cdb, Vec<u8>) {
 
 /// Sends copies of these segments, each as a WRITE whose list goes along or is asked for by R2T.
 fn flood(attacker: &Attacker, segments: &[u8]) -> Result<()> {
-    let Some(mut first) = attacker.retry(|| attacker.log_in(Aim::Neighbour, 9)) else {
+    let Some(mut first) = attacker.retry(|| attacker.log_in(Destination::Neighbour, 9)) else {
         return Ok(());
     };
     let Some(name) = attacker.retry(|| designator(&mut first)) else { return Ok(()) };
-    Flood::new(4, Aim::Neighbour).reading(
+    Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
             let list = session.random.next_u64() as u8;
@@ -76,14 +76,16 @@ fn long_lists(attacker: &Attacker) -> Result<()> {
 }
 
 fn copy_then_reset(attacker: &Attacker) -> Result<()> {
-    let Some(mut first) = attacker.retry(|| attacker.log_in(Aim::Neighbour, 9)) else {
+    let Some(mut first) = attacker.retry(|| attacker.log_in(Destination::Neighbour, 9)) else {
         return Ok(());
     };
     let Some(name) = attacker.retry(|| designator(&mut first)) else { return Ok(()) };
     let (cdb, parameters) = copy(1, &name, &segment([0, 0], 0xfff8, 0, 0x1_0000));
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
-            let Ok(mut session) = attacker.log_in(Aim::Neighbour, number % 8) else { continue };
+            let Ok(mut session) = attacker.log_in(Destination::Neighbour, number % 8) else {
+                continue;
+            };
             for _ in 0..16 {
                 let bytes = parameters.len() as u32;
                 let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
@@ -97,7 +99,7 @@ fn copy_then_reset(attacker: &Attacker) -> Result<()> {
 }
 
 fn tokens(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Neighbour).reading(
+    Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
             // Inactivity timeout of 600 s, one range of 8 blocks. SBC-3 §5.7.3.

@@ -1,9 +1,9 @@
 //! Bytes that come one by one, and windows that are kept closed: every PDU takes for ever.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb;
-use crate::adversary::crowd::Crowd;
 use crate::adversary::flood::Flood;
+use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::session::{Session, flags};
 use crate::raw::opcode;
 use anyhow::Result;
@@ -27,11 +27,14 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn login_by_bytes(attacker: &Attacker) -> Result<()> {
-    Crowd::new(1024).dripping(Duration::from_millis(10)).hold(attacker, |number, connection| {
-        let login = attacker.login(Aim::Shared, number);
-        connection.queue(&login.request(0x87, 0, login.names().as_bytes()));
-        Ok(())
-    })
+    HeldConnections::new(1024).dripping(Duration::from_millis(10)).hold(
+        attacker,
+        |number, connection| {
+            let login = attacker.login(Destination::Shared, number);
+            connection.queue(&login.request(0x87, 0, login.names().as_bytes()));
+            Ok(())
+        },
+    )
 }
 
 fn commands_by_bytes(attacker: &Attacker) -> Result<()> {
@@ -39,12 +42,12 @@ fn commands_by_bytes(attacker: &Attacker) -> Result<()> {
     while !attacker.is_over() {
         sessions.retain(|session| !session.connection.is_closed());
         while sessions.len() < 64 && !attacker.is_over() {
-            let Ok(session) = attacker.log_in(Aim::Shared, sessions.len()) else { break };
+            let Ok(session) = attacker.log_in(Destination::Shared, sessions.len()) else { break };
             sessions.push(session);
         }
         for session in &mut sessions {
             if session.connection.unsent_bytes() == 0 {
-                let place = u64::from(crate::adversary::victim::SHARED_LBA);
+                let place = u64::from(crate::adversary::server::SHARED_LBA);
                 let write = cdb::write(place, 8);
                 let command = session.command(flags::SIMPLE | flags::WRITE, &write, 4096);
                 session.queue(&command.with_data(vec![0; 4096]));
@@ -63,7 +66,7 @@ fn data_out_pieces(attacker: &Attacker, piece: usize) -> Result<()> {
     const BYTES: u32 = 65_536;
     let mut transfers = std::collections::HashMap::new();
     let transfers = std::cell::RefCell::new(&mut transfers);
-    Flood::new(4, Aim::Neighbour).reading(
+    Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
             let mut transfers = transfers.borrow_mut();
@@ -107,8 +110,8 @@ fn answers_by_bytes(attacker: &Attacker) -> Result<()> {
         while sessions.len() < 16 && !attacker.is_over() {
             let connect = || -> Result<Session> {
                 let connection = attacker.connect_small()?;
-                let login = attacker.login(Aim::Shared, sessions.len());
-                attacker.log_in_over(connection, &login, Aim::Shared)
+                let login = attacker.login(Destination::Shared, sessions.len());
+                attacker.log_in_over(connection, &login, Destination::Shared)
             };
             let Ok(mut session) = connect() else { break };
             for _ in 0..64 {
@@ -130,13 +133,13 @@ fn answers_by_bytes(attacker: &Attacker) -> Result<()> {
 
 fn slow_writes(attacker: &Attacker) -> Result<()> {
     // 1 KiB a second for each of 16 sessions, in pieces of 512 bytes.
-    let flood = Flood::new(16, Aim::Shared).paced(Duration::from_millis(500));
+    let flood = Flood::new(16, Destination::Shared).paced(Duration::from_millis(500));
     let mut asked: std::collections::HashMap<u16, (u32, u32, u32, u32)> = Default::default();
     let asked = std::cell::RefCell::new(&mut asked);
     flood.reading(
         attacker,
         |session| {
-            let place = u64::from(crate::adversary::victim::SHARED_LBA);
+            let place = u64::from(crate::adversary::server::SHARED_LBA);
             let cdb = cdb::write(place, 16_384);
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 8 << 20);
             session.queue(&command);

@@ -1,12 +1,12 @@
 //! Requests that are right, at any rate and with any attribute, and the benign load that shows how
 //! much of their effect is nothing but load.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::runner::benign_readers;
+use crate::adversary::server::SHARED_LBA;
 use crate::adversary::session::flags;
-use crate::adversary::victim::SHARED_LBA;
 use anyhow::Result;
 
 /// No attack: what a run of the same form measures without one.
@@ -33,7 +33,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn pings(attacker: &Attacker, immediate: bool) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         move |session| {
             let ping = session.ping(immediate);
@@ -44,7 +44,7 @@ fn pings(attacker: &Attacker, immediate: bool) -> Result<()> {
 }
 
 fn immediate_commands(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         |session| {
             let command = session.immediate_command(flags::SIMPLE, &cdb::TEST_UNIT_READY, 0);
@@ -55,7 +55,7 @@ fn immediate_commands(attacker: &Attacker) -> Result<()> {
 }
 
 fn attribute_flood(attacker: &Attacker, attribute: u8) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         move |session| {
             let lba = u64::from(SHARED_LBA) + session.random.below(1024) * 8;
@@ -72,7 +72,7 @@ fn attribute_flood(attacker: &Attacker, attribute: u8) -> Result<()> {
 }
 
 fn large_reads(attacker: &Attacker) -> Result<()> {
-    Flood::new(16, Aim::Shared).reading(
+    Flood::new(16, Destination::Shared).reading(
         attacker,
         |session| {
             let command =

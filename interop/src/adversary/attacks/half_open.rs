@@ -1,7 +1,7 @@
 //! Connections that never become sessions: idle, cut off within a header, or gone at once.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker, Sent};
-use crate::adversary::crowd::Crowd;
+use crate::adversary::attacker::{Attack, AttackCounters, Attacker, Destination};
+use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::session::flags;
 use crate::adversary::{cdb, connection::Connection};
 use crate::raw::opcode;
@@ -19,7 +19,7 @@ pub const ATTACKS: &[Attack] = &[
         .fault(5)
         .summary("The same from 64 addresses"),
     Attack::new("idle-connections-few-files", 1100, |attacker| {
-        Crowd::new(1100).hold(attacker, |_, _| Ok(()))
+        HeldConnections::new(1100).hold(attacker, |_, _| Ok(()))
     })
     .before_login()
     .fault(5)
@@ -52,7 +52,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn idle(attacker: &Attacker, hosts: usize) -> Result<()> {
-    Crowd::new(16_384).from_hosts(hosts).hold(attacker, |_, _| Ok(()))
+    HeldConnections::new(16_384).from_hosts(hosts).hold(attacker, |_, _| Ok(()))
 }
 
 fn announce_16m(header: &mut [u8]) {
@@ -65,8 +65,8 @@ fn announce_8k(header: &mut [u8]) {
 
 /// Connections that send the first bytes of a Login Request with changed lengths.
 fn prefix(attacker: &Attacker, bytes: usize, change: fn(&mut [u8])) -> Result<()> {
-    Crowd::new(4096).hold(attacker, |number, connection| {
-        let mut header = attacker.login(Aim::Shared, number).request(0x87, 0, b"").bytes();
+    HeldConnections::new(4096).hold(attacker, |number, connection| {
+        let mut header = attacker.login(Destination::Shared, number).request(0x87, 0, b"").bytes();
         change(&mut header);
         connection.queue_bytes(&header[..bytes]);
         Ok(())
@@ -84,7 +84,7 @@ fn in_session(attacker: &Attacker, bytes: u32) -> Result<()> {
             attacker.wait_until_over();
             break;
         }
-        let Ok(mut session) = attacker.log_in(Aim::Neighbour, number) else {
+        let Ok(mut session) = attacker.log_in(Destination::Neighbour, number) else {
             attacker.pause(Duration::from_millis(5));
             continue;
         };
@@ -111,7 +111,7 @@ fn connect_and_reset(attacker: &Attacker) -> Result<()> {
 
 fn garbage(attacker: &Attacker) -> Result<()> {
     let mut random = crate::scratch::Random(attacker.seed);
-    let mut crowd: Vec<Connection> = Vec::new();
+    let mut open: Vec<Connection> = Vec::new();
     while !attacker.is_over() {
         let Ok(mut connection) = attacker.connect() else { continue };
         match random.below(4) {
@@ -125,10 +125,10 @@ fn garbage(attacker: &Attacker) -> Result<()> {
             _ => connection.queue_bytes(&crate::scratch::pattern(random.next_u64(), 4096)),
         }
         connection.send();
-        Sent::add(&attacker.sent.bytes, connection.take_sent_bytes());
-        crowd.push(connection);
-        if crowd.len() > 64 {
-            crowd.remove(0);
+        AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
+        open.push(connection);
+        if open.len() > 64 {
+            open.remove(0);
         }
     }
     Ok(())

@@ -1,11 +1,11 @@
 //! Logins: unfinished, endless, failing, repeated, and more sessions than anybody needs.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker, Sent};
+use crate::adversary::attacker::{Attack, AttackCounters, Attacker, Destination};
 use crate::adversary::connection::Connection;
-use crate::adversary::crowd::Crowd;
+use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::login::{CONTINUES, Credential, Login};
 use crate::adversary::session::{Session, flags};
-use crate::adversary::{cdb, victim};
+use crate::adversary::{cdb, server};
 use crate::raw::opcode;
 use anyhow::Result;
 use std::collections::{HashSet, VecDeque};
@@ -52,8 +52,8 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn continued(attacker: &Attacker, count: usize) -> Result<()> {
-    Crowd::new(count).from_hosts(4).hold(attacker, |number, connection| {
-        let login = attacker.login(Aim::Shared, number);
+    HeldConnections::new(count).from_hosts(4).hold(attacker, |number, connection| {
+        let login = attacker.login(Destination::Shared, number);
         for part in 0..7 {
             let request = login.request(0x04 | CONTINUES, part, &[b'A'; 8192]);
             connection.queue(&request);
@@ -68,17 +68,17 @@ fn each(
     count: usize,
     mut step: impl FnMut(usize, &mut Connection),
 ) -> Result<()> {
-    let mut crowd: Vec<Connection> = Vec::new();
+    let mut open: Vec<Connection> = Vec::new();
     while !attacker.is_over() {
-        crowd.retain(|connection| !connection.is_closed());
-        while crowd.len() < count && !attacker.is_over() {
+        open.retain(|connection| !connection.is_closed());
+        while open.len() < count && !attacker.is_over() {
             let Ok(connection) = attacker.connect() else { break };
-            crowd.push(connection);
+            open.push(connection);
         }
-        for (number, connection) in crowd.iter_mut().enumerate() {
+        for (number, connection) in open.iter_mut().enumerate() {
             step(number, connection);
             connection.send();
-            Sent::add(&attacker.sent.bytes, connection.take_sent_bytes());
+            AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
         }
         attacker.pause(Duration::from_millis(1));
     }
@@ -89,7 +89,7 @@ fn endless_text(attacker: &Attacker) -> Result<()> {
     each(attacker, 64, |number, connection| {
         while connection.receive().is_some() {}
         if connection.unsent_bytes() == 0 {
-            let login = attacker.login(Aim::Shared, number);
+            let login = attacker.login(Destination::Shared, number);
             connection.queue(&login.request(0x04 | CONTINUES, 0, &[b'A'; 8192]));
         }
     })
@@ -100,7 +100,7 @@ fn endless_negotiation(attacker: &Attacker) -> Result<()> {
         (0..200).map(|number| format!("X-org.example.{number}={number:020}\0")).collect();
     let mut begun = HashSet::new();
     each(attacker, 64, |number, connection| {
-        let login = attacker.login(Aim::Shared, number);
+        let login = attacker.login(Destination::Shared, number);
         if begun.insert(number) {
             connection.queue(&login.request(0x04, 0, login.names().as_bytes()));
         }
@@ -116,8 +116,8 @@ fn endless_negotiation(attacker: &Attacker) -> Result<()> {
 }
 
 fn pipelined(attacker: &Attacker) -> Result<()> {
-    Crowd::new(256).with_small_buffers().hold(attacker, |number, connection| {
-        let login = attacker.login(Aim::Shared, number);
+    HeldConnections::new(256).with_small_buffers().hold(attacker, |number, connection| {
+        let login = attacker.login(Destination::Shared, number);
         connection.queue(&login.request(0x04, 0, login.names().as_bytes()));
         for part in 1..1000 {
             connection.queue(&login.request(0x04, part, b"HeaderDigest=None\0"));
@@ -130,7 +130,7 @@ fn refused(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
             let Ok(mut connection) = attacker.connect_from(number % HOSTS) else { continue };
-            let mut login = attacker.login(Aim::Shared, number);
+            let mut login = attacker.login(Destination::Shared, number);
             if number % 4 < 2 {
                 login.target = Some(format!("iqn.2026-11.org.lunarsan.test:{number:0190}"));
             } else {
@@ -138,7 +138,7 @@ fn refused(attacker: &Attacker) -> Result<()> {
             }
             // The refusal may be made to wait: this one does not wait for it.
             drop(login.run(&mut connection, Duration::from_millis(100)));
-            Sent::add(&attacker.sent.bytes, connection.take_sent_bytes());
+            AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
         }
     });
     Ok(())
@@ -148,19 +148,20 @@ fn chap_wrong(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
             let Ok(mut connection) = attacker.connect_from(number % HOSTS) else { continue };
-            let wrong = Credential { secret: "not-the-secret-1", ..victim::CREDENTIAL };
-            let login = Login { credential: Some(wrong), ..attacker.login(Aim::Chap, number) };
+            let wrong = Credential { secret: "not-the-secret-1", ..server::CREDENTIAL };
+            let login =
+                Login { credential: Some(wrong), ..attacker.login(Destination::Chap, number) };
             // The refusal may be made to wait: this one does not wait for it.
             drop(login.run(&mut connection, Duration::from_millis(100)));
-            Sent::add(&attacker.sent.bytes, connection.take_sent_bytes());
+            AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
         }
     });
     Ok(())
 }
 
 fn chap_stalled(attacker: &Attacker) -> Result<()> {
-    Crowd::new(4096).from_hosts(16).hold(attacker, |number, connection| {
-        let login = attacker.login(Aim::Chap, number);
+    HeldConnections::new(4096).from_hosts(16).hold(attacker, |number, connection| {
+        let login = attacker.login(Destination::Chap, number);
         let names = format!("{}AuthMethod=CHAP\0", login.names());
         connection.queue(&login.request(0, 0, names.as_bytes()));
         connection.queue(&login.request(0, 1, b"CHAP_A=7\0"));
@@ -171,7 +172,7 @@ fn chap_stalled(attacker: &Attacker) -> Result<()> {
 fn login_logout(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(4, |thread| {
         while !attacker.is_over() {
-            let Ok(mut session) = attacker.log_in(Aim::Shared, thread) else { continue };
+            let Ok(mut session) = attacker.log_in(Destination::Shared, thread) else { continue };
             let logout = session.immediate_request(opcode::LOGOUT, 0x80).put(8, &[0; 8]);
             session.queue(&logout);
             session.wait(Instant::now() + Duration::from_secs(1));
@@ -186,7 +187,7 @@ fn reinstatement(attacker: &Attacker, with_load: bool) -> Result<()> {
         // The old connections stay open until the server closes them, or for a while.
         let mut old = VecDeque::new();
         while !attacker.is_over() {
-            let Ok(mut session) = attacker.log_in(Aim::Neighbour, 0) else { continue };
+            let Ok(mut session) = attacker.log_in(Destination::Neighbour, 0) else { continue };
             if with_load {
                 load(&mut session);
                 session.connection.send_all(Duration::from_millis(20));
@@ -243,7 +244,7 @@ fn hold_sessions(
                 continue;
             }
             let number = sessions.len() * 2 + thread;
-            let Ok(mut session) = attacker.log_in(Aim::Neighbour, number) else {
+            let Ok(mut session) = attacker.log_in(Destination::Neighbour, number) else {
                 attacker.pause(Duration::from_millis(5));
                 continue;
             };
@@ -258,21 +259,23 @@ fn hold_sessions(
 
 fn connections_of_a_session(attacker: &Attacker) -> Result<()> {
     for round in 0.. {
-        let login = attacker.login(Aim::Shared, round);
-        let Some(first) = attacker.retry(|| attacker.log_in_as(&login, Aim::Shared)) else { break };
+        let login = attacker.login(Destination::Shared, round);
+        let Some(first) = attacker.retry(|| attacker.log_in_as(&login, Destination::Shared)) else {
+            break;
+        };
         let tsih = first.negotiated.tsih;
         let mut cmd_sn = first.cmd_sn;
         let mut connections = vec![first];
         for cid in 1..8 {
             let login = Login { joins: (tsih, cid), ..login.clone() };
-            connections.extend(attacker.log_in_as(&login, Aim::Shared).ok());
+            connections.extend(attacker.log_in_as(&login, Destination::Shared).ok());
         }
         // The first connection owes a command; the others send what comes after it.
         for _ in 0..64 {
             for session in connections.iter_mut().skip(1) {
                 cmd_sn = cmd_sn.wrapping_add(1);
                 session.cmd_sn = cmd_sn;
-                let place = u64::from(victim::SHARED_LBA);
+                let place = u64::from(server::SHARED_LBA);
                 let write = cdb::write(place, 128);
                 let command = session.command(flags::SIMPLE | flags::WRITE, &write, 65_536);
                 session.queue(&command.with_data(vec![0; 65_536]));

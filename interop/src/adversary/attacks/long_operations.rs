@@ -3,18 +3,18 @@
 //! By default every initiator may do that to any LUN it can reach, as the standard has it; so what
 //! destroys goes to a LUN beside the well-behaved client's.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
+use crate::adversary::server::{DISK_BLOCKS, SHARED_LBA};
 use crate::adversary::session::{Session, flags};
-use crate::adversary::victim::{DISK_BLOCKS, SHARED_LBA};
 use anyhow::Result;
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
-    Attack::new("write-same", 4, |attacker| write_same(attacker, Aim::Neighbour))
+    Attack::new("write-same", 4, |attacker| write_same(attacker, Destination::Neighbour))
         .summary("WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
-    Attack::new("write-same-shared", 4, |attacker| write_same(attacker, Aim::Shared))
+    Attack::new("write-same-shared", 4, |attacker| write_same(attacker, Destination::Shared))
         .summary("The same over the attacker's half of the shared LUN"),
     Attack::new("unmap-descriptors", 4, unmap).summary(
         "UNMAP with 256 and with 4,096 descriptors, on the attacker's half of the shared LUN",
@@ -56,7 +56,7 @@ const START_STOP: &[Cdb] = &[
 
 /// Sends one of these commands, which move no data, without end.
 fn commands(attacker: &Attacker, cdbs: &[Cdb]) -> Result<()> {
-    Flood::new(4, Aim::Neighbour).reading(
+    Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
             let cdb = cdbs[session.random.below(cdbs.len() as u64) as usize];
@@ -67,9 +67,9 @@ fn commands(attacker: &Attacker, cdbs: &[Cdb]) -> Result<()> {
     )
 }
 
-fn write_same(attacker: &Attacker, aim: Aim) -> Result<()> {
-    let first = if aim == Aim::Shared { u64::from(SHARED_LBA) } else { 0 };
-    Flood::new(4, aim).reading(
+fn write_same(attacker: &Attacker, destination: Destination) -> Result<()> {
+    let first = if destination == Destination::Shared { u64::from(SHARED_LBA) } else { 0 };
+    Flood::new(4, destination).reading(
         attacker,
         |session| {
             let cdb = cdb::sixteen(0x93, 0, first, 0xffff);
@@ -81,7 +81,7 @@ fn write_same(attacker: &Attacker, aim: Aim) -> Result<()> {
 }
 
 fn unmap(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         |session| {
             let count = [256, 4095][session.random.below(2) as usize];
@@ -97,7 +97,7 @@ fn unmap(attacker: &Attacker) -> Result<()> {
 }
 
 fn compare_and_write(attacker: &Attacker) -> Result<()> {
-    Flood::new(16, Aim::Shared).reading(
+    Flood::new(16, Destination::Shared).reading(
         attacker,
         |session| {
             let mut cdb = cdb::sixteen(0x89, 0, u64::from(SHARED_LBA), 0);
@@ -111,7 +111,7 @@ fn compare_and_write(attacker: &Attacker) -> Result<()> {
 }
 
 fn verify(attacker: &Attacker, flags_of_cdb: u8) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         |session| {
             let command = if flags_of_cdb == 0 {
@@ -128,7 +128,7 @@ fn verify(attacker: &Attacker, flags_of_cdb: u8) -> Result<()> {
 }
 
 fn pre_fetch(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         |session| {
             let operation = [0x90, 0x91][session.random.below(2) as usize];
@@ -141,7 +141,7 @@ fn pre_fetch(attacker: &Attacker) -> Result<()> {
 
 /// Sends these commands to the slow disk and takes the answers.
 fn slow_disk(attacker: &Attacker, next: fn(&mut Session)) -> Result<()> {
-    Flood::new(16, Aim::Slow).reading(attacker, next, Session::keep_r2t)
+    Flood::new(16, Destination::Slow).reading(attacker, next, Session::keep_r2t)
 }
 
 fn reads(session: &mut Session) {
@@ -170,7 +170,7 @@ fn pieces(session: &mut Session) {
 }
 
 fn mode_select(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Neighbour).reading(
+    Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session: &mut Session| {
             // The control mode page, whose byte 4 holds SWP. SPC-4 §7.5.8.

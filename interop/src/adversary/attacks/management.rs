@@ -3,11 +3,11 @@
 //! By default every initiator may reset what it can reach, as the standard has it; so resets go to
 //! a LUN or a target beside the well-behaved client's, and aborts to the attacker's own tasks.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
+use crate::adversary::server::SHARED_LBA;
 use crate::adversary::session::{Session, flags};
-use crate::adversary::victim::SHARED_LBA;
 use anyhow::Result;
 
 const ABORT_TASK: u8 = 1;
@@ -21,28 +21,38 @@ const TASK_REASSIGN: u8 = 8;
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
-    Attack::new("abort-unknown-tasks", 4, |attacker| requests(attacker, Aim::Shared, ABORT_TASK))
-        .summary("ABORT TASK for tags that do not exist, on the shared LUN"),
+    Attack::new("abort-unknown-tasks", 4, |attacker| {
+        requests(attacker, Destination::Shared, ABORT_TASK)
+    })
+    .summary("ABORT TASK for tags that do not exist, on the shared LUN"),
     Attack::new("abort-own-tasks", 4, abort_own)
         .summary("WRITEs and READs on the shared LUN, each followed by its ABORT TASK"),
-    Attack::new("abort-task-set", 4, |attacker| working(attacker, Aim::Shared, ABORT_TASK_SET))
-        .summary("READs of 1 MiB on the shared LUN and ABORT TASK SET between them"),
-    Attack::new("lun-reset", 4, |attacker| working(attacker, Aim::Neighbour, LUN_RESET))
+    Attack::new("abort-task-set", 4, |attacker| {
+        working(attacker, Destination::Shared, ABORT_TASK_SET)
+    })
+    .summary("READs of 1 MiB on the shared LUN and ABORT TASK SET between them"),
+    Attack::new("lun-reset", 4, |attacker| working(attacker, Destination::Neighbour, LUN_RESET))
         .summary("READs of 1 MiB and LUN RESET between them, on a neighbour LUN"),
-    Attack::new("clear-task-set", 4, |attacker| working(attacker, Aim::Neighbour, CLEAR_TASK_SET))
-        .summary("READs of 1 MiB and CLEAR TASK SET between them, on a neighbour LUN"),
-    Attack::new("warm-reset", 4, |attacker| requests(attacker, Aim::Own, TARGET_WARM_RESET))
-        .summary("TARGET WARM RESET of a target of its own without end"),
-    Attack::new("cold-reset", 4, |attacker| requests(attacker, Aim::Own, TARGET_COLD_RESET))
-        .summary("TARGET COLD RESET of a target of its own without end, with new logins"),
+    Attack::new("clear-task-set", 4, |attacker| {
+        working(attacker, Destination::Neighbour, CLEAR_TASK_SET)
+    })
+    .summary("READs of 1 MiB and CLEAR TASK SET between them, on a neighbour LUN"),
+    Attack::new("warm-reset", 4, |attacker| {
+        requests(attacker, Destination::Own, TARGET_WARM_RESET)
+    })
+    .summary("TARGET WARM RESET of a target of its own without end"),
+    Attack::new("cold-reset", 4, |attacker| {
+        requests(attacker, Destination::Own, TARGET_COLD_RESET)
+    })
+    .summary("TARGET COLD RESET of a target of its own without end, with new logins"),
     Attack::new("functions-of-all-kinds", 4, all_kinds)
         .summary("CLEAR ACA, TASK REASSIGN and functions that do not exist"),
     Attack::new("management-unread", 4, unread)
         .summary("ABORT TASK and LUN RESET of a neighbour LUN, answers unread"),
 ];
 
-fn requests(attacker: &Attacker, aim: Aim, function: u8) -> Result<()> {
-    Flood::new(4, aim).reading(
+fn requests(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
+    Flood::new(4, destination).reading(
         attacker,
         move |session| {
             let tag = session.random.next_u64() as u32;
@@ -54,7 +64,7 @@ fn requests(attacker: &Attacker, aim: Aim, function: u8) -> Result<()> {
 }
 
 fn abort_own(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         |session| {
             let lba = u64::from(SHARED_LBA);
@@ -73,8 +83,8 @@ fn abort_own(attacker: &Attacker) -> Result<()> {
 }
 
 /// Reads of 1 MiB, one request in sixteen is the function.
-fn working(attacker: &Attacker, aim: Aim, function: u8) -> Result<()> {
-    Flood::new(4, aim).reading(
+fn working(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
+    Flood::new(4, destination).reading(
         attacker,
         move |session| {
             let request = if session.random.below(16) == 0 {
@@ -89,7 +99,7 @@ fn working(attacker: &Attacker, aim: Aim, function: u8) -> Result<()> {
 }
 
 fn all_kinds(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Shared).reading(
+    Flood::new(4, Destination::Shared).reading(
         attacker,
         |session| {
             let beyond = 9 + session.random.below(119) as u8;
@@ -102,7 +112,7 @@ fn all_kinds(attacker: &Attacker) -> Result<()> {
 }
 
 fn unread(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Neighbour).with_small_buffers().unread(attacker, |session| {
+    Flood::new(4, Destination::Neighbour).with_small_buffers().unread(attacker, |session| {
         let function = [ABORT_TASK, LUN_RESET][session.random.below(2) as usize];
         let request = session.task_management(function, 1, session.cmd_sn);
         session.queue(&request);

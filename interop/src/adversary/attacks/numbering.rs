@@ -1,6 +1,6 @@
 //! Sequence numbers, tags and digests that are wrong. RFC 7143 §4.2.2, §11.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{IMMEDIATE, RESERVED_TAG, Session, flags};
@@ -39,7 +39,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn far_ahead(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).unread(attacker, |session| {
+    Flood::new(8, Destination::Neighbour).unread(attacker, |session| {
         let ahead = session.cmd_sn.wrapping_add(1 << 20);
         let command = write(session).put_u32(24, ahead);
         session.queue(&command.with_data(vec![0; 65_536]));
@@ -52,7 +52,7 @@ fn write(session: &mut Session) -> Pdu {
 }
 
 fn gap(attacker: &Attacker) -> Result<()> {
-    Flood::new(32, Aim::Neighbour).reading(
+    Flood::new(32, Destination::Neighbour).reading(
         attacker,
         |session| {
             // The first number of the session is never used.
@@ -67,7 +67,9 @@ fn gap(attacker: &Attacker) -> Result<()> {
 fn gap_then_reset(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
-            let Ok(mut session) = attacker.log_in(Aim::Neighbour, number % 8) else { continue };
+            let Ok(mut session) = attacker.log_in(Destination::Neighbour, number % 8) else {
+                continue;
+            };
             session.cmd_sn = session.cmd_sn.wrapping_add(1);
             for _ in 0..32 {
                 let command = write(&mut session).with_data(vec![0; 262_144]);
@@ -81,7 +83,7 @@ fn gap_then_reset(attacker: &Attacker) -> Result<()> {
 }
 
 fn same_tag(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let cdb = cdb::read(0, 128);
@@ -93,7 +95,7 @@ fn same_tag(attacker: &Attacker) -> Result<()> {
 }
 
 fn exp_stat_sn(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let number = [0, u32::MAX / 2, session.random.next_u64() as u32];
@@ -106,7 +108,7 @@ fn exp_stat_sn(attacker: &Attacker) -> Result<()> {
 }
 
 fn snacks(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let kind = session.random.below(5) as u8;
@@ -120,7 +122,7 @@ fn snacks(attacker: &Attacker) -> Result<()> {
 }
 
 fn data_out(attacker: &Attacker, answers_r2ts: bool) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         move |session| {
             if answers_r2ts {
@@ -144,7 +146,7 @@ fn data_out(attacker: &Attacker, answers_r2ts: bool) -> Result<()> {
 }
 
 fn over_first_burst(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let command = write(session).with_data(vec![0xee; 65_536]);
@@ -161,7 +163,7 @@ fn over_first_burst(attacker: &Attacker) -> Result<()> {
 }
 
 fn wrong_digests(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).with_login(|login| login.digests = true).reading(
+    Flood::new(8, Destination::Neighbour).with_login(|login| login.digests = true).reading(
         attacker,
         |session| {
             let command = write(session).with_data(vec![0; 65_536]);
@@ -182,7 +184,7 @@ fn wrong_digests(attacker: &Attacker) -> Result<()> {
 }
 
 fn responses(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let opcode = 0x20 + session.random.below(0x20) as u8;
@@ -194,7 +196,7 @@ fn responses(attacker: &Attacker) -> Result<()> {
 }
 
 fn logouts(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             // Reason 1: close a connection; 2: remove it for recovery. RFC 7143 §11.14.1.
@@ -209,7 +211,7 @@ fn logouts(attacker: &Attacker) -> Result<()> {
 
 fn random_requests(attacker: &Attacker) -> Result<()> {
     // Random commands may write anywhere: they go to a disk of their own.
-    Flood::new(16, Aim::Own).reading(
+    Flood::new(16, Destination::Own).reading(
         attacker,
         |session| {
             let opcodes = [0x00, 0x01, 0x02, 0x04, 0x05, 0x10, 0x41, 0x42, 0x40, 0x44];

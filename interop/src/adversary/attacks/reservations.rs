@@ -3,7 +3,7 @@
 //! A reservation on the shared LUN would stop the well-behaved client, as it should. So
 //! reservations and preempts go to a LUN beside it, and only registrations to the shared one.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb::{self, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::login::Login;
@@ -36,11 +36,13 @@ pub const ATTACKS: &[Attack] = &[
         .fault(7)
         .summary("One initiator registers 40 others with each command (SPEC_I_PT)"),
     Attack::new("register-storm", 4, |attacker| {
-        storm(attacker, Aim::Shared, &[REGISTER_AND_IGNORE])
+        storm(attacker, Destination::Shared, &[REGISTER_AND_IGNORE])
     })
     .summary("4 initiators register and unregister at the shared LUN without end"),
-    Attack::new("reserve-preempt-storm", 4, |attacker| storm(attacker, Aim::Neighbour, ALL))
-        .summary("4 initiators reserve, preempt, clear and move at a neighbour LUN without end"),
+    Attack::new("reserve-preempt-storm", 4, |attacker| {
+        storm(attacker, Destination::Neighbour, ALL)
+    })
+    .summary("4 initiators reserve, preempt, clear and move at a neighbour LUN without end"),
     Attack::new("read-full-status-unread", 4, full_status)
         .summary("PR IN of a neighbour LUN with hundreds of registrations, answers unread"),
 ];
@@ -60,17 +62,22 @@ const ALL: &[u8] = &[
 fn registrations(attacker: &Attacker, by_isid: bool) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
-            register_as(attacker, Aim::Shared, number, by_isid);
+            register_as(attacker, Destination::Shared, number, by_isid);
         }
     });
     Ok(())
 }
 
 /// One more registration, whose session goes away; whether it was taken.
-fn register_as(attacker: &Attacker, aim: Aim, number: usize, by_isid: bool) -> bool {
-    let name = attacker.login(aim, if by_isid { 0 } else { number }).initiator;
-    let login = Login { initiator: name, ..attacker.login(aim, number) };
-    let Ok(mut session) = attacker.log_in_as(&login, aim) else { return false };
+fn register_as(
+    attacker: &Attacker,
+    destination: Destination,
+    number: usize,
+    by_isid: bool,
+) -> bool {
+    let name = attacker.login(destination, if by_isid { 0 } else { number }).initiator;
+    let login = Login { initiator: name, ..attacker.login(destination, number) };
+    let Ok(mut session) = attacker.log_in_as(&login, destination) else { return false };
     let list = cdb::reserve_list(0, 1 + number as u64);
     let outcome = session.execute(&cdb::reserve_out(REGISTER, 0), &list, 0, STEP_MAX);
     attacker.count(&mut session);
@@ -80,7 +87,7 @@ fn register_as(attacker: &Attacker, aim: Aim, number: usize, by_isid: bool) -> b
 /// REGISTER with TransportIDs of 40 other initiators at a time. SPC-4 §6.14.3, §7.6.4.8.
 fn spec_i_pt(attacker: &Attacker) -> Result<()> {
     let mut next = 0_u32;
-    Flood::new(2, Aim::Shared).reading(
+    Flood::new(2, Destination::Shared).reading(
         attacker,
         |session| {
             let mut ids = Vec::new();
@@ -114,8 +121,8 @@ fn transport_id(number: u32) -> Vec<u8> {
 }
 
 /// Sessions that send these service actions with keys of each other.
-fn storm(attacker: &Attacker, aim: Aim, actions: &[u8]) -> Result<()> {
-    Flood::new(4, aim).reading(
+fn storm(attacker: &Attacker, destination: Destination, actions: &[u8]) -> Result<()> {
+    Flood::new(4, destination).reading(
         attacker,
         |session| {
             let action = actions[session.random.below(actions.len() as u64) as usize];
@@ -138,9 +145,9 @@ fn full_status(attacker: &Attacker) -> Result<()> {
         if attacker.is_over() {
             break;
         }
-        register_as(attacker, Aim::Neighbour, 100 + number, true);
+        register_as(attacker, Destination::Neighbour, 100 + number, true);
     }
-    let flood = Flood::new(4, Aim::Neighbour).with_small_buffers();
+    let flood = Flood::new(4, Destination::Neighbour).with_small_buffers();
     flood.paced(Duration::from_millis(10)).unread(attacker, read_status)
 }
 

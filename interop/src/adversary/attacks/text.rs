@@ -1,6 +1,6 @@
 //! Text requests in full feature phase: long answers, long questions, many. RFC 7143 §11.10.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::flood::Flood;
 use crate::adversary::login::CONTINUES;
 use crate::adversary::session::{RESERVED_TAG, Session};
@@ -28,7 +28,7 @@ fn text(session: &mut Session, flags: u8, text: &[u8]) -> Pdu {
 }
 
 fn send_targets_all(attacker: &Attacker) -> Result<()> {
-    Flood::new(300, Aim::Shared)
+    Flood::new(300, Destination::Shared)
         .with_small_buffers()
         .with_login(|login| login.target = None)
         .unread(attacker, |session| {
@@ -38,7 +38,7 @@ fn send_targets_all(attacker: &Attacker) -> Result<()> {
 }
 
 fn send_targets(attacker: &Attacker) -> Result<()> {
-    Flood::new(64, Aim::Shared).with_small_buffers().unread(attacker, |session| {
+    Flood::new(64, Destination::Shared).with_small_buffers().unread(attacker, |session| {
         let request = text(session, 0x80, b"SendTargets=\0");
         session.queue(&request);
     })
@@ -47,7 +47,7 @@ fn send_targets(attacker: &Attacker) -> Result<()> {
 fn continued(attacker: &Attacker) -> Result<()> {
     let mut tags = std::collections::HashMap::new();
     let tags = std::cell::RefCell::new(&mut tags);
-    Flood::new(64, Aim::Shared).reading(
+    Flood::new(64, Destination::Shared).reading(
         attacker,
         |session| {
             let tag = tags.borrow_mut().remove(&session.negotiated.tsih);
@@ -69,14 +69,14 @@ fn continued(attacker: &Attacker) -> Result<()> {
 
 fn many_keys(attacker: &Attacker) -> Result<()> {
     let keys: String = (0..3000).map(|number| format!("X-org.a{number}=1\0")).collect();
-    Flood::new(8, Aim::Shared).with_small_buffers().unread(attacker, |session| {
+    Flood::new(8, Destination::Shared).with_small_buffers().unread(attacker, |session| {
         let request = text(session, 0x80, keys.as_bytes());
         session.queue(&request);
     })
 }
 
 fn wrong_tags(attacker: &Attacker) -> Result<()> {
-    Flood::new(8, Aim::Shared).with_small_buffers().unread(attacker, |session| {
+    Flood::new(8, Destination::Shared).with_small_buffers().unread(attacker, |session| {
         let tag = session.random.next_u64() as u32;
         let request = text(session, 0x80, b"SendTargets=\0").put_u32(20, tag);
         session.queue(&request);

@@ -1,6 +1,6 @@
 //! Answers that nobody reads: what the server keeps for them has to have a limit.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{Session, flags};
@@ -13,17 +13,19 @@ const BLOCKS_8M: u32 = (8 << 20) / 512;
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
-    Attack::new("read-8m-edtl-1", 1, |attacker| read_8m(attacker, 1, Aim::Neighbour, 1))
+    Attack::new("read-8m-edtl-1", 1, |attacker| read_8m(attacker, 1, Destination::Neighbour, 1))
         .fault(1)
         .summary("READ (16) of 8 MiB with ExpectedDataTransferLength 1, answers unread"),
-    Attack::new("read-8m-edtl-1-chap", 1, |attacker| read_8m(attacker, 1, Aim::Chap, 1))
+    Attack::new("read-8m-edtl-1-chap", 1, |attacker| read_8m(attacker, 1, Destination::Chap, 1))
         .fault(1)
         .limits("data_in_bytes = 16777216")
         .summary("The same after CHAP, with data_in_bytes of 16 MiB"),
-    Attack::new("read-8m", 16, |attacker| read_8m(attacker, 16, Aim::Neighbour, 8 << 20))
+    Attack::new("read-8m", 16, |attacker| read_8m(attacker, 16, Destination::Neighbour, 8 << 20))
         .summary("16 sessions: READ (16) of 8 MiB, answers unread"),
-    Attack::new("read-8m-64-sessions", 64, |attacker| read_8m(attacker, 64, Aim::Neighbour, 4096))
-        .summary("64 sessions: READ (16) of 8 MiB with room for 4 KiB, answers unread"),
+    Attack::new("read-8m-64-sessions", 64, |attacker| {
+        read_8m(attacker, 64, Destination::Neighbour, 4096)
+    })
+    .summary("64 sessions: READ (16) of 8 MiB with room for 4 KiB, answers unread"),
     Attack::new("read-8m-in-512-bytes", 4, short_pdus)
         .summary("READ (16) of 8 MiB in Data-In PDUs of 512 bytes, answers unread"),
     Attack::new("read-half-closed", 256, half_closed)
@@ -46,21 +48,29 @@ pub const ATTACKS: &[Attack] = &[
         .summary("READs of 8 MiB are sent and the connection is reset, as fast as it goes"),
 ];
 
-fn read_8m(attacker: &Attacker, sessions: usize, aim: Aim, expected_bytes: u32) -> Result<()> {
-    unread(sessions, aim).unread(attacker, |session| {
+fn read_8m(
+    attacker: &Attacker,
+    sessions: usize,
+    destination: Destination,
+    expected_bytes: u32,
+) -> Result<()> {
+    unread(sessions, destination).unread(attacker, |session| {
         let cdb = cdb::read(0, BLOCKS_8M);
         let command = session.command(flags::SIMPLE | flags::READ, &cdb, expected_bytes);
         session.queue(&command);
     })
 }
 
-/// Sessions with small receive buffers, slow enough that the command window stays open.
-fn unread(sessions: usize, aim: Aim) -> Flood {
-    Flood::new(sessions, aim).with_small_buffers().paced(Duration::from_millis(10))
+/// Sessions with small receive buffers that know their command window by another connection.
+fn unread(sessions: usize, destination: Destination) -> Flood {
+    Flood::new(sessions, destination)
+        .with_small_buffers()
+        .with_observer()
+        .paced(Duration::from_millis(10))
 }
 
 fn short_pdus(attacker: &Attacker) -> Result<()> {
-    unread(4, Aim::Neighbour).with_login(|login| login.receive_bytes_max = 512).unread(
+    unread(4, Destination::Neighbour).with_login(|login| login.receive_bytes_max = 512).unread(
         attacker,
         |session| {
             let cdb = cdb::read(0, BLOCKS_8M);
@@ -73,10 +83,10 @@ fn short_pdus(attacker: &Attacker) -> Result<()> {
 fn half_closed(attacker: &Attacker) -> Result<()> {
     let mut sessions = Vec::new();
     while !attacker.is_over() && sessions.len() < 256 {
-        let login = attacker.login(Aim::Neighbour, sessions.len());
-        let session = attacker
-            .connect_small()
-            .and_then(|connection| attacker.log_in_over(connection, &login, Aim::Neighbour));
+        let login = attacker.login(Destination::Neighbour, sessions.len());
+        let session = attacker.connect_small().and_then(|connection| {
+            attacker.log_in_over(connection, &login, Destination::Neighbour)
+        });
         let Ok(mut session) = session else { continue };
         for _ in 0..16 {
             let cdb = cdb::read(0, 2048);
@@ -100,7 +110,7 @@ fn read_wrong_flags(attacker: &Attacker) -> Result<()> {
             read_12
         }];
     let kinds = [0, flags::READ, flags::WRITE, flags::READ | flags::WRITE];
-    unread(4, Aim::Neighbour).unread(attacker, |session| {
+    unread(4, Destination::Neighbour).unread(attacker, |session| {
         let kind = kinds[pick(session, kinds.len())];
         let cdb = reads[pick(session, reads.len())];
         let expected = [0, 1, 512, 8 << 20, u32::MAX][pick(session, 5)];
@@ -110,8 +120,8 @@ fn read_wrong_flags(attacker: &Attacker) -> Result<()> {
 }
 
 fn replies(attacker: &Attacker, expected_bytes: u32) -> Result<()> {
-    unread(4, Aim::Neighbour).unread(attacker, |session| {
-        let commands = talkative();
+    unread(4, Destination::Neighbour).unread(attacker, |session| {
+        let commands = large_reply_commands();
         let cdb = commands[pick(session, commands.len())];
         let command = session.command(flags::SIMPLE | flags::READ, &cdb, expected_bytes);
         session.queue(&command);
@@ -119,7 +129,7 @@ fn replies(attacker: &Attacker, expected_bytes: u32) -> Result<()> {
 }
 
 /// Commands whose answer does not come from the disk, each with the largest allocation length.
-fn talkative() -> Vec<Cdb> {
+fn large_reply_commands() -> Vec<Cdb> {
     let long = |operation, action| {
         let mut cdb = cdb(&[operation, action]);
         cdb[10..14].copy_from_slice(&[0, 0, 0xff, 0xff]);
@@ -151,14 +161,14 @@ fn talkative() -> Vec<Cdb> {
 }
 
 fn pings(attacker: &Attacker, immediate: bool) -> Result<()> {
-    unread(4, Aim::Neighbour).unread(attacker, |session| {
+    unread(4, Destination::Neighbour).unread(attacker, |session| {
         let ping = session.ping(immediate).with_data(vec![0x50; 65_536]);
         session.queue(&ping);
     })
 }
 
 fn failing_commands(attacker: &Attacker) -> Result<()> {
-    unread(8, Aim::Neighbour).unread(attacker, |session| {
+    unread(8, Destination::Neighbour).unread(attacker, |session| {
         let wrong = [cdb(&[0xff]), cdb::read(u64::MAX, 1), cdb(&[0x12, 1, 0x77, 0, 0xff])];
         let cdb = wrong[pick(session, wrong.len())];
         let command = session.command(flags::SIMPLE | flags::READ, &cdb, 4096);
@@ -167,7 +177,7 @@ fn failing_commands(attacker: &Attacker) -> Result<()> {
 }
 
 fn rejects(attacker: &Attacker) -> Result<()> {
-    unread(8, Aim::Neighbour).unread(attacker, |session| {
+    unread(8, Destination::Neighbour).unread(attacker, |session| {
         // A SNACK that error recovery level 0 does not know, and an opcode that nobody has.
         let number = pick(session, 2);
         let opcode = [opcode::SNACK, 0x1c][number];
@@ -179,7 +189,9 @@ fn rejects(attacker: &Attacker) -> Result<()> {
 fn read_then_reset(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
-            let Ok(mut session) = attacker.log_in(Aim::Neighbour, number % 8) else { continue };
+            let Ok(mut session) = attacker.log_in(Destination::Neighbour, number % 8) else {
+                continue;
+            };
             for _ in 0..32 {
                 let cdb = cdb::read(0, BLOCKS_8M);
                 let command = session.command(flags::SIMPLE | flags::READ, &cdb, 8 << 20);

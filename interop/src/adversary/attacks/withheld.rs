@@ -1,10 +1,10 @@
 //! Data that was announced and never comes, or comes and stays: buffers and places in a task set.
 
-use crate::adversary::attacker::{Aim, Attack, Attacker};
+use crate::adversary::attacker::{Attack, Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
+use crate::adversary::server::SHARED_LBA;
 use crate::adversary::session::{Session, flags};
-use crate::adversary::victim::SHARED_LBA;
 use crate::raw::{Pdu, opcode};
 use anyhow::Result;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("write-withheld-overlap", 1, overlap).summary(
         "128 WRITEs to one block of the shared LUN whose data never comes, and READs of it",
     ),
-    Attack::new("writes-8m-deep", 1, |attacker| whole_writes(attacker, 1, Aim::Slow))
+    Attack::new("writes-8m-deep", 1, |attacker| whole_writes(attacker, 1, Destination::Slow))
         .fault(3)
         .on_a_slow_disk()
         .summary("Complete WRITEs of 8 MiB at depth 128 to a slow disk"),
@@ -39,7 +39,7 @@ pub const ATTACKS: &[Attack] = &[
         .on_a_slow_disk()
         .summary("Complete WRITEs of 8 MiB to a slow disk, then LUN RESET, and again"),
     Attack::new("writes-8m-deep-16-sessions", 16, |attacker| {
-        whole_writes(attacker, 16, Aim::Neighbour)
+        whole_writes(attacker, 16, Destination::Neighbour)
     })
     .fault(3)
     .summary("16 sessions: complete WRITEs of 8 MiB at depth 128 to a fast disk"),
@@ -78,10 +78,10 @@ fn random_write(session: &mut Session) -> Pdu {
 /// One session begins a command and keeps its data; another sends ORDERED commands.
 fn ordered_behind(attacker: &Attacker, (cdb, bytes): (Cdb, u32)) -> Result<()> {
     while !attacker.is_over() {
-        let log_in = |number| attacker.retry(|| attacker.log_in(Aim::Shared, number));
+        let log_in = |number| attacker.retry(|| attacker.log_in(Destination::Shared, number));
         let (Some(mut holder), Some(mut second)) = (log_in(0), log_in(1)) else { return Ok(()) };
-        take_attention(&mut holder);
-        take_attention(&mut second);
+        clear_unit_attentions(&mut holder);
+        clear_unit_attentions(&mut second);
         let command = holder.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
         holder.queue(&command);
         until_closed(attacker, &mut [&mut holder, &mut second], |sessions| {
@@ -94,8 +94,8 @@ fn ordered_behind(attacker: &Attacker, (cdb, bytes): (Cdb, u32)) -> Result<()> {
 }
 
 fn same_session(attacker: &Attacker) -> Result<()> {
-    while let Some(mut session) = attacker.retry(|| attacker.log_in(Aim::Shared, 0)) {
-        take_attention(&mut session);
+    while let Some(mut session) = attacker.retry(|| attacker.log_in(Destination::Shared, 0)) {
+        clear_unit_attentions(&mut session);
         let (cdb, bytes) = write_of_a_block();
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
         session.queue(&command);
@@ -110,8 +110,8 @@ fn same_session(attacker: &Attacker) -> Result<()> {
 }
 
 fn overlap(attacker: &Attacker) -> Result<()> {
-    while let Some(mut session) = attacker.retry(|| attacker.log_in(Aim::Shared, 0)) {
-        take_attention(&mut session);
+    while let Some(mut session) = attacker.retry(|| attacker.log_in(Destination::Shared, 0)) {
+        clear_unit_attentions(&mut session);
         let block = u64::from(SHARED_LBA);
         until_closed(attacker, &mut [&mut session], |sessions| {
             for _ in 0..64 {
@@ -132,7 +132,7 @@ fn overlap(attacker: &Attacker) -> Result<()> {
 
 /// Not one byte is sent, so that not one may change.
 fn foreign_blocks(attacker: &Attacker) -> Result<()> {
-    Flood::new(1, Aim::Shared).reading(
+    Flood::new(1, Destination::Shared).reading(
         attacker,
         |session| {
             let lba = session.random.below(2) * u64::from(BLOCKS_8M);
@@ -170,13 +170,13 @@ fn until_closed(
 }
 
 /// A new session's unit attentions would end the commands that are to wait.
-fn take_attention(session: &mut Session) {
+fn clear_unit_attentions(session: &mut Session) {
     // A server that does not answer here is attacked all the same.
     drop(session.execute(&cdb::TEST_UNIT_READY, &[], 0, Duration::from_secs(1)));
 }
 
-fn whole_writes(attacker: &Attacker, sessions: usize, aim: Aim) -> Result<()> {
-    Flood::new(sessions, aim).reading(
+fn whole_writes(attacker: &Attacker, sessions: usize, destination: Destination) -> Result<()> {
+    Flood::new(sessions, destination).reading(
         attacker,
         |session| {
             let command = random_write(session);
@@ -189,7 +189,7 @@ fn whole_writes(attacker: &Attacker, sessions: usize, aim: Aim) -> Result<()> {
 fn aborted_writes(attacker: &Attacker) -> Result<()> {
     const LUN_RESET: u8 = 5;
     let mut reset_at = Instant::now();
-    Flood::new(4, Aim::Slow).reading(
+    Flood::new(4, Destination::Slow).reading(
         attacker,
         |session| {
             let command = random_write(session);
@@ -205,7 +205,7 @@ fn aborted_writes(attacker: &Attacker) -> Result<()> {
 }
 
 fn same_blocks(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Neighbour).reading(
+    Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
             let cdb = cdb::write(0, BLOCKS_8M);
@@ -217,7 +217,7 @@ fn same_blocks(attacker: &Attacker) -> Result<()> {
 }
 
 fn wrong_lengths(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Neighbour).reading(
+    Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session| {
             let expected = [0, 1, 512, u32::MAX][session.random.below(4) as usize];
@@ -231,7 +231,7 @@ fn wrong_lengths(attacker: &Attacker) -> Result<()> {
 }
 
 fn short_bursts(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Aim::Neighbour).with_login(|login| login.burst_bytes_max = 512).reading(
+    Flood::new(4, Destination::Neighbour).with_login(|login| login.burst_bytes_max = 512).reading(
         attacker,
         |session| {
             let command = random_write(session);
@@ -242,7 +242,7 @@ fn short_bursts(attacker: &Attacker) -> Result<()> {
 }
 
 fn all_but_the_last(attacker: &Attacker) -> Result<()> {
-    Flood::new(16, Aim::Neighbour).reading(
+    Flood::new(16, Destination::Neighbour).reading(
         attacker,
         |session| {
             let command = random_write(session);
@@ -265,7 +265,9 @@ fn all_but_the_last(attacker: &Attacker) -> Result<()> {
 fn half_then_reset(attacker: &Attacker) -> Result<()> {
     attacker.in_threads(2, |thread| {
         for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
-            let Ok(mut session) = attacker.log_in(Aim::Neighbour, number % 8) else { continue };
+            let Ok(mut session) = attacker.log_in(Destination::Neighbour, number % 8) else {
+                continue;
+            };
             for _ in 0..8 {
                 let command = random_write(&mut session);
                 session.queue(&command);
@@ -292,7 +294,7 @@ fn parameter_lists(attacker: &Attacker) -> Result<()> {
         (cdb(&[0x3b, 2, 0, 0, 0, 0, 0, 0x10, 0]), 4096),
         (cdb(&[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255]), 2 * 255 * 512),
     ];
-    Flood::new(8, Aim::Neighbour).reading(
+    Flood::new(8, Destination::Neighbour).reading(
         attacker,
         |session| {
             let (cdb, bytes) = lists[session.random.below(6) as usize];
@@ -304,7 +306,7 @@ fn parameter_lists(attacker: &Attacker) -> Result<()> {
 }
 
 fn unsolicited_withheld(attacker: &Attacker) -> Result<()> {
-    Flood::new(16, Aim::Neighbour).reading(
+    Flood::new(16, Destination::Neighbour).reading(
         attacker,
         |session| {
             let command = random_write(session).with_data(vec![0; 65_536]);

@@ -1,6 +1,6 @@
 //! Many connections that are held open and do next to nothing.
 
-use super::attacker::{Attacker, Sent};
+use super::attacker::{AttackCounters, Attacker};
 use super::connection::Connection;
 use anyhow::Result;
 use rustix::process::{Resource, getrlimit};
@@ -14,7 +14,7 @@ const BATCH: usize = 256;
 
 /// Connections held open.
 #[derive(Clone, Copy, Debug)]
-pub struct Crowd {
+pub struct HeldConnections {
     /// How many; fewer where the adversary may not open so many files.
     pub connections: usize,
     /// Over how many addresses of the attacker they are spread.
@@ -27,7 +27,7 @@ pub struct Crowd {
     pub pace: Duration,
 }
 
-impl Crowd {
+impl HeldConnections {
     /// Connections from one address that send what they have at once.
     pub fn new(connections: usize) -> Self {
         let pace = Duration::from_millis(50);
@@ -86,7 +86,7 @@ impl Crowd {
             for connection in &mut held {
                 connection.send_at_most(self.bytes_per_round);
                 connection.discard(4096);
-                Sent::add(&attacker.sent.bytes, connection.take_sent_bytes());
+                AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
             }
             held.retain(|connection| !connection.is_closed());
             let is_full = held.len() >= size;

@@ -1,7 +1,7 @@
 //! Peak memory of the server while it is attacked, sampled.
 
 use super::memory_group::MemoryGroup;
-use super::victim::MEMORY_BYTES_MAX;
+use super::server::MEMORY_BYTES_MAX;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The peak so far.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct MemorySampler {
     peak_bytes: AtomicU64,
     /// The server passed its limit and was ended for it, where no control group does that.
     has_ended_server: AtomicBool,
 }
 
-impl Meter {
+impl MemorySampler {
     /// The most that was seen.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes.load(Ordering::Relaxed)
@@ -67,11 +67,11 @@ mod tests {
     fn without_a_group_the_limit_holds_too() -> Result<()> {
         let take = "import time; taken = bytearray(b'x') * (1 << 30); time.sleep(600)";
         let mut child = std::process::Command::new("python3").args(["-c", take]).spawn()?;
-        let meter = Meter::default();
-        meter.run(child.id(), None, &AtomicBool::new(false));
+        let sampler = MemorySampler::default();
+        sampler.run(child.id(), None, &AtomicBool::new(false));
         let status = child.wait()?;
-        assert!(meter.has_ended_server() && !status.success());
-        assert!(meter.peak_bytes() > MEMORY_BYTES_MAX);
+        assert!(sampler.has_ended_server() && !status.success());
+        assert!(sampler.peak_bytes() > MEMORY_BYTES_MAX);
         Ok(())
     }
 }

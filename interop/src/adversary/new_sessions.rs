@@ -1,50 +1,50 @@
-//! A host that comes anew again and again: it logs in, registers a reservation key, reads a block,
-//! takes the key back and logs out. An attack that locks others out stops this one.
+//! A well-behaved host that makes one session after the other: it logs in, registers a reservation
+//! key, reads a block, takes the key back and logs out. An attack that locks hosts out stops it.
 
 use super::cdb;
 use super::connection::Connection;
 use super::good_client::{BLOCK_BYTES, BLOCKS, LAST_CONTENT, Request};
 use super::login::Login;
+use super::server::{LUN_SHARED, TARGET_SHARED};
 use super::session::Session;
-use super::victim::{LUN_SHARED, TARGET_SHARED};
 use crate::raw::opcode;
 use anyhow::{Result, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long one step of a visit may take before the visit begins again.
+/// How long one step may take before the session is tried again from its begin.
 const STEP_MAX: Duration = Duration::from_secs(3);
-/// From the end of a visit to the begin of the next.
+/// From the end of a session to the begin of the next.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After a visit that failed.
+/// After an attempt that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY. SPC-4 §6.14.2.
 const REGISTER_AND_IGNORE: u8 = 6;
 
-/// What the newcomer has seen.
+/// What these sessions have seen.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Visits that succeeded, each measured from its first attempt.
-    pub visits: Vec<Request>,
-    /// When the visit that never succeeded began.
+    /// Sessions that went well, each measured from its first attempt to its end.
+    pub sessions: Vec<Request>,
+    /// When the first attempt began of a session that never went well.
     pub unfinished: Option<Instant>,
-    /// Why the last visit failed that did.
+    /// Why the last attempt failed that did.
     pub last_error: String,
-    /// A visit read something else than what was written.
+    /// A session read something else than what was written.
     pub data_is_wrong: bool,
 }
 
-/// Visits the server until it is told to stop.
+/// Makes sessions until it is told to stop.
 pub fn run(server: SocketAddr, stop: &AtomicBool) -> Report {
     let mut report = Report::default();
     while !stop.load(Ordering::Relaxed) {
         let begun = *report.unfinished.get_or_insert_with(Instant::now);
-        match visit(server) {
+        match use_once(server) {
             Ok(is_right) => {
                 report.data_is_wrong |= !is_right;
                 let ended = Instant::now();
-                report.visits.push(Request { ended, latency: ended - begun });
+                report.sessions.push(Request { ended, latency: ended - begun });
                 report.unfinished = None;
                 std::thread::sleep(PAUSE);
             }
@@ -57,10 +57,10 @@ pub fn run(server: SocketAddr, stop: &AtomicBool) -> Report {
     report
 }
 
-/// One visit; returns whether the block held what it has to.
-fn visit(server: SocketAddr) -> Result<bool> {
+/// Makes one session; returns whether the block held what it has to.
+fn use_once(server: SocketAddr) -> Result<bool> {
     let login = Login {
-        initiator: "iqn.2026-11.org.lunarsan.test:newcomer".to_owned(),
+        initiator: "iqn.2026-11.org.lunarsan.test:new-sessions".to_owned(),
         isid: 0x0000_c043,
         target: Some(TARGET_SHARED.to_owned()),
         ..Login::default()

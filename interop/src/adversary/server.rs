@@ -49,14 +49,14 @@ pub const DISK_BLOCKS: u32 = (DISK_BYTES / 512) as u32;
 pub const SHARED_LBA: u32 = DISK_BLOCKS / 2;
 
 /// A running server.
-pub struct Victim {
+pub struct AttackedServer {
     lunar: Lunar,
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
     slow_disk: Option<PowerCutDisk>,
 }
 
-impl Victim {
+impl AttackedServer {
     /// Starts the server as the attack wants it, its disks in `parent`.
     ///
     /// # Errors
