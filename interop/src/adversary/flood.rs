@@ -27,6 +27,8 @@ const LOGIN_PAUSE: Duration = Duration::from_millis(50);
 pub struct Flood {
     /// How many, each of an initiator of its own.
     pub sessions: usize,
+    /// The number of the first one's initiator.
+    pub first_number: usize,
     /// Where they log in.
     pub destination: Destination,
     /// With small socket buffers.
@@ -56,12 +58,20 @@ impl Flood {
     pub fn new(sessions: usize, destination: Destination) -> Self {
         Self {
             sessions,
+            first_number: 0,
             destination,
             has_small_buffers: false,
             has_observer: false,
             pace: Duration::ZERO,
             login: |_| {},
         }
+    }
+
+    /// Whose initiators have numbers from this one on.
+    #[must_use]
+    pub fn numbered_from(mut self, first_number: usize) -> Self {
+        self.first_number = first_number;
+        self
     }
 
     /// With small socket buffers, so that answers soon stay with the server.
@@ -124,7 +134,7 @@ impl Flood {
         let mut slots: Vec<Slot> = (0..self.sessions).map(|_| Slot::new(now)).collect();
         while !attacker.is_over() {
             let mut progress = false;
-            for (number, slot) in slots.iter_mut().enumerate() {
+            for (number, slot) in (self.first_number..).zip(&mut slots) {
                 self.make_ready(attacker, number, slot);
                 let Some(session) = &mut slot.session else { continue };
                 let knows_window = answer.is_some() || slot.observer.is_some();

@@ -3,7 +3,7 @@
 use super::attacker::{AttackCounters, Attacker};
 use super::connection::Connection;
 use anyhow::Result;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 
 /// Descriptors that the adversary keeps for everything else.
@@ -96,8 +96,11 @@ impl HeldConnections {
     }
 }
 
-/// How many files this process may have open.
+/// Raises the number of files that this process may have open as far as it may; returns it.
 fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // A system that refuses leaves the limit as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }

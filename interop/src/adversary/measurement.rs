@@ -9,6 +9,9 @@ pub struct Load {
     /// Requests a second of the client, second by second.
     pub seconds: Vec<f64>,
     /// Processors that the server used on average.
+    pub server_cores: f64,
+    /// Processors that server and adversary used together: the whole price of the load, where
+    /// both run on the same machine.
     pub cores: f64,
 }
 
@@ -94,12 +97,12 @@ impl Measurement {
     }
 
     /// Requests a second that the client would have beside a benign load that takes as much of
-    /// the server's processors as the attack does: between none (as before the attack) and the
-    /// benign load at full speed, in proportion.
+    /// the processors as the attack does: between none (as before the attack) and the benign load
+    /// at full speed, in proportion.
     pub fn expected_iops(&self) -> f64 {
         let alone = self.quiet.iops();
         let Some(benign) = &self.benign else { return alone };
-        // What the client itself costs the server for each of its requests.
+        // What each request of the client itself costs.
         let each = self.quiet.cores / alone.max(1.0);
         let foreign = |load: &Load| (load.cores - load.iops() * each).max(0.0);
         let part = foreign(&self.attack_load) / foreign(benign).max(f64::MIN_POSITIVE);

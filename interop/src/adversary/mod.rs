@@ -5,7 +5,7 @@
 //! in a control group with 512 MiB of memory; the adversary and the well-behaved client run outside
 //! of it. No attack may end the process, pass the memory limit, lose or change data, stop the
 //! client for more than 2 s, or halve its IOPS for more than 10 s compared with a benign load that
-//! takes as much of the server's processors (see [`verdict`]).
+//! takes as much of the processors (see [`verdict`]).
 //!
 //! An [`Attack`](attacker::Attack) is a value in one of the files of [`attacks`]; most are a
 //! [`Flood`](flood::Flood) with a closure that says what each session sends next. To add one: write

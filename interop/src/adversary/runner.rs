@@ -206,18 +206,20 @@ impl Timeline<'_> {
     /// Lets time pass and counts what the client and the server's processors do meanwhile.
     fn load(&mut self, time: Duration) -> Load {
         let owner = Owner { pid: self.pid };
-        let (begun, processor) = (Instant::now(), owner.processor_time());
+        let used = || (owner.processor_time().unwrap_or_default(), load::processor_time());
+        let (begun, before) = (Instant::now(), used());
         let mut seconds = Vec::new();
         while self.process_end.is_none() && begun.elapsed() < time {
-            let (from, before) = (Instant::now(), self.completed.load(Ordering::Relaxed));
+            let (from, completed) = (Instant::now(), self.completed.load(Ordering::Relaxed));
             self.pass(Duration::from_secs(1).min(time.saturating_sub(begun.elapsed())));
-            let count = self.completed.load(Ordering::Relaxed) - before;
+            let count = self.completed.load(Ordering::Relaxed) - completed;
             seconds.push(count as f64 / from.elapsed().as_secs_f64());
         }
-        let used = owner.processor_time().unwrap_or_default();
-        let used = used.saturating_sub(processor.unwrap_or_default());
-        let cores = used.as_secs_f64() / begun.elapsed().as_secs_f64();
-        Load { seconds, cores: if self.process_end.is_none() { cores } else { 0.0 } }
+        // Of a process that has ended there is no time any more.
+        let server = used().0.saturating_sub(before.0).as_secs_f64();
+        let ours = used().1.saturating_sub(before.1).as_secs_f64();
+        let time = begun.elapsed().as_secs_f64();
+        Load { seconds, server_cores: server / time, cores: (server + ours) / time }
     }
 
     /// As many connections as the attack has, each with as many reads under way as the client.
@@ -245,10 +247,20 @@ fn lower_priority() {
 
 /// Sessions that read 4 KiB at random places of a LUN of their own and take the answers.
 pub(super) fn benign_readers(attacker: &Attacker, connections: usize) -> Result<()> {
+    let threads = std::thread::available_parallelism()?.get().min(connections);
+    attacker.in_threads(threads, |thread| {
+        let share = connections / threads + usize::from(thread < connections % threads);
+        // A flood ends well whatever it met.
+        drop(read(attacker, Flood::new(share, Destination::Neighbour).numbered_from(thread << 16)));
+    });
+    Ok(())
+}
+
+fn read(attacker: &Attacker, flood: Flood) -> Result<()> {
     const BLOCKS: u32 = 8;
     let mut under_way = std::collections::HashMap::new();
     let under_way = std::cell::RefCell::new(&mut under_way);
-    Flood::new(connections, Destination::Neighbour).reading(
+    flood.reading(
         attacker,
         |session| {
             let mut under_way = under_way.borrow_mut();

@@ -62,13 +62,14 @@ fn share(measured: &Measurement) -> String {
 pub fn line(measured: &Measurement) -> String {
     format!(
         "{:<30} peak {:>4} MiB, worst {:>5} ms, new session {:>5} ms, IOPS {:.0} to {}, \
-         {:.2} cores, {} sessions lost: {}",
+         {:.2} cores of {:.2}, {} sessions lost: {}",
         measured.attack.name,
         measured.peak_bytes >> 20,
         measured.worst.as_millis(),
         measured.worst_new_session.as_millis(),
         measured.quiet.iops(),
         share(measured),
+        measured.attack_load.server_cores,
         measured.attack_load.cores,
         measured.sessions_lost,
         verdict(measured)
@@ -83,8 +84,12 @@ pub fn document(all: &[Measurement], seed: u64) -> Value {
 
 fn value(measured: &Measurement) -> Value {
     let load = |load: &Load| {
-        let (iops, seconds, cores) = (load.iops(), &load.seconds, load.cores);
-        json!({ "iops": iops, "iops_by_second": seconds, "server_cores": cores })
+        json!({
+            "iops": load.iops(),
+            "iops_by_second": load.seconds,
+            "server_cores": load.server_cores,
+            "server_and_adversary_cores": load.cores,
+        })
     };
     let found: Vec<String> = breaches(measured).iter().map(ToString::to_string).collect();
     json!({
@@ -137,8 +142,8 @@ mod tests {
         measured.peak_bytes = 40 << 20;
         measured.worst = Duration::from_millis(12);
         measured.worst_new_session = Duration::from_millis(30);
-        measured.quiet = Load { seconds: vec![1000.0], cores: 0.5 };
-        measured.attack_load = Load { seconds: vec![900.0; 3], cores: 0.9 };
+        measured.quiet = Load { seconds: vec![1000.0], ..Load::default() };
+        measured.attack_load = Load { seconds: vec![900.0; 3], ..Load::default() };
         assert_eq!(row(&measured), "| `a` | Sends. | 3 | 40 | 30 | 90 % | holds |\n");
         let how = "exit | 1".to_owned();
         measured.process_end = Some(ProcessEnd { after: Duration::from_millis(1500), how });

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
-    Attack::new("idle-connections", 16_384, |attacker| idle(attacker, 1))
+    Attack::new("idle-connections", 8192, |attacker| idle(attacker, 8192, 1))
         .before_login()
         .fault(5)
-        .summary("16,384 connections from one address that send nothing, renewed when closed"),
-    Attack::new("idle-connections-64-hosts", 16_384, |attacker| idle(attacker, 64))
+        .limits("connections = 4096")
+        .summary("8,192 connections from one address that send nothing, where 4,096 may be"),
+    Attack::new("idle-connections-64-hosts", 16_384, |attacker| idle(attacker, 17_000, 64))
         .before_login()
         .fault(5)
-        .summary("The same from 64 addresses"),
+        .summary("17,000 connections from 64 addresses that send nothing, where 16,384 may be"),
     Attack::new("idle-connections-few-files", 1100, |attacker| {
         HeldConnections::new(1100).hold(attacker, |_, _| Ok(()))
     })
@@ -51,8 +52,8 @@ pub const ATTACKS: &[Attack] = &[
         .summary("Random bytes, zeros and HTTP instead of a login"),
 ];
 
-fn idle(attacker: &Attacker, hosts: usize) -> Result<()> {
-    HeldConnections::new(16_384).from_hosts(hosts).hold(attacker, |_, _| Ok(()))
+fn idle(attacker: &Attacker, count: usize, hosts: usize) -> Result<()> {
+    HeldConnections::new(count).from_hosts(hosts).hold(attacker, |_, _| Ok(()))
 }
 
 fn announce_16m(header: &mut [u8]) {

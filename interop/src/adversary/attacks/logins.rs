@@ -38,7 +38,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("chap-stalled", 4096, chap_stalled)
         .before_login()
         .summary("4,096 logins that stop after the CHAP challenge"),
-    Attack::new("login-logout", 4, login_logout).summary("Log in, log out, as fast as it goes"),
+    Attack::new("login-logout", 2, login_logout).summary("Log in, log out, as fast as it goes"),
     Attack::new("reinstatement", 4, |attacker| reinstatement(attacker, false))
         .summary("The same initiator name and ISID logs in again and again (reinstatement)"),
     Attack::new("reinstatement-under-load", 4, |attacker| reinstatement(attacker, true))
@@ -170,7 +170,7 @@ fn chap_stalled(attacker: &Attacker) -> Result<()> {
 }
 
 fn login_logout(attacker: &Attacker) -> Result<()> {
-    attacker.in_threads(4, |thread| {
+    attacker.in_threads(2, |thread| {
         while !attacker.is_over() {
             let Ok(mut session) = attacker.log_in(Destination::Shared, thread) else { continue };
             let logout = session.immediate_request(opcode::LOGOUT, 0x80).put(8, &[0; 8]);
@@ -183,7 +183,7 @@ fn login_logout(attacker: &Attacker) -> Result<()> {
 }
 
 fn reinstatement(attacker: &Attacker, with_load: bool) -> Result<()> {
-    attacker.in_threads(4, |_| {
+    attacker.in_threads(2, |_| {
         // The old connections stay open until the server closes them, or for a while.
         let mut old = VecDeque::new();
         while !attacker.is_over() {
