@@ -66,7 +66,7 @@ package: ## Build the Debian package; prints where it is
 	@scripts/setup package
 	@scripts/package
 
-soak: ## The long forms of the tests, and what was counted into docs/soak.md; about an hour
+soak: ## The long forms of the tests, and what was counted into docs/soak.md; about two hours
 	@scripts/setup test
 	@scripts/soak
 

@@ -1,7 +1,7 @@
 //! The parts of an EXTENDED COPY, written from SPC-4 alone.
 
 use crate::raw::Raw;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 /// The logical unit's NAA designator of page 83h, header included: SPC-4 §7.8.6.
 ///
@@ -9,15 +9,20 @@ use anyhow::{Result, bail};
 /// It has none, or does not answer.
 pub fn naa_designation(raw: &mut Raw) -> Result<Vec<u8>> {
     let page = raw.run(&[0x12, 1, 0x83, 0x10, 0, 0], 4096)?.data;
+    naa_designator(&page).with_context(|| format!("no NAA designator: {page:02x?}"))
+}
+
+/// The NAA designator in a page 83h, header included.
+pub fn naa_designator(page: &[u8]) -> Option<Vec<u8>> {
     let mut at = 4;
-    while at + 4 <= page.len() {
-        let end = at + 4 + usize::from(page[at + 3]);
-        if page[at + 1] == 0x03 {
-            return Ok(page[at..end].to_vec());
+    while let Some(&[_, kind, _, length]) = page.get(at..at + 4) {
+        let end = at + 4 + usize::from(length);
+        if kind == 0x03 {
+            return Some(page.get(at..end)?.to_vec());
         }
         at = end;
     }
-    bail!("no NAA designator: {page:02x?}")
+    None
 }
 
 /// An identification descriptor CSCD (E4h) of a disk with blocks of so many bytes,

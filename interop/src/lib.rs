@@ -9,6 +9,7 @@
 //! Everything runs on loopback, on free ports, in a folder of its own, under a time limit, and
 //! leaves nothing behind.
 
+pub mod adversary;
 pub mod conformance;
 pub mod cutter;
 pub mod dialogue;

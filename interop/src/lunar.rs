@@ -73,7 +73,21 @@ impl Lunar {
     /// # Errors
     /// It does not listen in time; the message holds what it wrote.
     pub fn start(arguments: &[&str]) -> Result<Self> {
-        let mut server = Server::start(&binary()?, arguments)?;
+        Self::listening(Server::start(&binary()?, arguments)?)
+    }
+
+    /// The same after a shell has run `before` (`ulimit -n 64 &&`) in the process that becomes the
+    /// server.
+    ///
+    /// # Errors
+    /// `before` fails, or it does not listen in time.
+    pub fn start_after(before: &str, arguments: &[&str]) -> Result<Self> {
+        let (script, binary) = (format!("{before} exec \"$0\" \"$@\""), binary()?);
+        let shell = ["-c", &script, &binary];
+        Self::listening(Server::start("sh", &[&shell[..], arguments].concat())?)
+    }
+
+    fn listening(mut server: Server) -> Result<Self> {
         let line = server.wait_for_line("listening on ", START_MAX)?;
         let address = line.split("listening on ").nth(1).unwrap_or_default();
         let address = address.split([' ', ',']).next().unwrap_or_default().to_owned();

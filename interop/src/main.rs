@@ -1,4 +1,5 @@
-//! `cargo run -p interop -- conformance | conformance-tables | state-fixture | suite URL [URL]`.
+//! `cargo run -p interop -- adversary | conformance | conformance-tables | state-fixture |
+//! suite URL [URL]`.
 use anyhow::{Result, bail};
 use interop::conformance::{report, totals, unclean};
 use interop::document::{PATH, SUITE, committed, render, section};
@@ -8,6 +9,10 @@ use interop::suite::{Outcome, run_suite, suites};
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["adversary", ..] => {
+            let withstood = interop::adversary::command_line::main(&arguments[1..])?;
+            std::process::exit(i32::from(!withstood));
+        }
         ["conformance"] => {
             let runs = run_all()?;
             let report = report(&runs);
@@ -23,8 +28,8 @@ fn main() -> Result<()> {
         ["state-fixture"] => interop::state::write_fixtures(),
         ["suite", _] | ["suite", _, _] => foreign(&arguments[1..]),
         _ => bail!(
-            "usage: cargo run -p interop -- conformance | conformance-tables | state-fixture | \
-             suite URL [URL]"
+            "usage: cargo run -p interop -- adversary | conformance | conformance-tables | \
+             state-fixture | suite URL [URL]"
         ),
     }
 }

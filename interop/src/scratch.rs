@@ -15,10 +15,18 @@ impl Scratch {
     /// # Errors
     /// It cannot be made.
     pub fn new(name: &str) -> Result<Self> {
+        Self::inside(std::env::temp_dir(), name)
+    }
+
+    /// Makes the folder below another one.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn inside(parent: impl AsRef<Path>, name: &str) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lunar-{name}-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let folder = parent.as_ref().join(name);
         std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
         Ok(Self { folder })
     }

@@ -1,0 +1,305 @@
+//! What an attack is, and what it is given: the server's addresses and names, and when to stop.
+
+use super::connection::Connection;
+use super::login::{Credential, Login};
+use super::server::{self, LUN_NEIGHBOUR, LUN_SHARED, LUN_SLOW};
+use super::session::Session;
+use anyhow::Result;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a connection attempt or a login of an attack may take.
+const STEP_MAX: Duration = Duration::from_secs(2);
+
+/// How long an attack waits after a refusal before it tries again.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// One attack, as the list of attacks declares it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attack {
+    /// Its name on the command line and in the table.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// The number of the fault in the server's history that it stands for; 0: a class of its own.
+    pub fault: u8,
+    /// Connections that it keeps busy; as many benign ones are compared with it.
+    pub connections: usize,
+    /// True when it needs full feature phase: a run without one login says nothing.
+    pub logs_in: bool,
+    /// Lines for the server's `[limits]`.
+    pub limits: &'static str,
+    /// The attacker's own target has a LUN on a slow disk.
+    pub slow_disk: bool,
+    /// Files that the server may have open (RLIMIT_NOFILE); 0: as many as we.
+    pub descriptors: u32,
+    /// Attacks until it is told to stop.
+    pub run: fn(&Attacker) -> Result<()>,
+}
+
+impl Attack {
+    /// An attack over this many connections that log in.
+    pub const fn new(
+        name: &'static str,
+        connections: usize,
+        run: fn(&Attacker) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            summary: "",
+            fault: 0,
+            connections,
+            logs_in: true,
+            limits: "",
+            slow_disk: false,
+            descriptors: 0,
+            run,
+        }
+    }
+
+    /// Says what the attack does.
+    #[must_use]
+    pub const fn summary(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+
+    /// Names the fault that it stands for.
+    #[must_use]
+    pub const fn fault(mut self, fault: u8) -> Self {
+        self.fault = fault;
+        self
+    }
+
+    /// The attack never reaches full feature phase.
+    #[must_use]
+    pub const fn before_login(mut self) -> Self {
+        self.logs_in = false;
+        self
+    }
+
+    /// The attack uses [`Destination::Slow`].
+    #[must_use]
+    pub const fn on_a_slow_disk(mut self) -> Self {
+        self.slow_disk = true;
+        self
+    }
+
+    /// The server may have so many files open.
+    #[must_use]
+    pub const fn descriptors(mut self, descriptors: u32) -> Self {
+        self.descriptors = descriptors;
+        self
+    }
+
+    /// The server runs with these limits.
+    #[must_use]
+    pub const fn limits(mut self, limits: &'static str) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+/// Where the commands of an attack go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Destination {
+    /// The LUN of the well-behaved client; only blocks from
+    /// [`SHARED_LBA`](server::SHARED_LBA) on are the attacker's.
+    Shared,
+    /// Another LUN of the same target.
+    Neighbour,
+    /// The LUN of a target of the attacker's own.
+    Own,
+    /// Another LUN of that target, on a disk that takes half a second for each call.
+    Slow,
+    /// A LUN of a target that demands CHAP; the attacker knows the secret.
+    Chap,
+}
+
+impl Destination {
+    /// Target name, LUN and credential.
+    fn place(self) -> (&'static str, u8, Option<Credential>) {
+        match self {
+            Self::Shared => (server::TARGET_SHARED, LUN_SHARED, None),
+            Self::Neighbour => (server::TARGET_SHARED, LUN_NEIGHBOUR, None),
+            Self::Own => (server::TARGET_OWN, 0, None),
+            Self::Slow => (server::TARGET_OWN, LUN_SLOW, None),
+            Self::Chap => (server::TARGET_CHAP, 0, Some(server::CREDENTIAL)),
+        }
+    }
+}
+
+/// How much an attack has done.
+#[derive(Debug, Default)]
+pub struct AttackCounters {
+    /// TCP connections that the server accepted.
+    pub connections: AtomicU64,
+    /// Logins that reached full feature phase.
+    pub logins: AtomicU64,
+    /// PDUs queued.
+    pub pdus: AtomicU64,
+    /// Bytes that sockets took.
+    pub bytes: AtomicU64,
+}
+
+impl AttackCounters {
+    /// Adds to a counter.
+    pub fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// `1200 connections, 1200 logins, 5 PDUs, 300 bytes`.
+    pub fn text(&self) -> String {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        format!(
+            "{} connections, {} logins, {} PDUs, {} bytes",
+            value(&self.connections),
+            value(&self.logins),
+            value(&self.pdus),
+            value(&self.bytes)
+        )
+    }
+}
+
+/// What a running attack is given.
+#[derive(Clone)]
+pub struct Attacker {
+    /// Where the server listens.
+    pub server: SocketAddr,
+    /// Determines every random choice.
+    pub seed: u64,
+    /// What was done so far.
+    pub sent: Arc<AttackCounters>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Attacker {
+    /// Attacks this server until `stop`.
+    pub fn new(server: SocketAddr, seed: u64, stop: Arc<AtomicBool>) -> Self {
+        Self { server, seed, sent: Arc::default(), stop }
+    }
+
+    /// True when the attack has to end.
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Pauses, and returns whether the attack goes on.
+    pub fn pause(&self, time: Duration) -> bool {
+        std::thread::sleep(time);
+        !self.is_over()
+    }
+
+    /// Waits until the attack has to end.
+    pub fn wait_until_over(&self) {
+        while self.pause(Duration::from_millis(20)) {}
+    }
+
+    /// The attacker's host of this number: 127.66.0.1 and up.
+    pub fn host(number: usize) -> Ipv4Addr {
+        let number = number as u16 + 1;
+        let [high, low] = number.to_be_bytes();
+        Ipv4Addr::new(127, 66, high, low)
+    }
+
+    /// Connects from the attacker's first host.
+    ///
+    /// # Errors
+    /// The server refuses or does not answer in time.
+    pub fn connect(&self) -> Result<Connection> {
+        self.connect_from(0)
+    }
+
+    /// Connects from the attacker's host of this number.
+    ///
+    /// # Errors
+    /// The server refuses or does not answer in time.
+    pub fn connect_from(&self, host: usize) -> Result<Connection> {
+        let connection = Connection::open(self.server, Self::host(host), STEP_MAX)?;
+        AttackCounters::add(&self.sent.connections, 1);
+        Ok(connection)
+    }
+
+    /// Connects from the attacker's first host with small buffers.
+    ///
+    /// # Errors
+    /// The server refuses or does not answer in time.
+    pub fn connect_small(&self) -> Result<Connection> {
+        let connection = Connection::open_small(self.server, Self::host(0), STEP_MAX)?;
+        AttackCounters::add(&self.sent.connections, 1);
+        Ok(connection)
+    }
+
+    /// The login of the attacker's initiator of this number.
+    pub fn login(&self, destination: Destination, number: usize) -> Login {
+        let (target, _, credential) = destination.place();
+        Login {
+            initiator: format!("iqn.2026-11.org.lunarsan.test:adversary-{number}"),
+            isid: number as u32,
+            target: Some(target.to_owned()),
+            credential,
+            ..Login::default()
+        }
+    }
+
+    /// A session of the attacker's initiator of this number, from its first host.
+    ///
+    /// # Errors
+    /// The server refuses or does not answer in time.
+    pub fn log_in(&self, destination: Destination, number: usize) -> Result<Session> {
+        self.log_in_as(&self.login(destination, number), destination)
+    }
+
+    /// A session by this login, from the attacker's first host.
+    ///
+    /// # Errors
+    /// The server refuses or does not answer in time.
+    pub fn log_in_as(&self, login: &Login, destination: Destination) -> Result<Session> {
+        self.log_in_over(self.connect()?, login, destination)
+    }
+
+    /// A session by this login over a connection that is open.
+    ///
+    /// # Errors
+    /// The server refuses or does not answer in time.
+    pub fn log_in_over(
+        &self,
+        mut connection: Connection,
+        login: &Login,
+        destination: Destination,
+    ) -> Result<Session> {
+        let negotiated = login.run(&mut connection, STEP_MAX)?;
+        AttackCounters::add(&self.sent.logins, 1);
+        let seed = self.seed ^ u64::from(login.isid) << 32;
+        Ok(Session::new(connection, negotiated, destination.place().1, seed))
+    }
+
+    /// Tries until it succeeds; `None`: the attack is over first.
+    pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Option<T> {
+        while !self.is_over() {
+            if let Ok(value) = attempt() {
+                return Some(value);
+            }
+            std::thread::sleep(RETRY_PAUSE);
+        }
+        None
+    }
+
+    /// Runs `work` in this many threads at once, each with its number, until all return.
+    pub fn in_threads(&self, count: usize, work: impl Fn(usize) + Sync) {
+        std::thread::scope(|scope| {
+            for number in 0..count {
+                let work = &work;
+                scope.spawn(move || work(number));
+            }
+        });
+    }
+
+    /// Counts what a connection and its session have sent.
+    pub fn count(&self, session: &mut Session) {
+        AttackCounters::add(&self.sent.pdus, session.take_sent_pdus());
+        AttackCounters::add(&self.sent.bytes, session.connection.take_sent_bytes());
+    }
+}

@@ -1,0 +1,185 @@
+//! Commands that take long, or change what a unit is.
+//!
+//! By default every initiator may do that to any LUN it can reach, as the standard has it; so what
+//! destroys goes to a LUN beside the well-behaved client's.
+
+use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::cdb::{self, Cdb, cdb};
+use crate::adversary::flood::Flood;
+use crate::adversary::server::{DISK_BLOCKS, SHARED_LBA};
+use crate::adversary::session::{Session, flags};
+use anyhow::Result;
+
+/// The attacks of this file.
+pub const ATTACKS: &[Attack] = &[
+    Attack::new("write-same", 4, |attacker| write_same(attacker, Destination::Neighbour))
+        .summary("WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
+    Attack::new("write-same-shared", 4, |attacker| write_same(attacker, Destination::Shared))
+        .summary("The same over the attacker's half of the shared LUN"),
+    Attack::new("unmap-descriptors", 4, unmap).summary(
+        "UNMAP with 256 and with 4,096 descriptors, on the attacker's half of the shared LUN",
+    ),
+    Attack::new("compare-and-write", 16, compare_and_write)
+        .summary("16 sessions: COMPARE AND WRITE of one block of the shared LUN"),
+    Attack::new("verify", 4, |attacker| verify(attacker, 0))
+        .summary("VERIFY (16) of the whole shared LUN at depth 128"),
+    Attack::new("verify-data", 4, |attacker| verify(attacker, 1 << 1))
+        .summary("VERIFY (16) with BYTCHK of 8 MiB of the shared LUN whose data does not come"),
+    Attack::new("pre-fetch", 4, pre_fetch)
+        .summary("PRE-FETCH and SYNCHRONIZE CACHE of the whole shared LUN at depth 128"),
+    Attack::new("reads-slow-disk", 16, |attacker| slow_disk(attacker, reads))
+        .on_a_slow_disk()
+        .summary("16 sessions: READs of 1 MiB from a slow disk at depth 128"),
+    Attack::new("pieces-slow-disk", 16, |attacker| slow_disk(attacker, pieces))
+        .on_a_slow_disk()
+        .summary("16 sessions: VERIFY, WRITE SAME, COMPARE AND WRITE on a slow disk at depth 128"),
+    Attack::new("sanitize", 4, |attacker| {
+        commands(attacker, &[cdb(&[0x48, 2]), cdb(&[0x48, 0x1f])])
+    })
+    .summary("SANITIZE of a neighbour LUN without end"),
+    Attack::new("format-unit", 4, |attacker| commands(attacker, &[cdb(&[0x04])]))
+        .summary("FORMAT UNIT of a neighbour LUN without end"),
+    Attack::new("start-stop", 4, |attacker| commands(attacker, START_STOP))
+        .summary("START STOP UNIT of a neighbour LUN without end"),
+    Attack::new("mode-select-swp", 4, mode_select)
+        .summary("MODE SELECT sets and clears SWP of a neighbour LUN without end"),
+    Attack::new("reserve-release-6", 4, |attacker| {
+        commands(attacker, &[cdb(&[0x16]), cdb(&[0x17])])
+    })
+    .summary("RESERVE (6) and RELEASE (6) of a neighbour LUN without end"),
+];
+
+const START_STOP: &[Cdb] = &[
+    [0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [0x1b, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+];
+
+/// Sends one of these commands, which move no data, without end.
+fn commands(attacker: &Attacker, cdbs: &[Cdb]) -> Result<()> {
+    Flood::new(4, Destination::Neighbour).reading(
+        attacker,
+        |session| {
+            let cdb = cdbs[session.random.below(cdbs.len() as u64) as usize];
+            let command = session.command(flags::SIMPLE, &cdb, 0);
+            session.queue(&command);
+        },
+        |_, _| {},
+    )
+}
+
+fn write_same(attacker: &Attacker, destination: Destination) -> Result<()> {
+    let first = if destination == Destination::Shared { u64::from(SHARED_LBA) } else { 0 };
+    Flood::new(4, destination).reading(
+        attacker,
+        |session| {
+            let cdb = cdb::sixteen(0x93, 0, first, 0xffff);
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 512);
+            session.queue(&command.with_data(vec![0x5a; 512]));
+        },
+        |_, _| {},
+    )
+}
+
+fn unmap(attacker: &Attacker) -> Result<()> {
+    Flood::new(4, Destination::Shared).reading(
+        attacker,
+        |session| {
+            let count = [256, 4095][session.random.below(2) as usize];
+            let first = u64::from(SHARED_LBA);
+            // Every second physical block: none can be joined with its neighbour.
+            let (cdb, list) = cdb::unmap((0..count).map(|at| (first + at * 16 % 65_000, 8)));
+            let bytes = list.len() as u32;
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
+            session.queue(&command.with_data(list));
+        },
+        |_, _| {},
+    )
+}
+
+fn compare_and_write(attacker: &Attacker) -> Result<()> {
+    Flood::new(16, Destination::Shared).reading(
+        attacker,
+        |session| {
+            let mut cdb = cdb::sixteen(0x89, 0, u64::from(SHARED_LBA), 0);
+            cdb[13] = 1;
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
+            let byte = session.random.below(2) as u8;
+            session.queue(&command.with_data([[0; 512], [byte; 512]].concat()));
+        },
+        |_, _| {},
+    )
+}
+
+fn verify(attacker: &Attacker, flags_of_cdb: u8) -> Result<()> {
+    Flood::new(4, Destination::Shared).reading(
+        attacker,
+        |session| {
+            let command = if flags_of_cdb == 0 {
+                let cdb = cdb::sixteen(0x8f, 0, 0, DISK_BLOCKS);
+                session.command(flags::SIMPLE, &cdb, 0)
+            } else {
+                let cdb = cdb::sixteen(0x8f, flags_of_cdb, 0, 16_384);
+                session.command(flags::SIMPLE | flags::WRITE, &cdb, 8 << 20)
+            };
+            session.queue(&command);
+        },
+        |_, _| {},
+    )
+}
+
+fn pre_fetch(attacker: &Attacker) -> Result<()> {
+    Flood::new(4, Destination::Shared).reading(
+        attacker,
+        |session| {
+            let operation = [0x90, 0x91][session.random.below(2) as usize];
+            let command = session.command(flags::SIMPLE, &cdb::sixteen(operation, 0, 0, 0), 0);
+            session.queue(&command);
+        },
+        |_, _| {},
+    )
+}
+
+/// Sends these commands to the slow disk and takes the answers.
+fn slow_disk(attacker: &Attacker, next: fn(&mut Session)) -> Result<()> {
+    Flood::new(16, Destination::Slow).reading(attacker, next, Session::keep_r2t)
+}
+
+fn reads(session: &mut Session) {
+    let lba = session.random.below(64) * 2048;
+    let command = session.command(flags::SIMPLE | flags::READ, &cdb::read(lba, 2048), 1 << 20);
+    session.queue(&command);
+}
+
+fn pieces(session: &mut Session) {
+    // Addresses that differ: what waits does not wait for a lock alone.
+    let lba = session.random.below(64) * 2048;
+    let (data, cdb) = match session.random.below(3) {
+        0 => (Vec::new(), cdb::sixteen(0x8f, 0, lba, 2048)),
+        1 => (vec![0x5a; 512], cdb::sixteen(0x93, 0, lba, 2048)),
+        _ => {
+            let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
+            cdb[13] = 128;
+            (vec![0; 2 * 128 * 512], cdb)
+        }
+    };
+    let flag = if data.is_empty() { 0 } else { flags::WRITE };
+    let bytes = data.len() as u32;
+    let command = session.command(flags::SIMPLE | flag, &cdb, bytes);
+    let immediate = &data[..data.len().min(65_536)];
+    session.queue(&command.with_data(immediate));
+}
+
+fn mode_select(attacker: &Attacker) -> Result<()> {
+    Flood::new(4, Destination::Neighbour).reading(
+        attacker,
+        |session: &mut Session| {
+            // The control mode page, whose byte 4 holds SWP. SPC-4 §7.5.8.
+            let protect = if session.random.below(2) == 0 { 0x08 } else { 0 };
+            let list = [0, 0, 0, 0, 0x0a, 0x0a, 0, 0, protect, 0, 0, 0, 0, 0, 0, 0];
+            let cdb = cdb(&[0x15, 0x10, 0, 0, 16]);
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 16);
+            session.queue(&command.with_data(list));
+        },
+        |_, _| {},
+    )
+}

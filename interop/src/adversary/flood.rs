@@ -1,0 +1,214 @@
+//! The loop of most attacks: some sessions that send without end, and read the answers or do not.
+
+use super::attacker::{Attacker, Destination};
+use super::login::Login;
+use super::session::Session;
+use crate::raw::Pdu;
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// Bytes that one session has queued at most before it waits for the socket.
+const QUEUED_BYTES_MAX: usize = 256 << 10;
+
+/// PDUs that a session queues before the next session has its turn.
+const BATCH_PDUS: usize = 16;
+
+/// Answers that a session takes before the next session has its turn.
+const ANSWERS_MAX: usize = 64;
+
+/// How long the loop rests when no session could do anything.
+const IDLE_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a session that was refused or lost waits before it logs in again.
+const LOGIN_PAUSE: Duration = Duration::from_millis(50);
+
+/// Sessions that send without end.
+#[derive(Clone, Copy)]
+pub struct Flood {
+    /// How many, each of an initiator of its own.
+    pub sessions: usize,
+    /// The number of the first one's initiator.
+    pub first_number: usize,
+    /// Where they log in.
+    pub destination: Destination,
+    /// With small socket buffers.
+    pub has_small_buffers: bool,
+    /// A second connection of each session is read, so that the command window is known though
+    /// the first is not.
+    pub has_observer: bool,
+    /// Pause between batches; zero: as fast as the sockets take it.
+    pub pace: Duration,
+    /// Changes the login of a session.
+    pub login: fn(&mut Login),
+}
+
+/// What a session does with an answer.
+type TakeAnswer<'a> = dyn FnMut(&mut Session, &Pdu) + 'a;
+
+/// One session and when it may log in again.
+struct Slot {
+    session: Option<Session>,
+    /// Another connection of the session.
+    observer: Option<Session>,
+    login_at: Instant,
+}
+
+impl Flood {
+    /// Sessions as the system makes them.
+    pub fn new(sessions: usize, destination: Destination) -> Self {
+        Self {
+            sessions,
+            first_number: 0,
+            destination,
+            has_small_buffers: false,
+            has_observer: false,
+            pace: Duration::ZERO,
+            login: |_| {},
+        }
+    }
+
+    /// Whose initiators have numbers from this one on.
+    #[must_use]
+    pub fn numbered_from(mut self, first_number: usize) -> Self {
+        self.first_number = first_number;
+        self
+    }
+
+    /// With small socket buffers, so that answers soon stay with the server.
+    #[must_use]
+    pub fn with_small_buffers(mut self) -> Self {
+        self.has_small_buffers = true;
+        self
+    }
+
+    /// With a second connection that follows the command window.
+    #[must_use]
+    pub fn with_observer(mut self) -> Self {
+        self.has_observer = true;
+        self
+    }
+
+    /// With a pause after each batch.
+    #[must_use]
+    pub fn paced(mut self, pace: Duration) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// With a login of another form.
+    #[must_use]
+    pub fn with_login(mut self, login: fn(&mut Login)) -> Self {
+        self.login = login;
+        self
+    }
+
+    /// Sends what `next` queues and never reads an answer.
+    ///
+    /// # Errors
+    /// None; the result suits [`Attack::run`](super::attacker::Attack::run).
+    pub fn unread(&self, attacker: &Attacker, mut next: impl FnMut(&mut Session)) -> Result<()> {
+        self.run(attacker, &mut next, None)
+    }
+
+    /// Sends what `next` queues while the command window is open, and hands each answer to
+    /// `answer`.
+    ///
+    /// # Errors
+    /// None; the result suits [`Attack::run`](super::attacker::Attack::run).
+    pub fn reading(
+        &self,
+        attacker: &Attacker,
+        mut next: impl FnMut(&mut Session),
+        mut answer: impl FnMut(&mut Session, &Pdu),
+    ) -> Result<()> {
+        self.run(attacker, &mut next, Some(&mut answer))
+    }
+
+    fn run(
+        &self,
+        attacker: &Attacker,
+        next: &mut dyn FnMut(&mut Session),
+        mut answer: Option<&mut TakeAnswer<'_>>,
+    ) -> Result<()> {
+        let now = Instant::now();
+        let mut slots: Vec<Slot> = (0..self.sessions).map(|_| Slot::new(now)).collect();
+        while !attacker.is_over() {
+            let mut progress = false;
+            for (number, slot) in (self.first_number..).zip(&mut slots) {
+                self.make_ready(attacker, number, slot);
+                let Some(session) = &mut slot.session else { continue };
+                let knows_window = answer.is_some() || slot.observer.is_some();
+                if let Some(observer) = &mut slot.observer {
+                    session.follow_window(observer);
+                    attacker.count(observer);
+                }
+                send_batch(session, knows_window, next);
+                progress |= session.connection.send();
+                if let Some(answer) = &mut answer {
+                    for _ in 0..ANSWERS_MAX {
+                        let Some(pdu) = session.receive() else { break };
+                        answer(session, &pdu);
+                        progress = true;
+                    }
+                }
+                attacker.count(session);
+            }
+            if !self.pace.is_zero() || !progress {
+                std::thread::sleep(self.pace.max(IDLE_PAUSE));
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs in if there is no session, or it was closed.
+    fn make_ready(&self, attacker: &Attacker, number: usize, slot: &mut Slot) {
+        let mut sessions = slot.session.iter().chain(&slot.observer);
+        if sessions.any(|session| session.connection.is_closed()) {
+            *slot = Slot::new(Instant::now() + LOGIN_PAUSE);
+        }
+        if slot.session.is_none() && Instant::now() >= slot.login_at && !attacker.is_over() {
+            slot.session = self.log_in(attacker, number).ok();
+            slot.observer = match &slot.session {
+                Some(session) if self.has_observer => self.observe(attacker, number, session).ok(),
+                _ => None,
+            };
+            slot.login_at = Instant::now() + LOGIN_PAUSE;
+        }
+    }
+
+    /// Another connection of a session.
+    fn observe(&self, attacker: &Attacker, number: usize, session: &Session) -> Result<Session> {
+        let mut login = attacker.login(self.destination, number);
+        (self.login)(&mut login);
+        login.joins = (session.negotiated.tsih, 1);
+        attacker.log_in_as(&login, self.destination)
+    }
+
+    fn log_in(&self, attacker: &Attacker, number: usize) -> Result<Session> {
+        let connection = match self.has_small_buffers {
+            true => attacker.connect_small()?,
+            false => attacker.connect()?,
+        };
+        let mut login = attacker.login(self.destination, number);
+        (self.login)(&mut login);
+        attacker.log_in_over(connection, &login, self.destination)
+    }
+}
+
+impl Slot {
+    fn new(login_at: Instant) -> Self {
+        Self { session: None, observer: None, login_at }
+    }
+}
+
+/// Queues Data-Out that was asked for, and what `next` has, as long as there is room.
+fn send_batch(session: &mut Session, knows_window: bool, next: &mut dyn FnMut(&mut Session)) {
+    let has_room = |session: &Session| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
+    while has_room(session) && session.answer_next_r2t() {}
+    for _ in 0..BATCH_PDUS {
+        if !has_room(session) || (knows_window && !session.window_is_open()) {
+            return;
+        }
+        next(session);
+    }
+}

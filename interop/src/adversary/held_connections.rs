@@ -1,0 +1,106 @@
+//! Many connections that are held open and do next to nothing.
+
+use super::attacker::{AttackCounters, Attacker};
+use super::connection::Connection;
+use anyhow::Result;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::time::Duration;
+
+/// Descriptors that the adversary keeps for everything else.
+const DESCRIPTORS_RESERVED: usize = 256;
+
+/// New connections between two looks at the old ones.
+const BATCH: usize = 256;
+
+/// Connections held open.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldConnections {
+    /// How many; fewer where the adversary may not open so many files.
+    pub connections: usize,
+    /// Over how many addresses of the attacker they are spread.
+    pub hosts: usize,
+    /// With small socket buffers.
+    pub has_small_buffers: bool,
+    /// Bytes that each sends in a round; the rest of what it has queued waits.
+    pub bytes_per_round: usize,
+    /// Pause between rounds.
+    pub pace: Duration,
+}
+
+impl HeldConnections {
+    /// Connections from one address that send what they have at once.
+    pub fn new(connections: usize) -> Self {
+        let pace = Duration::from_millis(50);
+        Self { connections, hosts: 1, has_small_buffers: false, bytes_per_round: usize::MAX, pace }
+    }
+
+    /// From this many addresses.
+    #[must_use]
+    pub fn from_hosts(mut self, hosts: usize) -> Self {
+        self.hosts = hosts;
+        self
+    }
+
+    /// With small socket buffers, from the first address.
+    #[must_use]
+    pub fn with_small_buffers(mut self) -> Self {
+        self.has_small_buffers = true;
+        self
+    }
+
+    /// One byte in each round.
+    #[must_use]
+    pub fn dripping(mut self, pace: Duration) -> Self {
+        (self.bytes_per_round, self.pace) = (1, pace);
+        self
+    }
+
+    /// Holds the connections until the attack is over. `begin` queues what a new one sends;
+    /// connections that the server closes are opened again.
+    ///
+    /// # Errors
+    /// None; the result suits [`Attack::run`](super::attacker::Attack::run).
+    pub fn hold(
+        &self,
+        attacker: &Attacker,
+        mut begin: impl FnMut(usize, &mut Connection) -> Result<()>,
+    ) -> Result<()> {
+        let size = self.connections.min(descriptors().saturating_sub(DESCRIPTORS_RESERVED));
+        let mut held: Vec<Connection> = Vec::new();
+        let mut number = 0;
+        while !attacker.is_over() {
+            for _ in 0..BATCH {
+                if held.len() >= size || attacker.is_over() {
+                    break;
+                }
+                number += 1;
+                let connection = match self.has_small_buffers {
+                    true => attacker.connect_small(),
+                    false => attacker.connect_from(number % self.hosts),
+                };
+                let Ok(mut connection) = connection else { break };
+                if begin(number, &mut connection).is_ok() {
+                    held.push(connection);
+                }
+            }
+            for connection in &mut held {
+                connection.send_at_most(self.bytes_per_round);
+                connection.discard(4096);
+                AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());
+            }
+            held.retain(|connection| !connection.is_closed());
+            let is_full = held.len() >= size;
+            std::thread::sleep(if is_full { self.pace } else { Duration::from_millis(1) });
+        }
+        Ok(())
+    }
+}
+
+/// Raises the number of files that this process may have open as far as it may; returns it.
+fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // A system that refuses leaves the limit as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}

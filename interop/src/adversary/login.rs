@@ -1,0 +1,252 @@
+//! Logging in, with CHAP if it is asked for. RFC 7143 §6, §12.1.3.
+
+use super::connection::Connection;
+use crate::raw::{Pdu, opcode};
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+/// Login Request: stays in its stage, or goes on to the next (T). RFC 7143 §11.12.
+const TRANSIT: u8 = 0x80;
+/// Login Request: the text goes on in the next PDU (C).
+pub const CONTINUES: u8 = 0x40;
+const SECURITY: u8 = 0;
+const OPERATIONAL: u8 = 1;
+const FULL_FEATURE: u8 = 3;
+
+/// A CHAP user with its secret.
+#[derive(Clone, Copy, Debug)]
+pub struct Credential {
+    /// CHAP_N.
+    pub user: &'static str,
+    /// The secret that both know.
+    pub secret: &'static str,
+}
+
+/// Who logs in, where, and how.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// InitiatorName.
+    pub initiator: String,
+    /// The qualifier of a random ISID (type 80h).
+    pub isid: u32,
+    /// TargetName; `None`: a discovery session.
+    pub target: Option<String>,
+    /// Session to join, with a connection number; zeros: a new session.
+    pub joins: (u16, u16),
+    /// Proves itself by CHAP with SHA-256.
+    pub credential: Option<Credential>,
+    /// CRC32C for headers and data.
+    pub digests: bool,
+    /// The longest data segment that the target may send (MaxRecvDataSegmentLength), in bytes.
+    pub receive_bytes_max: u32,
+    /// The longest burst that this side proposes (MaxBurstLength), in bytes.
+    pub burst_bytes_max: u32,
+}
+
+impl Default for Login {
+    fn default() -> Self {
+        Self {
+            initiator: String::new(),
+            isid: 0,
+            target: None,
+            joins: (0, 0),
+            credential: None,
+            digests: false,
+            receive_bytes_max: 262_144,
+            burst_bytes_max: 16_776_192,
+        }
+    }
+}
+
+/// What a login came to.
+#[derive(Clone, Debug)]
+pub struct Negotiated {
+    /// The session's handle.
+    pub tsih: u16,
+    /// MaxRecvDataSegmentLength of the target.
+    pub data_bytes_max: usize,
+    /// First CmdSN to be used.
+    pub exp_cmd_sn: u32,
+    /// Last CmdSN that the target takes.
+    pub max_cmd_sn: u32,
+    /// Next StatSN expected.
+    pub exp_stat_sn: u32,
+}
+
+impl Login {
+    /// A Login Request of this stage with this text.
+    pub fn request(&self, flags: u8, exp_stat_sn: u32, text: &[u8]) -> Pdu {
+        let isid = self.isid.to_be_bytes();
+        Pdu::new(0x40 | opcode::LOGIN, flags)
+            .put(8, &[0x80, isid[0], isid[1], isid[2], 0, isid[3]])
+            .put(14, &self.joins.0.to_be_bytes())
+            .put_u32(16, 1)
+            .put(20, &self.joins.1.to_be_bytes())
+            .put_u32(24, 1)
+            .put_u32(28, exp_stat_sn)
+            .with_data(text)
+    }
+
+    /// InitiatorName, SessionType, TargetName.
+    pub fn names(&self) -> String {
+        let kind = if self.target.is_some() { "Normal" } else { "Discovery" };
+        let target = self.target.iter().map(|name| format!("TargetName={name}\0"));
+        let names = format!("InitiatorName={}\0SessionType={kind}\0", self.initiator);
+        names + &target.collect::<String>()
+    }
+
+    /// The keys of the operational stage.
+    fn operational_keys(&self) -> String {
+        let digest = if self.digests { "CRC32C" } else { "None" };
+        let receive = self.receive_bytes_max;
+        let mut keys = format!(
+            "HeaderDigest={digest}\0DataDigest={digest}\0MaxRecvDataSegmentLength={receive}\0"
+        );
+        // A connection that joins a session may not negotiate what belongs to the session.
+        if self.target.is_some() && self.joins.0 == 0 {
+            let (burst, first) = (self.burst_bytes_max, self.burst_bytes_max.min(262_144));
+            keys += &format!(
+                "InitialR2T=Yes\0ImmediateData=Yes\0MaxBurstLength={burst}\0\
+                 FirstBurstLength={first}\0MaxOutstandingR2T=8\0MaxConnections=8\0"
+            );
+        }
+        keys
+    }
+
+    /// Logs in on `connection`.
+    ///
+    /// # Errors
+    /// The target refuses, closes the connection, or is silent for `limit`.
+    pub fn run(&self, connection: &mut Connection, limit: Duration) -> Result<Negotiated> {
+        let mut exchange =
+            Exchange { login: self, connection, exp_stat_sn: 0, until: Instant::now() + limit };
+        let mut names = self.names();
+        if let Some(credential) = &self.credential {
+            exchange.prove(&names, credential)?;
+            names.clear();
+        }
+        let flags = TRANSIT | (OPERATIONAL << 2) | FULL_FEATURE;
+        let mut text = names + &self.operational_keys();
+        let mut answers = String::new();
+        loop {
+            let answer = exchange.step(flags, &text)?;
+            answers += &String::from_utf8_lossy(&answer.data);
+            if answer.header[1] & TRANSIT != 0 {
+                return self.negotiated(exchange.connection, &answer, &answers);
+            }
+            text.clear();
+        }
+    }
+
+    fn negotiated(
+        &self,
+        connection: &mut Connection,
+        last: &Pdu,
+        text: &str,
+    ) -> Result<Negotiated> {
+        (connection.header_digest, connection.data_digest) = (self.digests, self.digests);
+        let declared = value(text, "MaxRecvDataSegmentLength").unwrap_or("8192");
+        Ok(Negotiated {
+            tsih: u16::from_be_bytes([last.header[14], last.header[15]]),
+            data_bytes_max: declared.parse::<usize>()?.max(512),
+            exp_cmd_sn: last.u32_at(28),
+            max_cmd_sn: last.u32_at(32),
+            exp_stat_sn: last.u32_at(24).wrapping_add(1),
+        })
+    }
+}
+
+/// A login under way.
+struct Exchange<'a> {
+    login: &'a Login,
+    connection: &'a mut Connection,
+    exp_stat_sn: u32,
+    until: Instant,
+}
+
+impl Exchange<'_> {
+    /// One request and its answer, which must be no refusal.
+    fn step(&mut self, flags: u8, text: &str) -> Result<Pdu> {
+        let request = self.login.request(flags, self.exp_stat_sn, text.as_bytes());
+        self.connection.queue(&request);
+        let answer = loop {
+            self.connection.send();
+            if let Some(pdu) = self.connection.receive() {
+                break pdu;
+            }
+            let left = self.until.saturating_duration_since(Instant::now());
+            ensure!(!self.connection.is_closed(), "closed during login");
+            ensure!(!left.is_zero(), "no answer to a login");
+            self.connection.wait_readable(left);
+        };
+        ensure!(answer.opcode() == opcode::LOGIN_RESPONSE, "{:02x?}", answer.header);
+        let status = &answer.header[36..38];
+        ensure!(status == [0, 0], "login status {status:02x?}");
+        self.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
+        Ok(answer)
+    }
+
+    /// The security stage: CHAP with SHA-256 (algorithm 7).
+    fn prove(&mut self, names: &str, credential: &Credential) -> Result<()> {
+        self.step(SECURITY << 2, &format!("{names}AuthMethod=CHAP\0"))?;
+        let answer = self.step(SECURITY << 2, "CHAP_A=7\0")?;
+        let text = String::from_utf8_lossy(&answer.data).into_owned();
+        let identifier = value(&text, "CHAP_I").context("no CHAP_I")?.parse()?;
+        let challenge = value(&text, "CHAP_C").context("no CHAP_C")?;
+        let response = chap_response(identifier, credential.secret, challenge)?;
+        let text = format!("CHAP_N={}\0CHAP_R={response}\0", credential.user);
+        let mut answer = self.step(TRANSIT | (SECURITY << 2) | OPERATIONAL, &text)?;
+        while answer.header[1] & TRANSIT == 0 {
+            answer = self.step(TRANSIT | (SECURITY << 2) | OPERATIONAL, "")?;
+        }
+        Ok(())
+    }
+}
+
+/// The value of a key in text.
+pub fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.split('\0').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+}
+
+/// `0x…` of SHA-256 over identifier, secret and challenge (hexadecimal or base64).
+fn chap_response(identifier: u8, secret: &str, challenge: &str) -> Result<String> {
+    let digits = challenge.strip_prefix("0x").context("a challenge that is not hexadecimal")?;
+    let mut hash = Sha256::new();
+    hash.update([identifier]);
+    hash.update(secret);
+    for at in (0..digits.len()).step_by(2) {
+        hash.update([u8::from_str_radix(digits.get(at..at + 2).context("half a byte")?, 16)?]);
+    }
+    let mut response = String::from("0x");
+    for byte in hash.finalize() {
+        write!(response, "{byte:02x}")?;
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: responses are those of testdata/chap.txt, which another program computed.
+    #[test]
+    fn chap_responses_are_those_of_the_vectors() -> Result<()> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/chap.txt");
+        let mut compared = 0;
+        for line in std::fs::read_to_string(path)?.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let ["7", identifier, secret, challenge, response] = fields[..] else { continue };
+            let bytes: Option<Vec<u8>> = (0..secret.len() / 2)
+                .map(|at| u8::from_str_radix(&secret[at * 2..at * 2 + 2], 16).ok())
+                .collect();
+            let Ok(secret) = String::from_utf8(bytes.unwrap_or_default()) else { continue };
+            let ours = chap_response(identifier.parse()?, &secret, &format!("0x{challenge}"))?;
+            assert_eq!(ours, format!("0x{response}"), "{line}");
+            compared += 1;
+        }
+        ensure!(compared >= 3, "only {compared} vectors of SHA-256");
+        Ok(())
+    }
+}

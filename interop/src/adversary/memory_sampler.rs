@@ -1,0 +1,77 @@
+//! Peak memory of the server while it is attacked, sampled.
+
+use super::memory_group::MemoryGroup;
+use super::server::MEMORY_BYTES_MAX;
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// From one sample to the next.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// The peak so far.
+#[derive(Debug, Default)]
+pub struct MemorySampler {
+    peak_bytes: AtomicU64,
+    /// The server passed its limit and was ended for it, where no control group does that.
+    has_ended_server: AtomicBool,
+}
+
+impl MemorySampler {
+    /// The most that was seen.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// True when [`run`](Self::run) has killed the server.
+    pub fn has_ended_server(&self) -> bool {
+        self.has_ended_server.load(Ordering::Relaxed)
+    }
+
+    /// Samples the process and its group, until it is told to stop or the process has ended.
+    pub fn run(&self, pid: u32, group: Option<Arc<MemoryGroup>>, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            // The kernel keeps the peak of the process itself; of the rest there are samples.
+            let Ok(resident) = peak_resident_bytes(pid) else { return };
+            let used = group.as_ref().and_then(|group| group.used_bytes().ok()).unwrap_or(0);
+            self.peak_bytes.fetch_max(resident.max(used), Ordering::Relaxed);
+            if group.is_none() && resident > MEMORY_BYTES_MAX {
+                let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                let killed = number.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok());
+                self.has_ended_server.fetch_or(killed, Ordering::Relaxed);
+                return;
+            }
+            std::thread::sleep(INTERVAL);
+        }
+    }
+}
+
+/// VmHWM, the peak of a process's resident memory. proc_pid_status(5).
+fn peak_resident_bytes(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).context(path)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    Ok(kilobytes.context("no VmHWM: it has ended")?.parse::<u64>()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: without a control group a process that passes the limit is killed, and the peak is
+    /// what it had. Method: a program that takes 1 GiB and waits.
+    #[test]
+    fn without_a_group_the_limit_holds_too() -> Result<()> {
+        let take = "import time; taken = bytearray(b'x') * (1 << 30); time.sleep(600)";
+        let mut child = std::process::Command::new("python3").args(["-c", take]).spawn()?;
+        let sampler = MemorySampler::default();
+        sampler.run(child.id(), None, &AtomicBool::new(false));
+        let status = child.wait()?;
+        assert!(sampler.has_ended_server() && !status.success());
+        assert!(sampler.peak_bytes() > MEMORY_BYTES_MAX);
+        Ok(())
+    }
+}

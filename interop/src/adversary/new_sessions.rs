@@ -1,0 +1,92 @@
+//! A well-behaved host that makes one session after the other: it logs in, registers a reservation
+//! key, reads a block, takes the key back and logs out. An attack that locks hosts out stops it.
+
+use super::cdb;
+use super::connection::Connection;
+use super::good_client::{BLOCK_BYTES, BLOCKS, LAST_CONTENT, Request};
+use super::login::Login;
+use super::server::{LUN_SHARED, TARGET_SHARED};
+use super::session::Session;
+use crate::raw::opcode;
+use anyhow::{Result, ensure};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long one step may take before the session is tried again from its begin.
+const STEP_MAX: Duration = Duration::from_secs(3);
+/// From the end of a session to the begin of the next.
+const PAUSE: Duration = Duration::from_millis(100);
+/// After an attempt that failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY. SPC-4 §6.14.2.
+const REGISTER_AND_IGNORE: u8 = 6;
+
+/// What these sessions have seen.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Sessions that went well, each measured from its first attempt to its end.
+    pub sessions: Vec<Request>,
+    /// When the first attempt began of a session that never went well.
+    pub unfinished: Option<Instant>,
+    /// Why the last attempt failed that did.
+    pub last_error: String,
+    /// A session read something else than what was written.
+    pub data_is_wrong: bool,
+}
+
+/// Makes sessions until it is told to stop.
+pub fn run(server: SocketAddr, stop: &AtomicBool) -> Report {
+    let mut report = Report::default();
+    while !stop.load(Ordering::Relaxed) {
+        let begun = *report.unfinished.get_or_insert_with(Instant::now);
+        match use_once(server) {
+            Ok(is_right) => {
+                report.data_is_wrong |= !is_right;
+                let ended = Instant::now();
+                report.sessions.push(Request { ended, latency: ended - begun });
+                report.unfinished = None;
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => {
+                report.last_error = format!("{error:#}");
+                std::thread::sleep(RETRY_PAUSE);
+            }
+        }
+    }
+    report
+}
+
+/// Makes one session; returns whether the block held what it has to.
+fn use_once(server: SocketAddr) -> Result<bool> {
+    let login = Login {
+        initiator: "iqn.2026-11.org.lunarsan.test:new-sessions".to_owned(),
+        isid: 0x0000_c043,
+        target: Some(TARGET_SHARED.to_owned()),
+        ..Login::default()
+    };
+    let mut connection = Connection::open(server, Ipv4Addr::LOCALHOST, STEP_MAX)?;
+    let negotiated = login.run(&mut connection, STEP_MAX)?;
+    let mut session = Session::new(connection, negotiated, LUN_SHARED, 0);
+    register(&mut session, 1)?;
+    let last = BLOCKS - 1;
+    let sectors = (BLOCK_BYTES / 512) as u32;
+    let read = cdb::read(last * u64::from(sectors), sectors);
+    let outcome = session.execute(&read, &[], BLOCK_BYTES as u32, STEP_MAX)?;
+    ensure!(outcome.status == 0, "READ ended with status {:#04x}", outcome.status);
+    let is_right = outcome.data == LAST_CONTENT.bytes(last, BLOCK_BYTES);
+    register(&mut session, 0)?;
+    let logout = session.immediate_request(opcode::LOGOUT, 0x80).put(8, &[0; 8]);
+    session.queue(&logout);
+    session.wait(Instant::now() + STEP_MAX);
+    Ok(is_right)
+}
+
+/// Registers this key; zero takes the registration back.
+fn register(session: &mut Session, key: u64) -> Result<()> {
+    let command = cdb::reserve_out(REGISTER_AND_IGNORE, 0);
+    let outcome = session.execute(&command, &cdb::reserve_list(0, key), 0, STEP_MAX)?;
+    let codes = outcome.sense_codes();
+    ensure!(outcome.status == 0, "REGISTER ended with {:#04x}, {codes:02x?}", outcome.status);
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The server under attack: `lunar target` in a control group with a memory limit, with the disks
+//! of the well-behaved client and of the attacker.
+
+use super::attacker::Attack;
+use super::login::Credential;
+use super::memory_group::MemoryGroup;
+use crate::lunar::Lunar;
+use crate::powercut::{Operation, PowerCutDisk};
+use crate::process::Server;
+use crate::scratch::Scratch;
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The memory that the server has: an attack that needs more has won.
+pub const MEMORY_BYTES_MAX: u64 = 512 << 20;
+
+/// How long the server may take from SIGTERM until it has ended.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+/// The target of the well-behaved client; attackers may log in to it too.
+pub const TARGET_SHARED: &str = "iqn.2026-11.org.lunarsan.test:shared";
+/// The attacker's own target.
+pub const TARGET_OWN: &str = "iqn.2026-11.org.lunarsan.test:own";
+/// A target that demands CHAP.
+pub const TARGET_CHAP: &str = "iqn.2026-11.org.lunarsan.test:chap";
+/// What CHAP demands there.
+pub const CREDENTIAL: Credential = Credential { user: "adversary", secret: "adversary-secret-1" };
+
+/// The well-behaved client's LUN.
+pub const LUN_SHARED: u8 = 0;
+/// A LUN of the same target that only attacks use.
+pub const LUN_NEIGHBOUR: u8 = 1;
+/// A LUN of the attacker's target on a slow disk.
+pub const LUN_SLOW: u8 = 1;
+/// How long each call that reads or writes takes there.
+const SLOW_CALL: Duration = Duration::from_millis(500);
+
+/// Bytes of each disk. All of it is in memory and written before, by us: it does not count as the
+/// server's.
+pub const DISK_BYTES: u64 = 64 << 20;
+/// Blocks of each disk.
+pub const DISK_BLOCKS: u32 = (DISK_BYTES / 512) as u32;
+/// The first block of the shared LUN that belongs to the attacker; those before belong to the
+/// well-behaved client.
+pub const SHARED_LBA: u32 = DISK_BLOCKS / 2;
+
+/// A running server.
+pub struct AttackedServer {
+    lunar: Lunar,
+    group: Option<Arc<MemoryGroup>>,
+    scratch: Scratch,
+    slow_disk: Option<PowerCutDisk>,
+}
+
+impl AttackedServer {
+    /// Starts the server as the attack wants it, its disks in `parent`.
+    ///
+    /// # Errors
+    /// It does not listen in time.
+    pub fn start(attack: &Attack, parent: &str) -> Result<Self> {
+        let scratch = Scratch::inside(parent, "adversary")?;
+        let slow_disk = match attack.slow_disk {
+            true => Some(PowerCutDisk::mount("adversary")?),
+            false => None,
+        };
+        scratch.secret("secret", CREDENTIAL.secret)?;
+        let slow = slow_disk.as_ref().map(|disk| disk.path("slow.img"));
+        let configuration = configuration(&scratch, slow.as_deref(), attack.limits)?;
+        let path = scratch.path("lunar.toml");
+        std::fs::write(&path, configuration)?;
+        let group = MemoryGroup::new(MEMORY_BYTES_MAX).map(Arc::new);
+        let enter = group.as_ref().map(|group| format!("echo $$ > {} &&", group.entrance()));
+        let limit =
+            (attack.descriptors > 0).then(|| format!("ulimit -n {} &&", attack.descriptors));
+        // The shell enters the group before it becomes the server, so that all of the server's
+        // memory counts.
+        let before = format!("{} {}", enter.unwrap_or_default(), limit.unwrap_or_default());
+        let lunar = Lunar::start_after(&before, &["target", "--config", &path])?;
+        if let Some(disk) = &slow_disk {
+            disk.slow(Operation::Write, SLOW_CALL);
+            disk.slow(Operation::Read, SLOW_CALL);
+        }
+        Ok(Self { lunar, group, scratch, slow_disk })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// It told no address.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.lunar.address().parse().with_context(|| self.lunar.address().to_owned())
+    }
+
+    /// Its control group, if there is one.
+    pub fn group(&self) -> Option<Arc<MemoryGroup>> {
+        self.group.clone()
+    }
+
+    /// The process.
+    pub fn server(&mut self) -> &mut Server {
+        self.lunar.server()
+    }
+
+    /// The disk of the well-behaved client as it stands in its file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn shared_disk(&self) -> Result<Vec<u8>> {
+        let path = self.scratch.path("shared.img");
+        std::fs::read(&path).context(path)
+    }
+
+    /// Stops the server as an administrator does; how it failed to.
+    ///
+    /// # Errors
+    /// It ends with another status than 0, not in time, or panicked before.
+    pub fn stop(&mut self) -> Result<()> {
+        if let Some(disk) = &self.slow_disk {
+            disk.heal();
+        }
+        let server = self.lunar.server();
+        server.signal(Signal::TERM)?;
+        let end = server.wait(STOP_MAX)?;
+        let log = server.log();
+        let panic = log.lines().find(|line| line.contains("panicked"));
+        ensure!(panic.is_none(), "{}", panic.unwrap_or_default());
+        let stopped = matches!(end, crate::process::End::Exited(status) if status.success());
+        ensure!(stopped, "SIGTERM ended in {end:?}");
+        Ok(())
+    }
+}
+
+/// Where disks are: in memory if the system has such a folder, so that another program's disk
+/// traffic is not mistaken for an attack's effect.
+pub fn default_parent() -> String {
+    let memory = std::path::Path::new("/dev/shm");
+    let folder = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+    folder.display().to_string()
+}
+
+/// Removes what runs of the adversary that were killed have left: disks in `parent`, and groups.
+pub fn remove_leftovers(parent: &str) {
+    let groups = MemoryGroup::mounts().map(|(mount, _)| mount.to_owned());
+    for folder in groups.into_iter().chain([parent.to_owned()]) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let number =
+                name.strip_prefix("lunar-adversary-").and_then(|end| end.split('-').next());
+            let is_gone = |pid: &str| !std::path::Path::new("/proc").join(pid).exists();
+            if number.is_some_and(is_gone) {
+                // A group is removed as a folder without its files.
+                drop(std::fs::remove_dir(entry.path()));
+                drop(std::fs::remove_dir_all(entry.path()));
+            }
+        }
+    }
+}
+
+fn configuration(scratch: &Scratch, slow: Option<&str>, limits: &str) -> Result<String> {
+    let state = scratch.path("state");
+    let secret = scratch.path("secret");
+    let chap = format!("chap = {{ user = \"{}\", secret_file = \"{secret}\" }}", CREDENTIAL.user);
+    let mut text = format!(
+        "state = \"{state}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"none\"\n\
+         [limits]\n{limits}\n"
+    );
+    let targets = [
+        (TARGET_SHARED, "", &["shared", "neighbour"][..]),
+        (TARGET_OWN, "", &["own"]),
+        (TARGET_CHAP, &chap, &["chap"]),
+    ];
+    for (name, line, disks) in targets {
+        writeln!(text, "[[target]]\nname = \"{name}\"\nmax_connections = 8")?;
+        writeln!(text, "header_digest = [\"none\", \"crc32c\"]")?;
+        writeln!(text, "data_digest = [\"none\", \"crc32c\"]\n{line}")?;
+        for (id, disk) in disks.iter().enumerate() {
+            let path = scratch.path(&format!("{disk}.img"));
+            std::fs::write(&path, vec![0; DISK_BYTES as usize])?;
+            writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
+            writeln!(text, "cache = \"write-back\"")?;
+        }
+        if let Some(slow) = slow.filter(|_| name == TARGET_OWN) {
+            writeln!(text, "[[target.lun]]\nid = {LUN_SLOW}\ndevice = \"file:{slow}\"")?;
+            writeln!(text, "size = {DISK_BYTES}")?;
+        }
+    }
+    Ok(text)
+}

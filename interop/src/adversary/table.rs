@@ -1,0 +1,164 @@
+//! The results as docs/adversary.md and as JSON have them.
+
+use super::measurement::{Load, Measurement};
+use super::verdict::breaches;
+use crate::document::section;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+/// Where the committed table is.
+pub const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/adversary.md");
+/// The part of the document that `--write` replaces.
+const PART: &str = "now";
+
+/// `holds`, or what the attack achieved.
+pub fn verdict(measured: &Measurement) -> String {
+    let found: Vec<String> = breaches(measured).iter().map(ToString::to_string).collect();
+    if found.is_empty() { "holds".to_owned() } else { format!("**{}**", found.join("; ")) }
+}
+
+/// The table's head.
+const HEAD: &str = "\
+| attack | what it does | fault | peak memory MiB | worst latency ms | IOPS share | verdict |
+|---|---|--:|--:|--:|--:|---|
+";
+
+/// One row for each attack.
+pub fn markdown(all: &[Measurement]) -> String {
+    HEAD.to_owned() + &all.iter().map(row).collect::<String>()
+}
+
+fn row(measured: &Measurement) -> String {
+    let attack = &measured.attack;
+    let fault = if attack.fault == 0 { String::new() } else { attack.fault.to_string() };
+    let worst = measured.worst.max(measured.worst_new_session).as_millis();
+    let (worst, share) = match measured.process_end {
+        Some(_) => ("–".to_owned(), "–".to_owned()),
+        None => (worst.to_string(), share(measured)),
+    };
+    format!(
+        "| `{}` | {} | {fault} | {} | {worst} | {share} | {} |\n",
+        attack.name,
+        attack.summary,
+        measured.peak_bytes >> 20,
+        // A message of the server's may hold what ends a cell.
+        verdict(measured).replace('|', "/").replace('\n', " ")
+    )
+}
+
+/// Requests a second in parts of those before the attack; in brackets, if it was measured, what a
+/// benign load of equal CPU leaves.
+fn share(measured: &Measurement) -> String {
+    let quiet = measured.quiet.iops().max(1.0);
+    let part = |iops: f64| format!("{:.0} %", iops / quiet * 100.0);
+    let attack = part(measured.attack_load.iops());
+    match measured.benign {
+        Some(_) => format!("{attack} ({})", part(measured.expected_iops())),
+        None => attack,
+    }
+}
+
+/// One line for a person who waits.
+pub fn line(measured: &Measurement) -> String {
+    format!(
+        "{:<30} peak {:>4} MiB, worst {:>5} ms, new session {:>5} ms, IOPS {:.0} to {}, \
+         {:.2} cores of {:.2}, {} sessions lost: {}",
+        measured.attack.name,
+        measured.peak_bytes >> 20,
+        measured.worst.as_millis(),
+        measured.worst_new_session.as_millis(),
+        measured.quiet.iops(),
+        share(measured),
+        measured.attack_load.server_cores,
+        measured.attack_load.cores,
+        measured.sessions_lost,
+        verdict(measured)
+    )
+}
+
+/// Everything that was measured. Times in seconds, memory in bytes.
+pub fn document(all: &[Measurement], seed: u64) -> Value {
+    let attacks: Vec<Value> = all.iter().map(value).collect();
+    json!({ "seed": seed, "attacks": attacks })
+}
+
+fn value(measured: &Measurement) -> Value {
+    let load = |load: &Load| {
+        json!({
+            "iops": load.iops(),
+            "iops_by_second": load.seconds,
+            "server_cores": load.server_cores,
+            "server_and_adversary_cores": load.cores,
+        })
+    };
+    let found: Vec<String> = breaches(measured).iter().map(ToString::to_string).collect();
+    json!({
+        "name": measured.attack.name,
+        "fault": measured.attack.fault,
+        "sent": measured.sent,
+        "peak_memory_bytes": measured.peak_bytes,
+        "in_control_group": measured.has_group,
+        "worst_latency_seconds": measured.worst.as_secs_f64(),
+        "worst_new_session_seconds": measured.worst_new_session.as_secs_f64(),
+        "last_new_session_error": measured.new_session_error,
+        "sessions_lost": measured.sessions_lost,
+        "refusals": measured.refusals,
+        "before": load(&measured.quiet),
+        "during": load(&measured.attack_load),
+        "beside_benign_load": measured.benign.as_ref().map(load),
+        "expected_iops": measured.expected_iops(),
+        "breaches": found,
+    })
+}
+
+/// Replaces the table of now in the committed document by this one.
+///
+/// # Errors
+/// The document cannot be read or written, or has lost its marks.
+pub fn write(all: &[Measurement], heading: &str) -> Result<()> {
+    let old = std::fs::read_to_string(PATH).context(PATH)?;
+    std::fs::write(PATH, replaced(&old, &format!("{heading}\n\n{}", markdown(all)))?).context(PATH)
+}
+
+fn replaced(document: &str, text: &str) -> Result<String> {
+    let old = section(document, PART)?;
+    ensure!(document.matches(old).count() == 1, "the table of now stands there twice");
+    Ok(document.replace(old, text.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attacker::Attack;
+    use super::super::measurement::ProcessEnd;
+    use super::*;
+    use std::time::Duration;
+
+    /// Goal: rows say what was measured; of a server that was killed there are no latencies.
+    #[test]
+    fn rows_are_written() {
+        let attack = Attack::new("a", 1, |_| Ok(())).summary("Sends.").fault(3);
+        let mut measured = Measurement::new(&attack);
+        measured.logins = 1;
+        measured.peak_bytes = 40 << 20;
+        measured.worst = Duration::from_millis(12);
+        measured.worst_new_session = Duration::from_millis(30);
+        measured.quiet = Load { seconds: vec![1000.0], ..Load::default() };
+        measured.attack_load = Load { seconds: vec![900.0; 3], ..Load::default() };
+        assert_eq!(row(&measured), "| `a` | Sends. | 3 | 40 | 30 | 90 % | holds |\n");
+        let how = "exit | 1".to_owned();
+        measured.process_end = Some(ProcessEnd { after: Duration::from_millis(1500), how });
+        let killed = "| `a` | Sends. | 3 | 40 | – | – | **killed: exit / 1 after 1.5 s** |\n";
+        assert_eq!(row(&measured), killed);
+        assert!(markdown(&[measured]).starts_with("| attack |"));
+    }
+
+    /// Goal: the committed document has a place for the table and keeps what stands around it.
+    #[test]
+    fn the_document_has_a_place_for_it() -> Result<()> {
+        let committed = std::fs::read_to_string(PATH)?;
+        let written = replaced(&committed, "| new |")?;
+        assert_eq!(section(&written, PART)?, "| new |");
+        assert_eq!(replaced(&written, section(&committed, PART)?)?, committed);
+        Ok(())
+    }
+}
