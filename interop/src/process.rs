@@ -195,11 +195,6 @@ impl Server {
         Ok(Self { name: program.to_owned(), child, lines })
     }
 
-    /// The number of its process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits for a line that contains `part`, and returns the first.
     ///
     /// # Errors
