@@ -241,7 +241,7 @@ pub const CALLS: &[Call] = &[
         POISONED,
     ),
     // Commands: what makes durable.
-    removed(EXECUTE, "Plan::Flush { immediate } => «self.flush(immediate).await?»,", "()", BACK),
+    removed(EXECUTE, "«self.flush(immediate).await?»;", "()", BACK),
     removed(
         EXECUTE,
         "if from_medium && self.unit.scsi().write_cache_enabled() {
