@@ -2,7 +2,8 @@
 //! the limit, no data lost. `cargo run -p interop -- adversary` runs all of them for longer.
 
 use anyhow::{Context, Result, ensure};
-use interop::adversary::attacker::{Attack, Attacker};
+use interop::adversary::attack::Attack;
+use interop::adversary::attacker::Attacker;
 use interop::adversary::attacks::all;
 use interop::adversary::measurement::Measurement;
 use interop::adversary::runner::{Options, run};

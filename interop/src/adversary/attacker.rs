@@ -1,4 +1,4 @@
-//! What an attack is, and what it is given: the server's addresses and names, and when to stop.
+//! What a running attack is given: the server's address and names, and when to stop.
 
 use super::connection::Connection;
 use super::login::{Credential, Login};
@@ -15,92 +15,6 @@ const STEP_MAX: Duration = Duration::from_secs(2);
 
 /// How long an attack waits after a refusal before it tries again.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
-
-/// One attack, as the list of attacks declares it.
-#[derive(Clone, Copy, Debug)]
-pub struct Attack {
-    /// Its name on the command line and in the table.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub summary: &'static str,
-    /// The number of the fault in the server's history that it stands for; 0: a class of its own.
-    pub fault: u8,
-    /// Connections that it keeps busy; as many benign ones are compared with it.
-    pub connections: usize,
-    /// True when it needs full feature phase: a run without one login says nothing.
-    pub logs_in: bool,
-    /// Lines for the server's `[limits]`.
-    pub limits: &'static str,
-    /// The attacker's own target has a LUN on a slow disk.
-    pub slow_disk: bool,
-    /// Files that the server may have open (RLIMIT_NOFILE); 0: as many as we.
-    pub descriptors: u32,
-    /// Attacks until it is told to stop.
-    pub run: fn(&Attacker) -> Result<()>,
-}
-
-impl Attack {
-    /// An attack over this many connections that log in.
-    pub const fn new(
-        name: &'static str,
-        connections: usize,
-        run: fn(&Attacker) -> Result<()>,
-    ) -> Self {
-        Self {
-            name,
-            summary: "",
-            fault: 0,
-            connections,
-            logs_in: true,
-            limits: "",
-            slow_disk: false,
-            descriptors: 0,
-            run,
-        }
-    }
-
-    /// Says what the attack does.
-    #[must_use]
-    pub const fn summary(mut self, summary: &'static str) -> Self {
-        self.summary = summary;
-        self
-    }
-
-    /// Names the fault that it stands for.
-    #[must_use]
-    pub const fn fault(mut self, fault: u8) -> Self {
-        self.fault = fault;
-        self
-    }
-
-    /// The attack never reaches full feature phase.
-    #[must_use]
-    pub const fn before_login(mut self) -> Self {
-        self.logs_in = false;
-        self
-    }
-
-    /// The attack uses [`Destination::Slow`].
-    #[must_use]
-    pub const fn on_a_slow_disk(mut self) -> Self {
-        self.slow_disk = true;
-        self
-    }
-
-    /// The server may have so many files open.
-    #[must_use]
-    pub const fn descriptors(mut self, descriptors: u32) -> Self {
-        self.descriptors = descriptors;
-        self
-    }
-
-    /// The server runs with these limits.
-    #[must_use]
-    pub const fn limits(mut self, limits: &'static str) -> Self {
-        self.limits = limits;
-        self
-    }
-}
 
 /// Where the commands of an attack go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,6 +1,6 @@
 //! `cargo run -p interop -- adversary`.
 
-use super::attacker::Attack;
+use super::attack::Attack;
 use super::attacks::all;
 use super::runner::{Options, run};
 use super::verdict::breaches;

@@ -105,7 +105,7 @@ impl Flood {
     /// Sends what `next` queues and never reads an answer.
     ///
     /// # Errors
-    /// None; the result suits [`Attack::run`](super::attacker::Attack::run).
+    /// None; the result suits [`Attack::run`](super::attack::Attack::run).
     pub fn unread(&self, attacker: &Attacker, mut next: impl FnMut(&mut Session)) -> Result<()> {
         self.run(attacker, &mut next, None)
     }
@@ -114,7 +114,7 @@ impl Flood {
     /// `answer`.
     ///
     /// # Errors
-    /// None; the result suits [`Attack::run`](super::attacker::Attack::run).
+    /// None; the result suits [`Attack::run`](super::attack::Attack::run).
     pub fn reading(
         &self,
         attacker: &Attacker,

@@ -59,7 +59,7 @@ impl HeldConnections {
     /// connections that the server closes are opened again.
     ///
     /// # Errors
-    /// None; the result suits [`Attack::run`](super::attacker::Attack::run).
+    /// None; the result suits [`Attack::run`](super::attack::Attack::run).
     pub fn hold(
         &self,
         attacker: &Attacker,

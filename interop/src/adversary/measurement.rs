@@ -1,6 +1,6 @@
 //! What was measured while one attack ran.
 
-use super::attacker::Attack;
+use super::attack::Attack;
 use std::time::Duration;
 
 /// What the well-behaved client and the server's processors did in a phase.
@@ -44,6 +44,8 @@ pub struct Measurement {
     pub logins: u64,
     /// The attack itself could not go on.
     pub attack_error: Option<String>,
+    /// The longest time in which the adversary itself did not run.
+    pub pause: Duration,
     /// Peak memory of the server, in bytes.
     pub peak_bytes: u64,
     /// True when a control group held the server to its limit.
@@ -80,6 +82,7 @@ impl Measurement {
             sent: String::new(),
             logins: 0,
             attack_error: None,
+            pause: Duration::ZERO,
             peak_bytes: 0,
             has_group: false,
             process_end: None,

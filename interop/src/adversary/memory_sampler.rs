@@ -1,4 +1,4 @@
-//! Peak memory of the server while it is attacked, sampled.
+//! Peak memory of the server while it is attacked, sampled; and whether the adversary itself ran.
 
 use super::memory_group::MemoryGroup;
 use super::server::MEMORY_BYTES_MAX;
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// From one sample to the next.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -15,6 +15,8 @@ const INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub struct MemorySampler {
     peak_bytes: AtomicU64,
+    /// The longest time between two samples, in milliseconds.
+    pause_ms: AtomicU64,
     /// The server passed its limit and was ended for it, where no control group does that.
     has_ended_server: AtomicBool,
 }
@@ -25,6 +27,11 @@ impl MemorySampler {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
+    /// The longest time in which no sample was taken: the adversary itself did not run.
+    pub fn pause(&self) -> Duration {
+        Duration::from_millis(self.pause_ms.load(Ordering::Relaxed))
+    }
+
     /// True when [`run`](Self::run) has killed the server.
     pub fn has_ended_server(&self) -> bool {
         self.has_ended_server.load(Ordering::Relaxed)
@@ -32,7 +39,11 @@ impl MemorySampler {
 
     /// Samples the process and its group, until it is told to stop or the process has ended.
     pub fn run(&self, pid: u32, group: Option<Arc<MemoryGroup>>, stop: &AtomicBool) {
+        let mut last = Instant::now();
         while !stop.load(Ordering::Relaxed) {
+            let pause = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.pause_ms.fetch_max(pause, Ordering::Relaxed);
+            last = Instant::now();
             // The kernel keeps the peak of the process itself; of the rest there are samples.
             let Ok(resident) = peak_resident_bytes(pid) else { return };
             let used = group.as_ref().and_then(|group| group.used_bytes().ok()).unwrap_or(0);

@@ -7,11 +7,12 @@
 //! client for more than 2 s, or halve its IOPS for more than 10 s compared with a benign load that
 //! takes as much of the processors (see [`verdict`]).
 //!
-//! An [`Attack`](attacker::Attack) is a value in one of the files of [`attacks`]; most are a
+//! An [`Attack`](attack::Attack) is a value in one of the files of [`attacks`]; most are a
 //! [`Flood`](flood::Flood) with a closure that says what each session sends next. To add one: write
 //! it, add it to its file's list, run `cargo run -p interop -- adversary --attack NAME`, and run
 //! all of them with `--write`, which renews docs/adversary.md.
 
+pub mod attack;
 pub mod attacker;
 pub mod attacks;
 pub mod cdb;

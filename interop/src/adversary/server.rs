@@ -1,7 +1,7 @@
 //! The server under attack: `lunar target` in a control group with a memory limit, with the disks
 //! of the well-behaved client and of the attacker.
 
-use super::attacker::Attack;
+use super::attack::Attack;
 use super::login::Credential;
 use super::memory_group::MemoryGroup;
 use crate::lunar::Lunar;

@@ -96,6 +96,7 @@ fn value(measured: &Measurement) -> Value {
         "name": measured.attack.name,
         "fault": measured.attack.fault,
         "sent": measured.sent,
+        "longest_pause_of_the_adversary_seconds": measured.pause.as_secs_f64(),
         "peak_memory_bytes": measured.peak_bytes,
         "in_control_group": measured.has_group,
         "worst_latency_seconds": measured.worst.as_secs_f64(),
@@ -128,7 +129,7 @@ fn replaced(document: &str, text: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attacker::Attack;
+    use super::super::attack::Attack;
     use super::super::measurement::ProcessEnd;
     use super::*;
     use std::time::Duration;

@@ -12,6 +12,10 @@ pub const IOPS_SHARE_MIN: f64 = 0.5;
 /// How many seconds in a row it may have less.
 pub const STARVED_SECONDS_MAX: usize = 10;
 
+/// How long the adversary itself may not have run: after more, its clock says nothing about the
+/// server.
+pub const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// What an attack must not achieve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Breach {
@@ -59,6 +63,10 @@ pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     if measured.attack.logs_in && measured.logins == 0 && measured.process_end.is_none() {
         found.push(Breach::Void("it never logged in".to_owned()));
     }
+    if measured.pause > PAUSE_MAX {
+        let seconds = measured.pause.as_secs_f64();
+        found.push(Breach::Void(format!("the adversary did not run for {seconds:.1} s")));
+    }
     if let Some(error) = &measured.data_error {
         found.push(Breach::Data(error.clone()));
     }
@@ -97,7 +105,7 @@ pub fn longest_run(figures: &[f64], floor: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attacker::Attack;
+    use super::super::attack::Attack;
     use super::super::measurement::{Load, ProcessEnd};
     use super::*;
 
@@ -138,6 +146,11 @@ mod tests {
                     ..good.clone()
                 },
                 vec![Breach::LockedOut(over, "x".into())],
+            ),
+            (Measurement { pause: PAUSE_MAX, ..good.clone() }, vec![]),
+            (
+                Measurement { pause: over, ..good.clone() },
+                vec![Breach::Void("the adversary did not run for 2.0 s".into())],
             ),
             (
                 Measurement { data_error: Some("x".into()), ..good.clone() },

@@ -1,6 +1,7 @@
 //! Additional header segments: long, false, and promised. RFC 7143 §11.2.2.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::session::flags;

@@ -1,6 +1,7 @@
 //! Third-party copies: long lists, many at once, tokens without end. SPC-4 §6.4, SBC-3 §5.8.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{Session, flags};

@@ -1,6 +1,7 @@
 //! Bytes that come one by one, and windows that are kept closed: every PDU takes for ever.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::held_connections::HeldConnections;

@@ -1,7 +1,8 @@
 //! Requests that are right, at any rate and with any attribute, and the benign load that shows how
 //! much of their effect is nothing but load.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::runner::benign_readers;

@@ -1,6 +1,7 @@
 //! Connections that never become sessions: idle, cut off within a header, or gone at once.
 
-use crate::adversary::attacker::{Attack, AttackCounters, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{AttackCounters, Attacker, Destination};
 use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::session::flags;
 use crate::adversary::{cdb, connection::Connection};

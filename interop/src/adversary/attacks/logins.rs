@@ -1,6 +1,7 @@
 //! Logins: unfinished, endless, failing, repeated, and more sessions than anybody needs.
 
-use crate::adversary::attacker::{Attack, AttackCounters, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{AttackCounters, Attacker, Destination};
 use crate::adversary::connection::Connection;
 use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::login::{CONTINUES, Credential, Login};

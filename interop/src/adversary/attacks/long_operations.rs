@@ -3,7 +3,8 @@
 //! By default every initiator may do that to any LUN it can reach, as the standard has it; so what
 //! destroys goes to a LUN beside the well-behaved client's.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::server::{DISK_BLOCKS, SHARED_LBA};

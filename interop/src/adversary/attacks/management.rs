@@ -3,7 +3,8 @@
 //! By default every initiator may reset what it can reach, as the standard has it; so resets go to
 //! a LUN or a target beside the well-behaved client's, and aborts to the attacker's own tasks.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::server::SHARED_LBA;

@@ -14,7 +14,7 @@ mod text;
 mod unread;
 mod withheld;
 
-use super::attacker::Attack;
+use super::attack::Attack;
 
 /// Every attack, in the order of the table.
 pub fn all() -> Vec<Attack> {

@@ -1,6 +1,7 @@
 //! Sequence numbers, tags and digests that are wrong. RFC 7143 §4.2.2, §11.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{IMMEDIATE, RESERVED_TAG, Session, flags};

@@ -3,7 +3,8 @@
 //! A reservation on the shared LUN would stop the well-behaved client, as it should. So
 //! reservations and preempts go to a LUN beside it, and only registrations to the shared one.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::login::Login;

@@ -1,6 +1,7 @@
 //! Text requests in full feature phase: long answers, long questions, many. RFC 7143 §11.10.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::flood::Flood;
 use crate::adversary::login::CONTINUES;
 use crate::adversary::session::{RESERVED_TAG, Session};

@@ -1,6 +1,7 @@
 //! Answers that nobody reads: what the server keeps for them has to have a limit.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{Session, flags};

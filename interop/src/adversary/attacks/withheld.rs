@@ -1,6 +1,7 @@
 //! Data that was announced and never comes, or comes and stays: buffers and places in a task set.
 
-use crate::adversary::attacker::{Attack, Attacker, Destination};
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::server::SHARED_LBA;
