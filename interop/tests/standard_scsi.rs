@@ -260,8 +260,8 @@ fn miscompare_says_where() -> Result<()> {
     let before = pattern(7, 2048);
     raw.write_blocks(8, &before)?;
     for descriptor_sense in [false, true] {
-        // The control mode page with D_SENSE, SPC-4 §7.5.8.
-        let d_sense = if descriptor_sense { 0x06 } else { 0x02 };
+        // The control mode page with TST 001b and D_SENSE, SPC-4 §7.5.8.
+        let d_sense = if descriptor_sense { 0x26 } else { 0x22 };
         let page = [0, 0, 0, 0, 0x0a, 0x0a, d_sense, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
         let outcome = raw.execute_with(&[0x15, 0x10, 0, 0, 16, 0], &page)?;
         ensure!(outcome.status == 0, "MODE SELECT: {outcome:02x?}");

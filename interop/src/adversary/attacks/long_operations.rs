@@ -174,9 +174,9 @@ fn mode_select(attacker: &Attacker) -> Result<()> {
     Flood::new(4, Destination::Neighbour).reading(
         attacker,
         |session: &mut Session| {
-            // The control mode page, whose byte 4 holds SWP. SPC-4 §7.5.8.
+            // The control mode page: TST 001b, GLTSD, any order, and SWP in byte 4. SPC-4 §7.5.8.
             let protect = if session.random.below(2) == 0 { 0x08 } else { 0 };
-            let list = [0, 0, 0, 0, 0x0a, 0x0a, 0, 0, protect, 0, 0, 0, 0, 0, 0, 0];
+            let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x22, 0x10, protect, 0, 0, 0, 0, 0, 0, 0];
             let cdb = cdb(&[0x15, 0x10, 0, 0, 16]);
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 16);
             session.queue(&command.with_data(list));
