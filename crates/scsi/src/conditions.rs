@@ -71,6 +71,7 @@ impl Conditions {
     ///
     /// # Errors
     /// The refusal to send, when the command may not run.
+    #[inline]
     pub(crate) fn check(
         &self,
         command: &Command,

@@ -285,7 +285,7 @@ impl Tasks {
         let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
         let planned = Planned {
             unit,
-            judged: Judged::new(generation, &task.cdb),
+            judged: Judged::new(generation, task.cdb.in_header()),
             plan,
             wants_bytes,
             collect_bytes,

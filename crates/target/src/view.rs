@@ -16,7 +16,7 @@ const LUNS_CHANGED: u16 = 0x3f0e;
 /// The units under their numbers.
 pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 
-/// A unit as one session reaches it: the I_T_L nexus of SAM-5 §4.8, with the task set of its own
+/// A unit as one session reaches it: SAM-5's I_T_L nexus, with the task set of its own
 /// that TST 001b of the control mode page announces (decision 087).
 #[derive(Clone, Debug)]
 pub(crate) struct ItlNexus {

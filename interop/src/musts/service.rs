@@ -93,6 +93,17 @@ pub(super) const MUSTS: &[Must] = &[
     },
     Must {
         number: 40,
+        sections: "11.5.1, 4.2.3.2",
+        role: Target,
+        rule: "CLEAR TASK SET ends the tasks of the task set that TST defines: those of the \
+               session that asks",
+        tests: &[
+            "target::tests::attentions::clearing_reaches_the_own_nexus_only",
+            "target::tests::hang::a_hanging_write_is_aborted_in_every_way",
+        ],
+    },
+    Must {
+        number: 40,
         sections: "11.5.1",
         role: Target,
         rule: "TARGET COLD RESET closes every session of the target",

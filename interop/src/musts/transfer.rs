@@ -87,6 +87,21 @@ pub(super) const MUSTS: &[Must] = &[
         ],
     },
     Must {
+        number: 37,
+        sections: "11.4.2",
+        role: Target,
+        rule: "no response before the last PDU of the sequences that are due; where that does not \
+               come in time, the connection is closed",
+        tests: &[
+            "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
+            concat!(
+                "iscsi::connection::target::tests::data_time::",
+                "a_failed_command_whose_data_never_ends",
+            ),
+            "iscsi::connection::target::tests::data_time::an_r2t_that_is_never_answered",
+        ],
+    },
+    Must {
         number: 38,
         sections: "11.4.7",
         role: Both,

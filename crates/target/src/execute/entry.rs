@@ -1,5 +1,5 @@
 //! The moment at which a command begins: its data is there, its place in the task set is granted,
-//! the blocks it wants are free. SAM-5 §8.5 calls it enabled from here on.
+//! the blocks it wants are free. SAM-5 §8 calls it enabled from here on.
 //!
 //! Between the judgement that let it pass and this moment a peer may have taken its time to send
 //! data. What has changed meanwhile counts, once: SPC-4 §5.12.1 has reservations judged before a
@@ -32,11 +32,9 @@ pub(super) struct Entry<'a> {
 }
 
 impl Judged {
-    /// Of a CDB, of which nothing matters behind its first 16 bytes.
-    pub(crate) fn new(generation: Generation, cdb: &[u8]) -> Self {
-        let mut known = [0; CDB_BYTES];
-        known.iter_mut().zip(cdb).for_each(|(to, from)| *to = *from);
-        Self { generation, cdb: known }
+    /// Of a CDB, of which nothing matters behind these bytes.
+    pub(crate) fn new(generation: Generation, cdb: [u8; CDB_BYTES]) -> Self {
+        Self { generation, cdb }
     }
 }
 

@@ -57,6 +57,7 @@ pub(crate) struct TaskPlace {
 
 impl TaskSet {
     /// Enters a command behind those that go before it.
+    #[inline]
     pub(crate) fn enter(&self, attribute: TaskAttribute) -> PlaceQueued {
         let queued = match attribute {
             TaskAttribute::HEAD_OF_QUEUE => Queued::Queue(self.locks.at_head(ALL)),
@@ -70,6 +71,7 @@ impl TaskSet {
     }
 
     /// The place of a SIMPLE task that is done at once, unless there are others than SIMPLE ones.
+    #[inline]
     pub(super) fn place_at_hand(&self, attribute: TaskAttribute) -> Option<Share<&RangeLocks>> {
         match attribute {
             TaskAttribute::HEAD_OF_QUEUE | TaskAttribute::ORDERED => None,

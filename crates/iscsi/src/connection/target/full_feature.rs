@@ -2,7 +2,6 @@
 //! session and come back when it is their turn. RFC 7143 §4.2, §7, §11.
 
 use super::data_time::DataTime;
-use super::limits::seconds;
 use super::numbering::Numbering;
 use super::retired::Retired;
 use super::task::{Phase, Tasks};
@@ -158,7 +157,7 @@ impl FullFeature {
             fences: VecDeque::new(),
             held: None,
             draining: false,
-            data_time: DataTime::new(now, seconds(limits.data_out_seconds)),
+            data_time: DataTime::new(now, limits.data_out_seconds),
             now,
             heard: now,
             ping: None,

@@ -213,6 +213,14 @@ impl Cdb {
     }
 }
 
+impl Cdb {
+    /// What stood in the header: all of a short one.
+    #[inline]
+    pub fn in_header(&self) -> [u8; 16] {
+        self.short
+    }
+}
+
 impl Deref for Cdb {
     type Target = [u8];
 

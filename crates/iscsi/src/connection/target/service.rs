@@ -297,8 +297,7 @@ impl FullFeature {
         let data = self.data_time.earliest();
         match self.ending {
             Ending::Open if !self.draining => {
-                let silence = self.silence_ends();
-                return Some(data.map_or(silence, |data| data.min(silence)));
+                return Some(self.silence_ends().min(data));
             }
             Ending::Closed => return None,
             _ => {}
@@ -310,8 +309,8 @@ impl FullFeature {
             _ => None,
         };
         let silence = self.is_open().then(|| self.silence_ends());
-        let data = data.filter(|_| self.is_open());
-        [drain, asked, silence, data].into_iter().flatten().min()
+        let silence = silence.map(|silence| silence.min(data));
+        [drain, asked, silence].into_iter().flatten().min()
     }
 
     /// When the silence of the peer has an effect.
@@ -343,8 +342,7 @@ impl FullFeature {
         if !self.is_open() {
             return;
         }
-        if self.data_time.earliest().is_some_and(|earliest| earliest <= now)
-            && self.data_time.is_late(now, self.tasks.data_clocks())
+        if self.data_time.earliest() <= now && self.data_time.is_late(now, self.tasks.data_clocks())
         {
             return self.close(CloseReason::TimedOut(DATA_OUT_LATE), out);
         }
