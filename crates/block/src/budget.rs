@@ -101,10 +101,11 @@ impl MemoryKind {
 /// Who is judged as one when memory is scarce, such as all connections of one initiator.
 #[derive(Debug, Default)]
 pub struct MemoryOwner {
-    accounts: Mutex<WeakList<Account>>,
+    /// What its accounts hold, so that judging it costs the same however many it has.
+    held_bytes: AtomicUsize,
 }
 
-/// Charges of one kind by one owner. While it lives, its count is part of its owner's.
+/// Charges of one kind by one owner, whose count has them too.
 pub(crate) struct Account {
     budget: MemoryBudget,
     owner: Arc<MemoryOwner>,
@@ -412,7 +413,7 @@ impl Drop for Reservation {
 impl MemoryOwner {
     /// What its accounts hold.
     pub fn held_bytes(&self) -> usize {
-        lock(&self.accounts).live().map(|account| account.held_bytes()).sum()
+        self.held_bytes.load(Relaxed)
     }
 }
 
@@ -431,7 +432,6 @@ impl Account {
             held_bytes: AtomicUsize::new(0),
             idle: Arc::clone(idle),
         });
-        lock(&account.owner.accounts).add(&account);
         lock(&account.budget.shared.accounts).add(&account);
         account
     }
@@ -451,11 +451,13 @@ impl Account {
     #[inline]
     pub(crate) fn add(&self, bytes: usize) {
         self.held_bytes.fetch_add(bytes, Relaxed);
+        self.owner.held_bytes.fetch_add(bytes, Relaxed);
     }
 
     #[inline]
     pub(crate) fn subtract(&self, bytes: usize) {
         self.held_bytes.fetch_sub(bytes, Relaxed);
+        self.owner.held_bytes.fetch_sub(bytes, Relaxed);
     }
 }
 
