@@ -64,6 +64,8 @@ pub enum MemoryKind {
     Outbox,
     /// Socket buffers of the kernel that peers keep full.
     Socket,
+    /// Connections, and what is known of their commands.
+    Session,
     /// Traces of PDUs.
     Trace,
     /// Requests of the HTTP API and their answers.
@@ -72,13 +74,14 @@ pub enum MemoryKind {
 
 impl MemoryKind {
     /// All kinds, in the order of [`MemoryUsage::by_kind`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::DataIn,
         Self::DataOut,
         Self::Work,
         Self::Control,
         Self::Outbox,
         Self::Socket,
+        Self::Session,
         Self::Trace,
         Self::Api,
     ];
@@ -92,6 +95,7 @@ impl MemoryKind {
             Self::Control => "control",
             Self::Outbox => "outbox",
             Self::Socket => "socket",
+            Self::Session => "session",
             Self::Trace => "trace",
             Self::Api => "api",
         }

@@ -8,6 +8,9 @@ use core::cmp::Ordering;
 use core::iter::Map;
 use core::ops::RangeInclusive;
 
+/// Room for so many entries is kept while there are none.
+const KEPT_ENTRIES_MAX: usize = 32;
+
 /// Named, so that the compiler knows that nothing is dropped with it.
 type Iter<'a, K, V> = Map<vec_deque::Iter<'a, (K, V)>, fn(&'a (K, V)) -> (K, &'a V)>;
 
@@ -85,7 +88,15 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
             true => self.entries.pop_back(),
             false => self.entries.remove(at),
         };
+        if self.entries.is_empty() && self.entries.capacity() > KEPT_ENTRIES_MAX {
+            self.entries = VecDeque::new();
+        }
         removed.map(|(_, value)| value)
+    }
+
+    /// Memory of the entries.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<(K, V)>()
     }
 
     #[inline]

@@ -63,9 +63,8 @@ pub trait Role {
     fn buffer_limits(&self) -> BufferLimits {
         BufferLimits::LARGEST
     }
-    /// Called before the connection waits for a peer that leaves something with it, at least once
-    /// a [`HELD_CHECK`], and when nothing is left. `false`: the connection is dropped at once, with
-    /// all that it holds.
+    /// Called before the connection waits; at least once a [`HELD_CHECK`] while the peer leaves
+    /// something with it. `false`: the connection is dropped at once, with all that it holds.
     fn may_hold(&mut self, _bytes: BufferedBytes) -> bool {
         true
     }
@@ -199,9 +198,6 @@ impl Connection {
         } else {
             self.held_bytes(tcp, receives)
         };
-        if bytes.is_none() && self.held.is_none() {
-            return true;
-        }
         self.held = bytes;
         role.may_hold(bytes)
     }

@@ -45,6 +45,10 @@ const COMMANDS_CLEARED_BY_ISCSI: u16 = 0x477f;
 /// Messages taken from the mailbox in one go.
 const MAIL_BATCH: usize = 64;
 
+/// Text and ping data get room for so many bytes first, and for as many as have come then: what is
+/// announced and does not come takes no memory.
+const CONTROL_PIECE_BYTES: usize = 4 << 10;
+
 /// What a connection buffers that is in no normal session, whose peer need have proven nothing:
 /// one PDU of a login, one answer, and little in the kernel.
 const BUFFERS_OUTSIDE_SESSIONS: BufferLimits = BufferLimits {
@@ -116,8 +120,18 @@ struct Connection {
 /// Where the data segment in hand goes.
 enum Receiving {
     Nowhere,
-    Control { data: Vec<u8>, charge: MemoryCharge, filled: usize },
-    Task { task: TaskId, at: usize, end: usize },
+    /// As much of it as has come, and room for as much again.
+    Control {
+        data: Vec<u8>,
+        charge: MemoryCharge,
+        filled: usize,
+        segment_bytes: usize,
+    },
+    Task {
+        task: TaskId,
+        at: usize,
+        end: usize,
+    },
 }
 
 impl Connection {
@@ -339,7 +353,7 @@ impl Connection {
         self.receiving = match place {
             Place::Control => {
                 let charge = self.memory.control.charge(0);
-                Receiving::Control { data: Vec::new(), charge, filled: 0 }
+                Receiving::Control { data: Vec::new(), charge, filled: 0, segment_bytes: 0 }
             }
             Place::Task { task, offset_bytes, buffer_bytes } => {
                 self.tasks.reserve(task, buffer_bytes);
@@ -458,12 +472,11 @@ impl Drop for Connection {
 impl Role for Connection {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.receiving = Receiving::Nowhere;
-        let segment_bytes = header.data_segment_bytes() as usize;
+        let announced_bytes = header.data_segment_bytes() as usize;
         self.handle(now, Input::Header(header), out);
-        if let Receiving::Control { data, charge, .. } = &mut self.receiving {
+        if let Receiving::Control { segment_bytes, .. } = &mut self.receiving {
             // The machine has judged the length: it is within MaxRecvDataSegmentLength.
-            charge.set(segment_bytes);
-            data.resize(segment_bytes, 0);
+            *segment_bytes = announced_bytes;
         }
     }
 
@@ -474,7 +487,15 @@ impl Role for Connection {
     fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.receiving {
             Receiving::Nowhere => &mut [],
-            Receiving::Control { data, filled, .. } => &mut data[*filled..],
+            Receiving::Control { data, charge, filled, segment_bytes } => {
+                if data.len() == *filled {
+                    let step = (*filled).max(CONTROL_PIECE_BYTES).min(*segment_bytes - *filled);
+                    charge.set(*filled + step);
+                    data.reserve_exact(step);
+                    data.resize(*filled + step, 0);
+                }
+                &mut data[*filled..]
+            }
             Receiving::Task { task, at, end } => self.tasks.room(*task, *at, *end),
         }
     }
@@ -555,9 +576,17 @@ impl Role for Connection {
     }
 
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
-        let may = self.memory.may_hold(bytes);
+        if self.tasks.are_quiet() {
+            self.machine.free_spare_memory();
+            self.tasks.free_spare_memory();
+            self.commands.free_spare_memory();
+        }
+        let task_bytes = self.machine.task_memory_bytes()
+            + self.tasks.memory_bytes()
+            + self.commands.memory_bytes();
+        let may = self.memory.may_hold(bytes, task_bytes);
         if !may {
-            let why = "memory is exhausted, and the peer takes no answers (memory_bytes_max)";
+            let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";
             self.shared.warn_of_connection(Some(self.path.peer), why);
         }
         may

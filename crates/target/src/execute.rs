@@ -206,6 +206,9 @@ impl Run<'_> {
 
     /// What waits for blocks begins when it has them ([`Self::lock`], [`Self::get`]), all else
     /// here.
+    ///
+    /// What is rare and needs much is boxed: each command that waits takes as much memory as the
+    /// largest part that is not.
     async fn plan(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> Step<Ending> {
         match *plan {
             Plan::Reply(ref reply) => {
@@ -220,21 +223,23 @@ impl Run<'_> {
                 let buffer = self.take(self.compared_bytes(range)).await?;
                 let guard = self.lock(range, false).await?;
                 let _guard = self.put(guard, range, data.clone(), true).await?;
-                self.compare(range, compare, &data, buffer).await?;
+                Box::pin(self.compare(range, compare, &data, buffer)).await?;
             }
             Plan::Verify { range, compare } => {
                 let buffer = self.take(self.compared_bytes(range)).await?;
                 // Long ones read in pieces, between which no atomic write may come.
                 let _guard = self.lock(range, false).await?;
-                self.compare(range, compare, &data, buffer).await?;
+                Box::pin(self.compare(range, compare, &data, buffer)).await?;
             }
             Plan::CompareAndWrite { range, durable } => {
-                self.compare_and_write(range, data, durable).await?;
+                Box::pin(self.compare_and_write(range, data, durable)).await?;
             }
-            Plan::OrWrite { range, durable } => self.or_write(range, &data, durable).await?,
+            Plan::OrWrite { range, durable } => {
+                Box::pin(self.or_write(range, &data, durable)).await?;
+            }
             Plan::WriteSame { range, pattern, may_unmap, durable } => {
                 let data = if pattern == Pattern::Zeroes { Bytes::new() } else { data };
-                self.write_same(range, &data, may_unmap, durable).await?;
+                Box::pin(self.write_same(range, &data, may_unmap, durable)).await?;
             }
             Plan::Unmap { ref ranges, durable } => self.unmap(ranges, durable).await?,
             Plan::Prefetch { range } => {
@@ -249,7 +254,7 @@ impl Run<'_> {
             Plan::MapStatus { range, extents_max, allocation_bytes } => {
                 return self.map_status(range, extents_max, allocation_bytes).await;
             }
-            Plan::SelfTest { ref reads } => self.self_test(reads).await?,
+            Plan::SelfTest { ref reads } => Box::pin(self.self_test(reads)).await?,
             Plan::LongOperation { ref operation, by, immediate } => {
                 self.enter()?;
                 self.long_operation(operation.clone(), by, immediate).await?;
@@ -292,7 +297,7 @@ impl Run<'_> {
         let read = self.device().read(block_range(range), buffer);
         let mut buffer = match self.abort.unless(read).await? {
             Ok(buffer) => buffer,
-            Err(error) => return Err(self.read_failed_at(range, error).await),
+            Err(error) => return Err(Box::pin(self.read_failed_at(range, error)).await),
         };
         buffer.truncate(self.bytes(range));
         // What a long operation has half done is not shown.
@@ -327,7 +332,7 @@ impl Run<'_> {
         let (guard, done) = self.try_with_room(guard, work).await?;
         match done {
             Ok(()) => Ok(guard),
-            Err(error) => Err(self.write_failed_at(guard, range, &data, error).await),
+            Err(error) => Err(Box::pin(self.write_failed_at(guard, range, &data, error)).await),
         }
     }
 

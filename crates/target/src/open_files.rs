@@ -1,5 +1,7 @@
-//! Each connection is an open file, and systems give a process few of them unless it asks.
+//! How many connections there is room for: each is an open file, of which systems give a process
+//! few unless it asks, and takes memory.
 
+use crate::memory::CONNECTION_BYTES;
 use rustix::process::{Resource, getrlimit};
 
 /// Open files of a server besides those of its cores, connections and units: listeners, state, log,
@@ -22,6 +24,12 @@ pub(crate) fn connections_max(cores: usize, units: usize) -> usize {
 fn connections_within(limit: usize, cores: usize, units: usize) -> usize {
     let of_server = OPEN_FILES_OF_CORE * cores + OPEN_FILES_OF_UNIT * units;
     limit.saturating_sub(OPEN_FILES_KEPT + EVICTED_MAX + of_server).max(limit / 4)
+}
+
+/// How many connections take half of so much memory while nothing is asked of them: the other half
+/// is for what is.
+pub(crate) fn connections_in_memory(limit_bytes: usize) -> usize {
+    (limit_bytes / 2 / CONNECTION_BYTES).max(1)
 }
 
 #[cfg(test)]

@@ -236,6 +236,14 @@ impl Shared {
                  lower [limits] connections"
             );
         }
+        let in_memory = open_files::connections_in_memory(options.buffers.budget().limit_bytes());
+        if in_memory < wanted {
+            tracing::warn!(
+                "memory_bytes_max has no room for {wanted} connections: at most {in_memory} are \
+                 served. Raise it, or lower [limits] connections"
+            );
+        }
+        let connections_max = connections_max.min(in_memory);
         let table_limits = TableLimits::new(&options.limits, connections_max);
         let quotas = TargetQuotas::default();
         quotas.replace(&[], &catalogue.catalogue.targets);

@@ -10,6 +10,21 @@ pub(crate) type TaskMap<V> = HashMap<TaskId, V, BuildHasherDefault<TaskHasher>>;
 /// Tasks.
 pub(crate) type TaskIds = HashSet<TaskId, BuildHasherDefault<TaskHasher>>;
 
+/// Entries of a map that are kept while it is empty.
+const KEPT_ENTRIES_MAX: usize = 14;
+
+/// Memory of a map's entries.
+pub(crate) fn memory_bytes<V>(map: &TaskMap<V>) -> usize {
+    map.capacity() * size_of::<(TaskId, V)>()
+}
+
+/// Frees what an empty map needed once.
+pub(crate) fn free_spare<V>(map: &mut TaskMap<V>) {
+    if map.is_empty() && map.capacity() > KEPT_ENTRIES_MAX {
+        *map = TaskMap::default();
+    }
+}
+
 /// Values by task, the one that came last apart: most tasks are through with it before the next one
 /// comes, and it is looked at several times.
 #[derive(Debug)]
@@ -27,6 +42,14 @@ impl<V> Default for RecentTasks<V> {
 impl<V> RecentTasks<V> {
     pub(crate) fn is_empty(&self) -> bool {
         self.newest.is_none() && self.others.is_empty()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        memory_bytes(&self.others)
+    }
+
+    pub(crate) fn free_spare(&mut self) {
+        free_spare(&mut self.others);
     }
 
     pub(crate) fn insert(&mut self, task: TaskId, value: V) {

@@ -12,7 +12,7 @@ use crate::options::Limits;
 use crate::quota::Dues;
 use crate::server::Shared;
 use crate::session::Session;
-use crate::task_map::{RecentTasks, TaskMap};
+use crate::task_map::{self, RecentTasks, TaskMap};
 use crate::unit::LogicalUnit;
 use crate::view::{ItlNexus, View};
 use block::{Buffer, BufferPool};
@@ -39,6 +39,9 @@ const TRANSFER_SLACK: usize = 2 << 20;
 /// Operation code of REPORT LUNS.
 const REPORT_LUNS: u8 = 0xa0;
 
+/// What is kept of a future beside itself, in bytes, at most.
+const FUTURE_ENTRY_BYTES: usize = 128;
+
 mod admission;
 mod fit;
 mod outcome;
@@ -58,6 +61,8 @@ pub(crate) struct Tasks {
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
+    /// Memory of one of them.
+    future_bytes: usize,
     throttled: Throttled,
     running: TaskMap<Running>,
     /// Something began to run that nobody will be woken for yet.
@@ -165,6 +170,7 @@ impl Tasks {
             buffers: RecentTasks::default(),
             waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
+            future_bytes: 0,
             throttled: Throttled::default(),
             running: TaskMap::default(),
             unpolled: false,
@@ -178,6 +184,29 @@ impl Tasks {
     /// Nothing runs that could still have an effect.
     pub(crate) fn are_quiet(&self) -> bool {
         self.running.is_empty()
+    }
+
+    /// Memory of the commands, apart from that of their data: of those that are known, and what
+    /// others needed once.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.futures.len() * (self.future_bytes + FUTURE_ENTRY_BYTES)
+            + task_map::memory_bytes(&self.running)
+            + self.waiting.memory_bytes()
+            + self.buffers.memory_bytes()
+            + self.arrived.capacity() * size_of::<(TaskId, Planned)>()
+            + self.data_in.memory_bytes()
+            + self.data_out.memory_bytes()
+            + self.throttled.memory_bytes()
+    }
+
+    /// Frees what many commands needed once and none needs now.
+    pub(crate) fn free_spare_memory(&mut self) {
+        task_map::free_spare(&mut self.running);
+        self.waiting.free_spare();
+        self.buffers.free_spare();
+        self.data_in.free_spare();
+        self.data_out.free_spare();
+        self.throttled.free_spare();
     }
 
     /// Something runs that [`poll_finished`](Self::poll_finished) has not looked at: poll again
@@ -467,6 +496,7 @@ impl Tasks {
         };
         let future = perform(by, abort.clone(), task, planned, data);
         let mut future = future.map(Ended::Ran).boxed_local();
+        self.future_bytes = size_of_val(&*future);
         if let Some(Ended::Ran(ran)) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
@@ -691,10 +721,10 @@ async fn on_unit(
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }
     if let Plan::Copy { list } = plan {
-        return copy(session, unit, list, abort, &dues, memory).await;
+        return Box::pin(copy(session, unit, list, abort, &dues, memory)).await; // large and rare
     }
     if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
-        return change.save(unit, &abort).await;
+        return Box::pin(change.save(unit, &abort)).await;
     }
     let memory = memory.clone();
     let work = Work { session, judged, data, read_buffer, abort, dues, memory };

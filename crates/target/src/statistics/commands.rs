@@ -4,7 +4,7 @@ use super::counters::{ErrorKind, LunCounters, Moved};
 use super::operation::Operation;
 use super::{Counters, TargetCounters, add};
 use crate::session::Session;
-use crate::task_map::TaskMap;
+use crate::task_map::{self, TaskMap};
 use iscsi::connection::target::{Outcome, Task};
 use iscsi::framing::TaskId;
 use net::Clock;
@@ -43,6 +43,9 @@ struct Underway {
     in_bytes: u32,
     aborted: bool,
 }
+
+/// Room for so many entries is kept while nothing has ended.
+const ENDED_KEPT_MAX: usize = 16;
 
 /// Commands of one kind that started together and have ended.
 #[derive(Debug)]
@@ -83,6 +86,19 @@ impl Commands {
         self.target = session.key.target_name.as_deref().map(|name| counters.target(name));
         if let Some(target) = &self.target {
             add(&target.logins, 1);
+        }
+    }
+
+    /// Memory of the commands, whether there are some or were.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        task_map::memory_bytes(&self.underway) + self.ended.capacity() * size_of::<Ended>()
+    }
+
+    /// Frees what many commands needed once and none needs now.
+    pub(crate) fn free_spare_memory(&mut self) {
+        task_map::free_spare(&mut self.underway);
+        if self.ended.is_empty() && self.ended.capacity() > ENDED_KEPT_MAX {
+            self.ended = Vec::new();
         }
     }
 

@@ -79,6 +79,18 @@ impl Admission {
         self.waiting.push_back(Waiting { task, planned, bytes, until });
     }
 
+    /// Memory of the commands that wait, or have waited.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.waiting.capacity() * size_of::<Waiting>()
+    }
+
+    /// Frees what commands needed that wait no more.
+    pub(super) fn free_spare(&mut self) {
+        if self.waiting.is_empty() {
+            self.waiting = VecDeque::new();
+        }
+    }
+
     pub(super) fn find(&self, task: TaskId) -> Option<&Planned> {
         let waiting = self.waiting.iter().find(|waiting| waiting.task == task);
         waiting.map(|waiting| &waiting.planned)

@@ -6,7 +6,7 @@ use crate::options::Limits;
 use crate::quota::{Cost, InLine, cost};
 use crate::server::Shared;
 use crate::session::Session;
-use crate::task_map::TaskMap;
+use crate::task_map::{self, TaskMap};
 use crate::unit::LogicalUnit;
 use crate::view::ItlNexus;
 use block::BufferPool;
@@ -55,6 +55,17 @@ struct Waiting {
 impl Throttled {
     pub(super) fn unit_of(&self, task: TaskId) -> Option<&Arc<LogicalUnit>> {
         self.tasks.get(&task).map(|waiting| &waiting.unit)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        task_map::memory_bytes(&self.tasks) + self.passed.capacity() * size_of::<Passed>()
+    }
+
+    pub(super) fn free_spare(&mut self) {
+        task_map::free_spare(&mut self.tasks);
+        if self.passed.is_empty() {
+            self.passed = VecDeque::new();
+        }
     }
 
     /// It waits no more, and leaves its line the next time something is polled.

@@ -8,6 +8,7 @@ mod half_open;
 mod logins;
 mod long_operations;
 mod management;
+mod many_sessions;
 mod numbering;
 mod reservations;
 mod text;
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Attack> {
         half_open::ATTACKS,
         drip::ATTACKS,
         logins::ATTACKS,
+        many_sessions::ATTACKS,
         text::ATTACKS,
         ahs::ATTACKS,
         numbering::ATTACKS,

@@ -171,7 +171,7 @@ fn until_closed(
 }
 
 /// A new session's unit attentions would end the commands that are to wait.
-fn clear_unit_attentions(session: &mut Session) {
+pub(super) fn clear_unit_attentions(session: &mut Session) {
     // A server that does not answer here is attacked all the same.
     drop(session.execute(&cdb::TEST_UNIT_READY, &[], 0, Duration::from_secs(1)));
 }

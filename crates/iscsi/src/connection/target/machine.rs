@@ -24,6 +24,9 @@ pub struct TargetConnection {
     outputs: Outputs,
 }
 
+/// Room for so many outputs is kept while there are none.
+const OUTPUTS_KEPT_MAX: usize = 16;
+
 #[derive(Debug)]
 enum State {
     Login(Box<Login>),
@@ -134,6 +137,24 @@ impl TargetConnection {
             State::Login(login) => !login.login.is_waiting_for_driver(),
             State::FullFeature(phase) => phase.can_receive(),
             State::Over => false,
+        }
+    }
+
+    /// Memory of the tasks that are known, or were; what the session knows of them included.
+    pub fn task_memory_bytes(&self) -> usize {
+        match &self.state {
+            State::FullFeature(phase) => phase.tasks.memory_bytes(),
+            State::Login(_) | State::Over => 0,
+        }
+    }
+
+    /// Frees memory that many tasks needed once and none needs now.
+    pub fn free_spare_memory(&mut self) {
+        if self.outputs.is_empty() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
+            self.outputs = Outputs::new();
+        }
+        if let State::FullFeature(phase) = &mut self.state {
+            phase.tasks.free_spare();
         }
     }
 

@@ -79,6 +79,12 @@ impl Entry {
 /// So many slots there are at first.
 const SLOTS_MIN: usize = 8;
 
+/// So many slots are kept while there are no tasks.
+const SLOTS_KEPT_MAX: usize = 16;
+
+/// What the session knows of a task, in bytes, at most: its entry, and its place in the window.
+const IN_SESSION_BYTES: usize = 256;
+
 impl Tasks {
     /// An id that was never used before.
     pub(super) fn next_id(&mut self) -> TaskId {
@@ -164,6 +170,20 @@ impl Tasks {
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().flatten()
+    }
+
+    /// Memory of the tasks, whether there are some or were.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Entry>>()
+            + self.by_tag.memory_bytes()
+            + self.count * IN_SESSION_BYTES
+    }
+
+    /// Frees what many tasks needed once and none needs now.
+    pub(super) fn free_spare(&mut self) {
+        if self.count == 0 && self.slots.len() > SLOTS_KEPT_MAX {
+            self.slots = Vec::new();
+        }
     }
 
     pub(super) fn len(&self) -> usize {

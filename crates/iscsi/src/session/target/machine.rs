@@ -54,6 +54,9 @@ pub(super) struct Known {
 /// Names a task within the session.
 pub(super) type Key = (u16, TaskId);
 
+/// Room for so many outputs is kept while there are none.
+const OUTPUTS_KEPT_MAX: usize = 32;
+
 /// One iSCSI session in the target role.
 ///
 /// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns `None`.
@@ -233,7 +236,11 @@ impl TargetSession {
 
     /// What is to be done next.
     pub fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let output = self.outputs.pop_front();
+        if output.is_none() && self.outputs.capacity() > OUTPUTS_KEPT_MAX {
+            self.outputs = VecDeque::new();
+        }
+        output
     }
 
     pub(super) fn output(&mut self, output: Output) {

@@ -1,0 +1,147 @@
+//! Sessions by the thousand, each with a little that the server has to remember.
+
+use super::withheld::clear_unit_attentions;
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
+use crate::adversary::cdb;
+use crate::adversary::session::{Session, flags};
+use crate::raw::{Pdu, opcode};
+use anyhow::Result;
+use std::time::Duration;
+
+/// The attacks of this file.
+pub const ATTACKS: &[Attack] = &[
+    Attack::new("sessions-1024-ordered", 1024, |attacker| {
+        hold(attacker, 1024, ordered, Answers::Read)
+    })
+    .summary("1,024 sessions: a WRITE whose data never comes, 127 ORDERED commands behind it"),
+    Attack::new("sessions-2048-ping-announced", 2048, |attacker| {
+        hold(attacker, 2048, announced_ping, Answers::Read)
+    })
+    .summary("2,048 sessions: the header of a NOP-Out with 256 KiB of data that never come"),
+    Attack::new("sessions-1024-pings-ahead", 1024, |attacker| {
+        hold(attacker, 1024, pings_ahead, Answers::Read)
+    })
+    .summary("1,024 sessions: 4 NOP-Outs of 256 KiB behind a CmdSN that never comes"),
+    Attack::new("sessions-8192-commands-ahead", 8192, |attacker| {
+        hold(attacker, 8192, commands_ahead, Answers::Read)
+    })
+    .summary("8,192 sessions: 127 commands behind a CmdSN that never comes"),
+    Attack::new("sessions-4096-once-busy", 4096, |attacker| {
+        hold(attacker, 4096, ordered, Answers::ReadAndGiveData)
+    })
+    .summary("4,096 sessions had 128 commands under way once and have none now"),
+    Attack::new("sessions-4096-reads-wait", 4096, |attacker| {
+        hold(attacker, 4096, large_read, Answers::Leave)
+    })
+    .summary("4,096 sessions, 32 of which have READs of 8 MiB under way, answers unread"),
+];
+
+/// What a session does with what the server sends.
+#[derive(Clone, Copy, PartialEq)]
+enum Answers {
+    Leave,
+    Read,
+    ReadAndGiveData,
+}
+
+/// Data of a NOP-Out, as long as any target of ours takes it.
+const PING_BYTES: u32 = 256 << 10;
+
+/// Commands that fill the window of a session but for one.
+const COMMANDS: usize = 127;
+
+/// What a session of this number does once it is logged in.
+type Begin = fn(&mut Session, usize);
+
+/// Logs in until there are `count` sessions, and holds them; those that the server ends are
+/// replaced.
+fn hold(attacker: &Attacker, count: usize, begin: Begin, answers: Answers) -> Result<()> {
+    attacker.in_threads(2, |thread| {
+        let mut sessions: Vec<Session> = Vec::new();
+        for number in (thread..).step_by(2) {
+            while sessions.len() >= count / 2 && !attacker.is_over() {
+                attacker.pause(Duration::from_millis(20));
+                go_on(attacker, &mut sessions, answers);
+            }
+            if attacker.is_over() {
+                return;
+            }
+            let Ok(mut session) = attacker.log_in(Destination::Neighbour, number % (2 * count))
+            else {
+                attacker.pause(Duration::from_millis(5));
+                go_on(attacker, &mut sessions, answers);
+                continue;
+            };
+            clear_unit_attentions(&mut session);
+            begin(&mut session, number);
+            session.connection.send();
+            attacker.count(&mut session);
+            sessions.push(session);
+            if number % 512 < 2 {
+                go_on(attacker, &mut sessions, answers);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Sends what waits, and forgets the sessions that are over.
+fn go_on(attacker: &Attacker, sessions: &mut Vec<Session>, answers: Answers) {
+    for session in sessions.iter_mut() {
+        session.connection.send();
+        while answers != Answers::Leave
+            && let Some(pdu) = session.receive()
+        {
+            if answers == Answers::ReadAndGiveData && pdu.opcode() == opcode::R2T {
+                session.answer_r2t_with(&pdu, &[0; 512]);
+            }
+        }
+        attacker.count(session);
+    }
+    sessions.retain(|session| !session.connection.is_closed());
+}
+
+fn ordered(session: &mut Session, _: usize) {
+    let write = session.command(flags::SIMPLE | flags::WRITE, &cdb::write(0, 1), 512);
+    session.queue(&write);
+    for _ in 0..COMMANDS {
+        let ready = session.command(flags::ORDERED, &cdb::TEST_UNIT_READY, 0);
+        session.queue(&ready);
+    }
+}
+
+fn announced_ping(session: &mut Session, _: usize) {
+    let ping = session.ping(false);
+    let [_, high, middle, low] = PING_BYTES.to_be_bytes();
+    session.queue(&ping.put(5, &[high, middle, low]));
+}
+
+fn pings_ahead(session: &mut Session, _: usize) {
+    for _ in 0..4 {
+        let ping = ahead(session.ping(false));
+        session.queue(&ping.with_data(vec![0; PING_BYTES as usize]));
+    }
+}
+
+fn commands_ahead(session: &mut Session, _: usize) {
+    for _ in 0..COMMANDS {
+        let ready = ahead(session.command(flags::SIMPLE, &cdb::TEST_UNIT_READY, 0));
+        session.queue(&ready);
+    }
+}
+
+/// The number before it is never used.
+fn ahead(request: Pdu) -> Pdu {
+    let ahead = request.u32_at(24).wrapping_add(1);
+    request.put_u32(24, ahead)
+}
+
+fn large_read(session: &mut Session, number: usize) {
+    if number.is_multiple_of(128) {
+        for _ in 0..8 {
+            let read = session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 16384), 8 << 20);
+            session.queue(&read);
+        }
+    }
+}
