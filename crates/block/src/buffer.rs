@@ -122,6 +122,11 @@ impl BufferPool {
         self.account.held_bytes()
     }
 
+    /// The owner of the account of this handle.
+    pub fn owner(&self) -> &Arc<MemoryOwner> {
+        self.account.owner()
+    }
+
     /// What is charged to all accounts of its owner.
     pub fn owner_bytes(&self) -> usize {
         self.account.owner().held_bytes()

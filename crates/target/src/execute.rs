@@ -15,7 +15,7 @@ use crate::leftovers::Change;
 use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
-use crate::ranges::{RangeGuard, RangeLocks};
+use crate::ranges::{RangeGuard, RangeLocks, TooManyWaiting};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
@@ -87,6 +87,12 @@ impl From<Refusal> for Stop {
     }
 }
 
+impl From<TooManyWaiting> for Stop {
+    fn from(_: TooManyWaiting) -> Self {
+        Self::Busy
+    }
+}
+
 impl From<Aborted> for Stop {
     fn from(_: Aborted) -> Self {
         Self::Aborted
@@ -153,11 +159,10 @@ pub(crate) fn write_at_hand(
     durable: bool,
 ) -> Option<()> {
     let share = RangeLocks::try_share(&*unit.ranges);
-    let queued = if share.is_none() { Some(unit.ranges.queue(range, false)) } else { None };
+    let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
     // Under the lock: an operation that begins later waits for it.
     let same = unit.revision() == generation.revision;
-    let waits = queued.as_ref().is_some_and(|queued| !queued.is_granted());
-    if waits || !same || unit.leftovers.are_too_many() {
+    if !same || unit.leftovers.are_too_many() {
         return None;
     }
     let written = unit.device().write_at_hand(block_range(range), data, durable);
@@ -341,8 +346,11 @@ impl Run<'_> {
         Box::pin(async move { device.write(block_range(range), data, durable).await })
     }
 
+    /// Holds `range`, shared with other writers or alone, as soon as it is free.
     async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
-        let guard = self.abort.unless(self.unit.ranges.lock(range, exclusive)).await?;
+        let owner = self.memory.buffers.owner();
+        let lock = self.unit.ranges.lock_for(owner, range, exclusive);
+        let guard = self.abort.unless(lock).await??;
         self.check_generation()?;
         self.enter()?;
         Ok(guard)

@@ -6,8 +6,15 @@
 //! Reads take no lock, but they wait for ranges that are secluded: there somebody changes blocks
 //! for whom nobody waits any more.
 
+mod claims;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use block::MemoryOwner;
+use claims::{Claim, Claims, RemovedClaim, overlap};
 use scsi::plan::LbaRange;
-use std::collections::VecDeque;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -17,10 +24,9 @@ use tokio::sync::{Notify, oneshot};
 /// The locks of one unit.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
-    state: Mutex<State>,
-    /// Everything is shared so many times [`SHARE`], apart from what `state` knows; and
-    /// [`EXCLUSIVE`] while it knows of an exclusive claim, held or waiting. Changed under its lock
-    /// but for the shares.
+    claims: Mutex<Claims>,
+    /// Everything is shared so many times [`SHARE`], apart from `claims`; and [`EXCLUSIVE`] while
+    /// one of them is exclusive, held or waiting. Changed under their lock but for the shares.
     shares: AtomicUsize,
     /// Held ranges that are secluded; while there is none, reads need not look.
     secluded: AtomicUsize,
@@ -32,26 +38,6 @@ pub(crate) struct RangeLocks {
 const EXCLUSIVE: usize = 1;
 /// In `shares`: one that shares.
 const SHARE: usize = 2;
-
-#[derive(Debug, Default)]
-struct State {
-    next_id: u64,
-    /// Held or waiting; while there is none, sharers need not look at each other.
-    exclusive_claims: usize,
-    held: Vec<Claim>,
-    waiting: VecDeque<(Claim, oneshot::Sender<()>)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    id: u64,
-    range: LbaRange,
-    exclusive: bool,
-    /// Reads wait for it as well.
-    secluded: bool,
-    /// A piece of a third-party copy.
-    of_copy: bool,
-}
 
 /// A held range; dropping it lets the next in.
 #[derive(Debug)]
@@ -74,6 +60,18 @@ pub(crate) struct RangeQueued {
     wait: Option<oneshot::Receiver<()>>,
 }
 
+/// A claim that has come, before it is held or waits.
+struct NewClaim {
+    claim: Claim,
+    /// As in [`WaitingClaim`](claims::WaitingClaim).
+    blockers: usize,
+    has_to_wait: bool,
+}
+
+/// Why a claim was refused: one more may not wait.
+#[derive(Debug)]
+pub(crate) struct TooManyWaiting;
+
 /// What is done in the name of other units' tasks: who has shut somebody out waits until it is
 /// over.
 #[derive(Debug, Default)]
@@ -95,58 +93,95 @@ impl Fence {
     }
 }
 
-impl Claim {
-    fn new(id: u64, range: LbaRange, exclusive: bool) -> Self {
-        Self { id, range, exclusive, secluded: false, of_copy: false }
-    }
-
-    fn excludes(&self, other: &Self) -> bool {
-        (self.exclusive || other.exclusive) && overlap(self.range, other.range)
-    }
-}
-
-fn overlap(a: LbaRange, b: LbaRange) -> bool {
-    let (a_end, b_end) = (a.lba.saturating_add(a.count), b.lba.saturating_add(b.count));
-    a.count > 0 && b.count > 0 && a.lba < b_end && b.lba < a_end
-}
-
 impl RangeLocks {
     /// Holds `range`, shared with other writers, or alone.
     pub(crate) async fn lock(self: &Arc<Self>, range: LbaRange, exclusive: bool) -> RangeGuard {
         self.queue(range, exclusive).granted().await
     }
 
+    /// The same for a command of an initiator, unless it would have to wait and too many claims of
+    /// this owner, or of all owners, wait already.
+    pub(crate) async fn lock_for(
+        self: &Arc<Self>,
+        owner: &Arc<MemoryOwner>,
+        range: LbaRange,
+        exclusive: bool,
+    ) -> Result<RangeGuard, TooManyWaiting> {
+        Ok(self.queue_for(owner, range, exclusive)?.granted().await)
+    }
+
     /// Takes a place in the queue now; it may be waited for later.
     pub(crate) fn queue(self: &Arc<Self>, range: LbaRange, exclusive: bool) -> RangeQueued {
-        let mut state = self.state();
-        let claim = Claim::new(state.next_id, range, exclusive);
-        state.next_id += 1;
-        if exclusive {
-            self.claim_exclusively(&mut state, 1);
+        let mut claims = self.claims();
+        let new = self.new_claim(&mut claims, range, exclusive);
+        self.add(&mut claims, &new, None)
+    }
+
+    /// Takes a place in the queue as for [`lock_for`](Self::lock_for).
+    pub(crate) fn queue_for(
+        self: &Arc<Self>,
+        owner: &Arc<MemoryOwner>,
+        range: LbaRange,
+        exclusive: bool,
+    ) -> Result<RangeQueued, TooManyWaiting> {
+        let mut claims = self.claims();
+        let new = self.new_claim(&mut claims, range, exclusive);
+        if new.has_to_wait && !claims.may_wait(owner) {
+            if exclusive {
+                self.end_exclusive_claim(&mut claims);
+            }
+            return Err(TooManyWaiting);
         }
-        let blocked = state.exclusive_claims > 0
-            && (exclusive && self.is_shared()
-                || state.held.iter().any(|held| held.excludes(&claim))
-                || state.waiting.iter().any(|(waiting, _)| waiting.excludes(&claim)));
-        let wait = if blocked {
-            let (grant, granted) = oneshot::channel();
-            state.waiting.push_back((claim, grant));
-            Some(granted)
-        } else {
-            state.held.push(claim);
-            None
-        };
-        RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait }
+        Ok(self.add(&mut claims, &new, Some(owner)))
+    }
+
+    /// Holds `range`, shared with other writers, unless that has to be waited for.
+    pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
+        let mut claims = self.claims();
+        let claim = claims.new_claim(range, false);
+        if claims.blockers(&claim) > 0 {
+            return None;
+        }
+        claims.held.push(claim);
+        Some(self.guard(&claim))
     }
 
     /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
     pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
-        let mut state = self.state();
-        let claim = Claim::new(state.next_id, range, true);
-        state.next_id += 1;
-        self.claim_exclusively(&mut state, 1);
-        state.held.push(claim);
-        RangeQueued { guard: RangeGuard { locks: Arc::clone(self), id: claim.id }, wait: None }
+        let mut claims = self.claims();
+        let claim = claims.new_claim(range, true);
+        self.begin_exclusive_claims(&mut claims, 1);
+        claims.hold_at_head(claim);
+        RangeQueued { guard: self.guard(&claim), wait: None }
+    }
+
+    /// A claim that has come, and what it has to wait for.
+    fn new_claim(&self, claims: &mut Claims, range: LbaRange, exclusive: bool) -> NewClaim {
+        let claim = claims.new_claim(range, exclusive);
+        if exclusive {
+            self.begin_exclusive_claims(claims, 1);
+        }
+        let blockers = claims.blockers(&claim);
+        NewClaim { claim, blockers, has_to_wait: blockers > 0 || (exclusive && self.is_shared()) }
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        claims: &mut Claims,
+        new: &NewClaim,
+        owner: Option<&Arc<MemoryOwner>>,
+    ) -> RangeQueued {
+        let wait = if new.has_to_wait {
+            Some(claims.wait(new.claim, new.blockers, owner))
+        } else {
+            claims.held.push(new.claim);
+            None
+        };
+        RangeQueued { guard: self.guard(&new.claim), wait }
+    }
+
+    fn guard(self: &Arc<Self>, claim: &Claim) -> RangeGuard {
+        RangeGuard { locks: Arc::clone(self), id: claim.id }
     }
 
     /// Shares everything with all others who share, unless there is an exclusive claim: then a
@@ -166,17 +201,25 @@ impl RangeLocks {
     }
 
     /// From the first such claim on nobody shares without a place in the queue.
-    fn claim_exclusively(&self, state: &mut State, claims: usize) {
-        state.exclusive_claims += claims;
-        if state.exclusive_claims > 0 {
+    fn begin_exclusive_claims(&self, claims: &mut Claims, count: usize) {
+        claims.exclusive_claims += count;
+        if claims.exclusive_claims > 0 {
             self.shares.fetch_or(EXCLUSIVE, SeqCst);
         }
     }
 
-    /// Lets those in whom nobody keeps out any more.
-    fn grant_next(&self, state: &mut State) {
-        if !state.waiting.is_empty() {
-            state.grant_next(self.is_shared());
+    /// After the last such claim everybody may share again.
+    fn end_exclusive_claim(&self, claims: &mut Claims) {
+        claims.exclusive_claims -= 1;
+        if claims.exclusive_claims == 0 {
+            self.shares.fetch_and(!EXCLUSIVE, SeqCst);
+        }
+    }
+
+    /// Grants the claims that nothing keeps out any more, now that `removed` does not.
+    fn grant(&self, claims: &mut Claims, removed: Option<&RemovedClaim>) {
+        if !claims.waiting.is_empty() {
+            claims.grant(removed, self.is_shared());
         }
     }
 
@@ -191,7 +234,7 @@ impl RangeLocks {
             let mut shown = pin!(self.shown.notified());
             shown.as_mut().enable();
             let hides = |held: &Claim| held.secluded && overlap(held.range, range);
-            if !self.state().held.iter().any(hides) {
+            if !self.claims().held.iter().any(hides) {
                 return;
             }
             shown.await;
@@ -204,18 +247,14 @@ impl RangeLocks {
     }
 
     fn seclude(&self, which: impl Fn(&Claim) -> bool) {
-        let mut state = self.state();
-        let mut claims = 0;
-        for claim in state.held.iter_mut().filter(|claim| which(claim) && !claim.secluded) {
-            claims += usize::from(!claim.exclusive);
-            (claim.secluded, claim.exclusive) = (true, true);
-            self.secluded.fetch_add(1, SeqCst);
-        }
-        self.claim_exclusively(&mut state, claims);
+        let mut claims = self.claims();
+        let secluded = claims.seclude(which);
+        self.secluded.fetch_add(secluded.claims, SeqCst);
+        self.begin_exclusive_claims(&mut claims, secluded.were_shared);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,11 +267,11 @@ impl RangeGuard {
 
     /// It is a piece of a copy that is locked.
     pub(crate) fn of_copy(self) -> Self {
-        let mut state = self.locks.state();
-        if let Some(claim) = state.held.iter_mut().find(|claim| claim.id == self.id) {
+        let mut claims = self.locks.claims();
+        if let Some(claim) = claims.held.iter_mut().find(|claim| claim.id == self.id) {
             claim.of_copy = true;
         }
-        drop(state);
+        drop(claims);
         self
     }
 }
@@ -258,55 +297,22 @@ impl RangeQueued {
     /// Waits until the range is held.
     pub(crate) async fn granted(self) -> RangeGuard {
         if let Some(granted) = self.wait {
-            let _ = granted.await; // the sender is dropped by its grant only
+            let _ = granted.await; // nothing is sent: the grant drops the sender
         }
         self.guard
     }
 }
 
-impl State {
-    fn remove(&mut self, id: u64) -> Option<Claim> {
-        let held = self.held.iter().position(|held| held.id == id);
-        let claim = match held {
-            Some(at) => Some(self.held.swap_remove(at)),
-            None => {
-                let at = self.waiting.iter().position(|(waiting, _)| waiting.id == id);
-                at.and_then(|at| self.waiting.remove(at)).map(|(claim, _)| claim)
-            }
-        };
-        self.exclusive_claims -= usize::from(claim.is_some_and(|claim| claim.exclusive));
-        claim
-    }
-
-    /// `shared`: by somebody without a place in the queue.
-    fn grant_next(&mut self, shared: bool) {
-        let mut still_waiting: VecDeque<(Claim, _)> = VecDeque::with_capacity(self.waiting.len());
-        while let Some((claim, grant)) = self.waiting.pop_front() {
-            let blocked = (claim.exclusive && shared)
-                || self.held.iter().any(|held| held.excludes(&claim))
-                || still_waiting.iter().any(|(earlier, _)| earlier.excludes(&claim));
-            if blocked {
-                still_waiting.push_back((claim, grant));
-                continue;
-            }
-            // A waiter that is gone removes its claim itself when its guard is dropped.
-            self.held.push(claim);
-            let _ = grant.send(());
-        }
-        self.waiting = still_waiting;
-    }
-}
-
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        let mut state = self.locks.state();
-        let claim = state.remove(self.id);
-        if state.exclusive_claims == 0 && claim.is_some_and(|claim| claim.exclusive) {
-            self.locks.shares.fetch_and(!EXCLUSIVE, SeqCst);
+        let mut claims = self.locks.claims();
+        let Some(removed) = claims.remove(self.id) else { return };
+        if removed.claim.exclusive {
+            self.locks.end_exclusive_claim(&mut claims);
         }
-        self.locks.grant_next(&mut state);
-        drop(state);
-        if claim.is_some_and(|claim| claim.secluded) {
+        self.locks.grant(&mut claims, Some(&removed));
+        drop(claims);
+        if removed.claim.secluded {
             self.locks.secluded.fetch_sub(1, SeqCst);
             self.locks.shown.notify_waiters();
         }
@@ -316,194 +322,7 @@ impl Drop for RangeGuard {
 impl<L: Deref<Target = RangeLocks>> Drop for Share<L> {
     fn drop(&mut self) {
         if self.locks.shares.fetch_sub(SHARE, SeqCst) == SHARE | EXCLUSIVE {
-            self.locks.grant_next(&mut self.locks.state());
+            self.locks.grant(&mut self.locks.claims(), None);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::FutureExt;
-
-    fn range(lba: u64, count: u64) -> LbaRange {
-        LbaRange { lba, count }
-    }
-
-    #[test]
-    fn writers_share_and_the_exclusive_waits_for_them_all() {
-        let locks = Arc::new(RangeLocks::default());
-        let first = locks.lock(range(0, 8), false).now_or_never().unwrap();
-        let second = locks.lock(range(4, 8), false).now_or_never().unwrap();
-        let mut alone = Box::pin(locks.lock(range(7, 1), true));
-        assert!((&mut alone).now_or_never().is_none());
-        let mut late = Box::pin(locks.lock(range(7, 1), false));
-        assert!((&mut late).now_or_never().is_none(), "behind the one that waits");
-        assert!(locks.lock(range(100, 1), true).now_or_never().is_some(), "elsewhere is free");
-        drop(first);
-        assert!((&mut alone).now_or_never().is_none());
-        drop(second);
-        let alone = alone.now_or_never().unwrap();
-        assert!((&mut late).now_or_never().is_none());
-        drop(alone);
-        drop(late.now_or_never().unwrap());
-        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
-    }
-
-    /// SAM-5 §8: HEAD OF QUEUE waits for nobody, not even for one that is exclusive, and nobody
-    /// who has not begun goes before it.
-    #[test]
-    fn the_head_waits_for_nobody_and_all_others_for_it() {
-        let locks = Arc::new(RangeLocks::default());
-        let simple = locks.lock(range(0, 1), false).now_or_never().unwrap();
-        let mut ordered = Box::pin(locks.lock(range(0, 1), true));
-        assert!((&mut ordered).now_or_never().is_none());
-        let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
-        let second = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
-        drop(simple);
-        assert!((&mut ordered).now_or_never().is_none(), "older, and yet not before the head");
-        drop(head);
-        let mut late = Box::pin(locks.lock(range(0, 1), false));
-        assert!((&mut ordered).now_or_never().is_none());
-        drop(second);
-        let ordered = ordered.now_or_never().unwrap();
-        assert!((&mut late).now_or_never().is_none());
-        let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
-        drop(ordered);
-        assert!((&mut late).now_or_never().is_none());
-        drop(head);
-        drop(late.now_or_never().unwrap());
-        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
-        assert_eq!(locks.state().exclusive_claims, 0);
-    }
-
-    /// Of a secluded range nobody sees or changes anything who comes later; those who shared it
-    /// before go on, and it leaves nothing behind.
-    #[test]
-    fn a_secluded_range_is_waited_for_by_all() {
-        let locks = Arc::new(RangeLocks::default());
-        let left = locks.lock(range(0, 8), false).now_or_never().unwrap();
-        let beside = locks.lock(range(4, 8), false).now_or_never().unwrap();
-        assert!(locks.shown(range(0, 8)).now_or_never().is_some(), "reads take no lock");
-        left.seclude();
-        left.seclude();
-        drop(beside);
-        let mut read = Box::pin(locks.shown(range(7, 100)));
-        let mut write = Box::pin(locks.lock(range(7, 1), false));
-        assert!((&mut read).now_or_never().is_none());
-        assert!((&mut write).now_or_never().is_none());
-        assert!(locks.shown(range(8, 1)).now_or_never().is_some(), "elsewhere is free");
-        assert!(locks.lock(range(8, 1), false).now_or_never().is_some());
-        drop(left);
-        assert!(read.now_or_never().is_some());
-        drop(write.now_or_never().unwrap());
-        assert_eq!((locks.secluded.load(SeqCst), locks.state().exclusive_claims), (0, 0));
-        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
-    }
-
-    /// Those who share everything without a place in the queue keep the exclusive out, wherever it
-    /// is, and it keeps such out who come later, from when it waits to when it is gone.
-    #[test]
-    fn shares_and_exclusive_claims_wait_for_each_other() {
-        let locks = Arc::new(RangeLocks::default());
-        let _elsewhere = locks.lock(range(100, 1), false).now_or_never().unwrap();
-        let first = RangeLocks::try_share(&*locks).unwrap();
-        let second = RangeLocks::try_share(Arc::clone(&locks)).unwrap();
-        let mut alone = Box::pin(locks.lock(range(0, 1), true));
-        let mut other = Box::pin(locks.lock(range(8, 1), true));
-        assert!((&mut alone).now_or_never().is_none());
-        assert!((&mut other).now_or_never().is_none());
-        assert!(RangeLocks::try_share(&*locks).is_none());
-        drop(first);
-        assert!((&mut alone).now_or_never().is_none());
-        drop(second);
-        let (alone, other) = (alone.now_or_never().unwrap(), other.now_or_never().unwrap());
-        drop(alone);
-        assert!(RangeLocks::try_share(&*locks).is_none(), "the other is still there");
-        drop(other);
-        let share = RangeLocks::try_share(&*locks).unwrap();
-        let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
-        assert!(RangeLocks::try_share(&*locks).is_none(), "behind the head");
-        drop((share, head));
-        assert_eq!(locks.shares.load(SeqCst), 0);
-    }
-
-    /// A waiter that gives up lets others share again, and so does a secluded range let go.
-    #[test]
-    fn sharing_goes_on_after_whoever_kept_it_from_others() {
-        let locks = Arc::new(RangeLocks::default());
-        let share = RangeLocks::try_share(&*locks).unwrap();
-        let mut waiter = Box::pin(locks.lock(range(0, 1), true));
-        assert!((&mut waiter).now_or_never().is_none());
-        drop(waiter);
-        drop(RangeLocks::try_share(&*locks).unwrap());
-        drop(share);
-        let left = locks.lock(range(0, 1), false).now_or_never().unwrap();
-        left.seclude();
-        assert!(RangeLocks::try_share(&*locks).is_none());
-        drop(left);
-        assert!(RangeLocks::try_share(&*locks).is_some());
-        assert_eq!(locks.shares.load(SeqCst), 0);
-    }
-
-    /// Threads that share and threads that exclude are never inside together, and none is
-    /// forgotten.
-    #[test]
-    fn sharers_and_excluders_on_many_threads() {
-        let locks = Arc::new(RangeLocks::default());
-        let (sharers, alone) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let share = || {
-            for _ in 0..2000 {
-                let Some(_share) = RangeLocks::try_share(&*locks) else { continue };
-                sharers.fetch_add(1, SeqCst);
-                assert_eq!(alone.load(SeqCst), 0);
-                sharers.fetch_sub(1, SeqCst);
-            }
-        };
-        let exclude = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            for _ in 0..500 {
-                let _guard = runtime.block_on(locks.lock(range(0, 1), true));
-                assert_eq!(alone.fetch_add(1, SeqCst), 0);
-                assert_eq!(sharers.load(SeqCst), 0);
-                alone.fetch_sub(1, SeqCst);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(share);
-                scope.spawn(exclude);
-            }
-        });
-        assert_eq!(locks.shares.load(SeqCst), 0);
-        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
-    }
-
-    /// Pieces of copies are secluded without those who write them, nothing else is.
-    #[test]
-    fn pieces_of_copies_are_secluded() {
-        let locks = Arc::new(RangeLocks::default());
-        let piece = locks.lock(range(0, 8), false).now_or_never().unwrap().of_copy();
-        let _other = locks.lock(range(8, 8), false).now_or_never().unwrap();
-        locks.seclude_copies();
-        assert!(locks.shown(range(0, 1)).now_or_never().is_none());
-        assert!(locks.shown(range(8, 8)).now_or_never().is_some());
-        drop(piece);
-        assert!(locks.shown(range(0, 16)).now_or_never().is_some());
-    }
-
-    /// A waiter that is dropped before or after its grant leaves nothing behind.
-    #[test]
-    fn dropped_waiters_leave_nothing() {
-        let locks = Arc::new(RangeLocks::default());
-        let held = locks.lock(range(0, 1), true).now_or_never().unwrap();
-        let mut waiter = Box::pin(locks.lock(range(0, 1), true));
-        assert!((&mut waiter).now_or_never().is_none());
-        drop(waiter);
-        let mut granted = Box::pin(locks.lock(range(0, 1), true));
-        assert!((&mut granted).now_or_never().is_none());
-        drop(held);
-        drop(granted);
-        assert!(locks.state().held.is_empty() && locks.state().waiting.is_empty());
     }
 }

@@ -87,6 +87,42 @@ fn at_hand_is_what_needs_no_waiting() {
     assert_eq!(write(4, 9), None, "what was written may have been lost");
 }
 
+/// Goal: a command that would be one too many of its owner to wait for its blocks ends BUSY and
+/// changes nothing; one whose blocks are free goes on, and one of another owner waits.
+#[test]
+fn one_too_many_that_waits_for_blocks_is_busy() {
+    let unit = unit();
+    let memory = || {
+        let buffers = BufferPool::default().account(&Arc::default(), block::MemoryKind::DataIn);
+        WorkMemory { buffers, wait_max: Duration::from_secs(1) }
+    };
+    let run_as = |memory: &WorkMemory, plan: &Plan, data: &'static [u8]| {
+        let run = Run {
+            unit: &unit,
+            generation: unit.generation(),
+            block_bytes: 512,
+            abort: AbortSignal::default(),
+            dues: Dues::default(),
+            memory: memory.clone(),
+            entry: None,
+        };
+        run.ending(plan, Bytes::from_static(data), None).now_or_never()
+    };
+    let write = |lba| Plan::Write { range: range(lba, 1), durable: true };
+    let compare = Plan::CompareAndWrite { range: range(5, 1), durable: true };
+    let (one, other) = (memory(), memory());
+    let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
+    let wait = || unit.ranges.queue_for(one.buffers.owner(), range(5, 1), true).ok();
+    let waiting: Vec<_> = std::iter::from_fn(wait).collect();
+    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Busy)));
+    assert!(matches!(run_as(&one, &compare, &[0; 1024]), Some(Ending::Busy)));
+    assert!(matches!(run_as(&one, &write(6), &[7; 512]), Some(Ending::Good(_))));
+    assert!(run_as(&other, &write(5), &[7; 512]).is_none(), "it waits");
+    drop((waiting, guard));
+    assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
+    assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Good(_))));
+}
+
 /// SBC-3 §5.2: the second half is written only if the first equals what is there; otherwise the
 /// sense says at which byte they part.
 #[test]

@@ -22,6 +22,9 @@ pub const ATTACKS: &[Attack] = &[
     ),
     Attack::new("compare-and-write", 16, compare_and_write)
         .summary("16 sessions: COMPARE AND WRITE of one block of the shared LUN"),
+    Attack::new("compare-and-write-wide", 64, compare_and_write_wide).summary(
+        "64 sessions: COMPARE AND WRITE of one block and of 8,192 others, and VERIFY over them all",
+    ),
     Attack::new("verify", 4, |attacker| verify(attacker, 0))
         .summary("VERIFY (16) of the whole shared LUN at depth 128"),
     Attack::new("verify-data", 4, |attacker| verify(attacker, 1 << 1))
@@ -49,6 +52,9 @@ pub const ATTACKS: &[Attack] = &[
     })
     .summary("RESERVE (6) and RELEASE (6) of a neighbour LUN without end"),
 ];
+
+/// Blocks that [`compare_and_write_wide`] spreads over: as many as 64 windows have commands.
+const WIDE_BLOCKS: u64 = 64 * 128;
 
 const START_STOP: &[Cdb] = &[
     [0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -106,6 +112,32 @@ fn compare_and_write(attacker: &Attacker) -> Result<()> {
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             let byte = session.random.below(2) as u8;
             session.queue(&command.with_data([[0; 512], [byte; 512]].concat()));
+        },
+        |_, _| {},
+    )
+}
+
+/// Half of the commands want blocks of their own and hold them, half want one block and wait; what
+/// waits behind a VERIFY of all these blocks is between the two.
+fn compare_and_write_wide(attacker: &Attacker) -> Result<()> {
+    let first = u64::from(SHARED_LBA);
+    let mut commands = 0;
+    Flood::new(64, Destination::Shared).reading(
+        attacker,
+        |session| {
+            commands += 1;
+            if commands % 121 == 0 {
+                let cdb = cdb::sixteen(0x8f, 0, first, 1 + WIDE_BLOCKS as u32);
+                let command = session.command(flags::SIMPLE, &cdb, 0);
+                session.queue(&command);
+                return;
+            }
+            let own = 1 + commands / 2 % WIDE_BLOCKS;
+            let lba = if commands % 2 == 0 { first } else { first + own };
+            let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
+            cdb[13] = 1;
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
+            session.queue(&command.with_data(vec![0; 1024]));
         },
         |_, _| {},
     )

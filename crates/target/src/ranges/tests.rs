@@ -1,0 +1,306 @@
+use super::claims::{COMPARISONS, OWNER_WAITING_MAX, WAITING_MAX};
+use super::*;
+use futures_util::FutureExt;
+
+fn range(lba: u64, count: u64) -> LbaRange {
+    LbaRange { lba, count }
+}
+
+#[test]
+fn writers_share_and_the_exclusive_waits_for_them_all() {
+    let locks = Arc::new(RangeLocks::default());
+    let first = locks.lock(range(0, 8), false).now_or_never().unwrap();
+    let second = locks.lock(range(4, 8), false).now_or_never().unwrap();
+    let mut alone = Box::pin(locks.lock(range(7, 1), true));
+    assert!((&mut alone).now_or_never().is_none());
+    let mut late = Box::pin(locks.lock(range(7, 1), false));
+    assert!((&mut late).now_or_never().is_none(), "behind the one that waits");
+    assert!(locks.lock(range(100, 1), true).now_or_never().is_some(), "elsewhere is free");
+    drop(first);
+    assert!((&mut alone).now_or_never().is_none());
+    drop(second);
+    let alone = alone.now_or_never().unwrap();
+    assert!((&mut late).now_or_never().is_none());
+    drop(alone);
+    drop(late.now_or_never().unwrap());
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+}
+
+/// SAM-5 §8: HEAD OF QUEUE waits for nobody, not even for one that is exclusive, and nobody
+/// who has not begun goes before it.
+#[test]
+fn the_head_waits_for_nobody_and_all_others_for_it() {
+    let locks = Arc::new(RangeLocks::default());
+    let simple = locks.lock(range(0, 1), false).now_or_never().unwrap();
+    let mut ordered = Box::pin(locks.lock(range(0, 1), true));
+    assert!((&mut ordered).now_or_never().is_none());
+    let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+    let second = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+    drop(simple);
+    assert!((&mut ordered).now_or_never().is_none(), "older, and yet not before the head");
+    drop(head);
+    let mut late = Box::pin(locks.lock(range(0, 1), false));
+    assert!((&mut ordered).now_or_never().is_none());
+    drop(second);
+    let ordered = ordered.now_or_never().unwrap();
+    assert!((&mut late).now_or_never().is_none());
+    let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+    drop(ordered);
+    assert!((&mut late).now_or_never().is_none());
+    drop(head);
+    drop(late.now_or_never().unwrap());
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+    assert_eq!(locks.claims().exclusive_claims, 0);
+}
+
+/// Of a secluded range nobody sees or changes anything who comes later; those who shared it
+/// before go on, and it leaves nothing behind.
+#[test]
+fn a_secluded_range_is_waited_for_by_all() {
+    let locks = Arc::new(RangeLocks::default());
+    let left = locks.lock(range(0, 8), false).now_or_never().unwrap();
+    let beside = locks.lock(range(4, 8), false).now_or_never().unwrap();
+    assert!(locks.shown(range(0, 8)).now_or_never().is_some(), "reads take no lock");
+    left.seclude();
+    left.seclude();
+    drop(beside);
+    let mut read = Box::pin(locks.shown(range(7, 100)));
+    let mut write = Box::pin(locks.lock(range(7, 1), false));
+    assert!((&mut read).now_or_never().is_none());
+    assert!((&mut write).now_or_never().is_none());
+    assert!(locks.shown(range(8, 1)).now_or_never().is_some(), "elsewhere is free");
+    assert!(locks.lock(range(8, 1), false).now_or_never().is_some());
+    drop(left);
+    assert!(read.now_or_never().is_some());
+    drop(write.now_or_never().unwrap());
+    assert_eq!((locks.secluded.load(SeqCst), locks.claims().exclusive_claims), (0, 0));
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+}
+
+/// Those who share everything without a place in the queue keep the exclusive out, wherever it
+/// is, and it keeps such out who come later, from when it waits to when it is gone.
+#[test]
+fn shares_and_exclusive_claims_wait_for_each_other() {
+    let locks = Arc::new(RangeLocks::default());
+    let _elsewhere = locks.lock(range(100, 1), false).now_or_never().unwrap();
+    let first = RangeLocks::try_share(&*locks).unwrap();
+    let second = RangeLocks::try_share(Arc::clone(&locks)).unwrap();
+    let mut alone = Box::pin(locks.lock(range(0, 1), true));
+    let mut other = Box::pin(locks.lock(range(8, 1), true));
+    assert!((&mut alone).now_or_never().is_none());
+    assert!((&mut other).now_or_never().is_none());
+    assert!(RangeLocks::try_share(&*locks).is_none());
+    drop(first);
+    assert!((&mut alone).now_or_never().is_none());
+    drop(second);
+    let (alone, other) = (alone.now_or_never().unwrap(), other.now_or_never().unwrap());
+    drop(alone);
+    assert!(RangeLocks::try_share(&*locks).is_none(), "the other is still there");
+    drop(other);
+    let share = RangeLocks::try_share(&*locks).unwrap();
+    let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
+    assert!(RangeLocks::try_share(&*locks).is_none(), "behind the head");
+    drop((share, head));
+    assert_eq!(locks.shares.load(SeqCst), 0);
+}
+
+/// A waiter that gives up lets others share again, and so does a secluded range let go.
+#[test]
+fn sharing_goes_on_after_whoever_kept_it_from_others() {
+    let locks = Arc::new(RangeLocks::default());
+    let share = RangeLocks::try_share(&*locks).unwrap();
+    let mut waiter = Box::pin(locks.lock(range(0, 1), true));
+    assert!((&mut waiter).now_or_never().is_none());
+    drop(waiter);
+    drop(RangeLocks::try_share(&*locks).unwrap());
+    drop(share);
+    let left = locks.lock(range(0, 1), false).now_or_never().unwrap();
+    left.seclude();
+    assert!(RangeLocks::try_share(&*locks).is_none());
+    drop(left);
+    assert!(RangeLocks::try_share(&*locks).is_some());
+    assert_eq!(locks.shares.load(SeqCst), 0);
+}
+
+/// Threads that share and threads that exclude are never inside together, and none is
+/// forgotten.
+#[test]
+fn sharers_and_excluders_on_many_threads() {
+    let locks = Arc::new(RangeLocks::default());
+    let (sharers, alone) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let share = || {
+        for _ in 0..2000 {
+            let Some(_share) = RangeLocks::try_share(&*locks) else { continue };
+            sharers.fetch_add(1, SeqCst);
+            assert_eq!(alone.load(SeqCst), 0);
+            sharers.fetch_sub(1, SeqCst);
+        }
+    };
+    let exclude = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..500 {
+            let _guard = runtime.block_on(locks.lock(range(0, 1), true));
+            assert_eq!(alone.fetch_add(1, SeqCst), 0);
+            assert_eq!(sharers.load(SeqCst), 0);
+            alone.fetch_sub(1, SeqCst);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(share);
+            scope.spawn(exclude);
+        }
+    });
+    assert_eq!(locks.shares.load(SeqCst), 0);
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+}
+
+/// Pieces of copies are secluded without those who write them, nothing else is.
+#[test]
+fn pieces_of_copies_are_secluded() {
+    let locks = Arc::new(RangeLocks::default());
+    let piece = locks.lock(range(0, 8), false).now_or_never().unwrap().of_copy();
+    let _other = locks.lock(range(8, 8), false).now_or_never().unwrap();
+    locks.seclude_copies();
+    assert!(locks.shown(range(0, 1)).now_or_never().is_none());
+    assert!(locks.shown(range(8, 8)).now_or_never().is_some());
+    drop(piece);
+    assert!(locks.shown(range(0, 16)).now_or_never().is_some());
+}
+
+/// A waiter that is dropped before or after its grant leaves nothing behind.
+#[test]
+fn dropped_waiters_leave_nothing() {
+    let locks = Arc::new(RangeLocks::default());
+    let held = locks.lock(range(0, 1), true).now_or_never().unwrap();
+    let mut waiter = Box::pin(locks.lock(range(0, 1), true));
+    assert!((&mut waiter).now_or_never().is_none());
+    drop(waiter);
+    let mut granted = Box::pin(locks.lock(range(0, 1), true));
+    assert!((&mut granted).now_or_never().is_none());
+    drop(held);
+    drop(granted);
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+}
+
+/// How often two claims are compared while `action` runs.
+fn comparisons(action: impl FnOnce()) -> usize {
+    let before = COMPARISONS.get();
+    action();
+    COMPARISONS.get() - before
+}
+
+/// Fault: each release compared every waiting claim with all that were held and all that still
+/// waited, so that 64 sessions of one host stopped a disk, and its core, for seconds.
+#[test]
+fn the_work_of_a_release_is_linear_in_what_waits() {
+    const CLAIMS: usize = 2000;
+    type Shape = fn(&Arc<RangeLocks>) -> Vec<RangeQueued>;
+    let same_and_disjoint: Shape = |locks| {
+        let same = (0..=CLAIMS).map(|_| locks.queue(range(0, 1), true));
+        let disjoint = (0..CLAIMS as u64).map(|at| locks.queue(range(1 + at, 1), true));
+        same.chain(disjoint).collect()
+    };
+    let around_a_wide_one: Shape = |locks| {
+        let same = (0..CLAIMS / 2).map(|_| locks.queue(range(0, 1), true));
+        let wide = std::iter::once_with(|| locks.queue(range(0, 4096), false));
+        let inside = (0..CLAIMS as u64 / 2).map(|at| locks.queue(range(1 + at, 1), true));
+        same.chain(wide).chain(inside).collect()
+    };
+    for shape in [same_and_disjoint, around_a_wide_one] {
+        let locks = Arc::new(RangeLocks::default());
+        let mut queued = Vec::new();
+        let filling = comparisons(|| queued = shape(&locks));
+        assert!(filling <= queued.len() * queued.len(), "{filling} comparisons to queue all");
+        while !queued.is_empty() {
+            let waiting = locks.claims().waiting.len();
+            let held = locks.claims().held.last().unwrap().id;
+            let at = queued.binary_search_by_key(&held, |queued| queued.guard.id);
+            let released = queued.remove(at.unwrap());
+            let done = comparisons(|| drop(released));
+            assert!(done <= waiting, "{done} comparisons while {waiting} claims waited");
+        }
+        assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+    }
+}
+
+/// The last share lets in all exclusive claims without comparing any.
+#[test]
+fn the_end_of_a_share_compares_nothing() {
+    let locks = Arc::new(RangeLocks::default());
+    let share = RangeLocks::try_share(&*locks).unwrap();
+    let queued: Vec<_> = (0..100).map(|at| locks.queue(range(at, 1), true)).collect();
+    assert_eq!(comparisons(|| drop(share)), 0);
+    assert!(queued.into_iter().all(|queued| queued.granted().now_or_never().is_some()));
+}
+
+/// Goal: an owner has no more claims waiting than its limit, and all owners no more than theirs;
+/// what need not wait is always let in, and what waits no more counts no more.
+#[test]
+fn waiting_claims_are_limited_by_owner() {
+    let locks = Arc::new(RangeLocks::default());
+    let owners: Vec<Arc<MemoryOwner>> = (0..9).map(|_| Arc::default()).collect();
+    let wait = |owner: &Arc<MemoryOwner>| locks.queue_for(owner, range(0, 1), true);
+    let held = wait(&owners[0]).unwrap();
+    let mut queued: Vec<_> = (0..OWNER_WAITING_MAX).map(|_| wait(&owners[0]).unwrap()).collect();
+    assert!(wait(&owners[0]).is_err());
+    assert!(locks.queue_for(&owners[0], range(0, 1), false).is_err());
+    assert!(locks.queue_for(&owners[0], range(1, 1), true).is_ok(), "it need not wait");
+    queued.push(wait(&owners[1]).unwrap());
+    drop(held);
+    let held = queued.remove(0);
+    queued.push(wait(&owners[0]).unwrap());
+    assert!(wait(&owners[0]).is_err(), "one was granted, one has come");
+    queued.pop(); // abandoned
+    queued.push(wait(&owners[0]).unwrap());
+    let exclusive = locks.claims().exclusive_claims;
+    for owner in &owners[1..8] {
+        queued.extend(std::iter::from_fn(|| wait(owner).ok()));
+    }
+    assert_eq!(queued.len(), WAITING_MAX);
+    assert_eq!(locks.claims().exclusive_claims, exclusive + WAITING_MAX - OWNER_WAITING_MAX - 1);
+    assert!(wait(&owners[8]).is_err(), "all have as many as they may together");
+    let unlimited = locks.queue(range(0, 1), true);
+    assert!(!unlimited.is_granted(), "what the server itself does may always wait");
+    // From the last on: nothing is granted, no count of another is looked at.
+    drop(unlimited);
+    while queued.pop().is_some() {}
+    drop(held);
+    assert!(owners.iter().all(|owner| Arc::strong_count(owner) == 1));
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+    assert_eq!((locks.claims().exclusive_claims, locks.shares.load(SeqCst)), (0, 0));
+}
+
+/// A refused claim keeps nobody out: others go on sharing everything.
+#[test]
+fn a_refused_claim_leaves_nothing() {
+    let locks = Arc::new(RangeLocks::default());
+    let owner = Arc::default();
+    let share = RangeLocks::try_share(&*locks).unwrap();
+    let wait = || locks.queue_for(&owner, range(0, 1), true);
+    let queued: Vec<_> = (0..OWNER_WAITING_MAX).map(|_| wait().unwrap()).collect();
+    assert!(wait().is_err());
+    assert!(RangeLocks::try_share(&*locks).is_none());
+    drop(queued);
+    assert!(wait().is_ok());
+    drop(RangeLocks::try_share(&*locks).unwrap());
+    drop(share);
+    assert_eq!((locks.claims().exclusive_claims, locks.shares.load(SeqCst)), (0, 0));
+}
+
+/// Tried only, a shared lock keeps nobody out while it is not granted.
+#[test]
+fn a_shared_lock_that_is_tried_does_not_wait() {
+    let locks = Arc::new(RangeLocks::default());
+    let first = locks.try_lock_shared(range(0, 8)).unwrap();
+    let second = locks.try_lock_shared(range(4, 8)).unwrap();
+    let alone = locks.queue(range(0, 4), true);
+    assert!(!alone.is_granted());
+    assert!(locks.try_lock_shared(range(3, 1)).is_none(), "behind the one that waits");
+    assert!(locks.try_lock_shared(range(8, 1)).is_some(), "elsewhere is free");
+    drop(first);
+    let alone = alone.granted().now_or_never().unwrap();
+    assert!(locks.try_lock_shared(range(3, 1)).is_none());
+    drop((alone, second));
+    assert!(locks.claims().held.is_empty() && locks.claims().waiting.is_empty());
+}
