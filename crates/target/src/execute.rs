@@ -417,6 +417,7 @@ impl Run<'_> {
             let piece = LbaRange { lba: range.lba + done, count };
             buffer.truncate(self.bytes(piece));
             buffer = self.get_into(piece, buffer).await?;
+            net::count_moved(buffer.len());
             let at = (done * self.block_bytes) as usize;
             let difference = match compare {
                 Compare::Medium => None,
@@ -431,6 +432,9 @@ impl Run<'_> {
                 return Err(miscompare((at + offset) as u64).into());
             }
             done += count;
+            if done < range.count {
+                net::give_way().await;
+            }
         }
         Ok(())
     }
@@ -485,7 +489,11 @@ impl Run<'_> {
             self.pay(0, part).await?;
             let guard = self.lock(part, false).await?;
             self.put(guard, part, data, false).await?;
+            net::count_moved(self.bytes(part));
             done += count;
+            if done < range.count {
+                net::give_way().await;
+            }
         }
         if durable { self.flush(false).await } else { Ok(()) }
     }
