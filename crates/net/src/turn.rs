@@ -2,8 +2,6 @@
 
 use crate::outbox::Outbox;
 use std::cell::Cell;
-use std::future::poll_fn;
-use std::task::Poll;
 
 /// So much is moved in one turn, to be sent or not: what is begun before is finished.
 pub const TURN_BYTES: usize = 1 << 20;
@@ -24,37 +22,45 @@ const BURST_BYTES: usize = 512 << 10;
 thread_local! {
     /// Which connection of this core had the last turn, by the address of its outbox.
     static LAST: Cell<usize> = const { Cell::new(0) };
-    /// Bytes that commands have moved on this core without sending them. It wraps.
-    static MOVED: Cell<usize> = const { Cell::new(0) };
+    /// In a turn: what commands may still move in it without sending it.
+    static LEFT_BYTES: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A command has moved so many bytes that are no answer, such as those it compared: they count in
-/// the turn in which they were moved.
+/// A turn in which commands may move [`TURN_BYTES`] that are no answer, such as those they compare.
+/// There is one at a time on a core. It ends when this is dropped.
+#[derive(Debug)]
+pub struct MovingTurn(());
+
+impl MovingTurn {
+    /// Begins one.
+    pub fn begin() -> Self {
+        LEFT_BYTES.set(Some(TURN_BYTES));
+        Self(())
+    }
+
+    /// Nothing more is to be begun.
+    pub fn is_over(&self) -> bool {
+        LEFT_BYTES.get() == Some(0)
+    }
+}
+
+impl Drop for MovingTurn {
+    fn drop(&mut self) {
+        LEFT_BYTES.set(None);
+    }
+}
+
+/// A command has moved so many bytes that are no answer.
 pub fn count_moved(bytes: usize) {
-    MOVED.set(MOVED.get().wrapping_add(bytes));
+    LEFT_BYTES.set(LEFT_BYTES.get().map(|left| left.saturating_sub(bytes)));
 }
 
-/// So many bytes were counted on this core by [`count_moved`]; two of them have a wrapping
-/// difference.
-pub fn moved_bytes() -> usize {
-    MOVED.get()
-}
-
-/// Lets others go on: what else the connection has to do, and the other connections of the core.
-///
-/// Unlike tokio's, it wakes at once, by which a [`FuturesUnordered`] knows to let others go on too.
-///
-/// [`FuturesUnordered`]: https://docs.rs/futures/latest/futures/stream/struct.FuturesUnordered.html
-pub async fn give_way() {
-    let mut has_given_way = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_given_way, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+/// Waits for the next turn if nothing more may be moved in this one. To be asked before each
+/// mebibyte or so.
+pub async fn may_move() {
+    while LEFT_BYTES.get() == Some(0) {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What a connection has done in its turn, which has several bursts.
@@ -68,8 +74,7 @@ pub(crate) struct Turn {
     answered_bytes: usize,
     /// What waited to be sent when the burst began.
     outbox_bytes: usize,
-    /// [`moved_bytes`] when it began.
-    moved_bytes: usize,
+    moving: MovingTurn,
 }
 
 impl Turn {
@@ -83,7 +88,7 @@ impl Turn {
             burst_pdus_max: if is_alone { BURST_PDUS } else { TURN_PDUS },
             answered_bytes: 0,
             outbox_bytes: out.bytes(),
-            moved_bytes: moved_bytes(),
+            moving: MovingTurn::begin(),
         }
     }
 
@@ -112,14 +117,20 @@ impl Turn {
     /// No further PDU is to be begun.
     pub(crate) fn is_over(&self, out: &Outbox) -> bool {
         let answered = self.answered_bytes + out.bytes().saturating_sub(self.outbox_bytes);
-        let moved = moved_bytes().wrapping_sub(self.moved_bytes);
-        self.pdus >= TURN_PDUS || answered.saturating_add(moved) >= TURN_BYTES
+        self.pdus >= TURN_PDUS || answered >= TURN_BYTES || self.moving.is_over()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    fn may_move_now() -> bool {
+        pin!(may_move()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
 
     /// How many PDUs the next turn of a connection has in its first burst.
     fn burst(out: &Outbox) -> usize {
@@ -147,8 +158,8 @@ mod tests {
         assert!(!turn.burst_is_over(&out));
     }
 
-    /// Goal: what is moved and not sent ends a turn as answers do. Named by: VERIFY of 8 MiB counted
-    /// as one PDU; one initiator with 64 sessions left another one half a request a second.
+    /// Goal: what is moved and not sent ends a turn as answers do. Named by: VERIFY of 8 MiB
+    /// counted as one PDU; one initiator with 64 sessions left another one half a request a second.
     #[test]
     fn what_is_moved_ends_a_turn() {
         let out = Outbox::default();
@@ -156,9 +167,11 @@ mod tests {
         let mut turn = Turn::new(&out);
         turn.count();
         count_moved(TURN_BYTES - 1);
-        assert!(!turn.is_over(&out));
+        assert!(!turn.is_over(&out) && may_move_now());
         count_moved(1);
-        assert!(turn.is_over(&out));
+        assert!(turn.is_over(&out) && !may_move_now());
+        drop(turn);
+        assert!(may_move_now(), "outside of turns all may be moved");
     }
 
     /// Goal: a connection that has its core alone sends early; with others it sends a turn at once.

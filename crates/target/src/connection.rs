@@ -26,7 +26,7 @@ use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
 use net::{
-    BufferLimits, BufferedBytes, Cores, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange,
+    BufferLimits, BufferedBytes, Cores, MovingTurn, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange,
     TappedConnection,
 };
 use std::collections::VecDeque;
@@ -407,10 +407,9 @@ impl Connection {
 
     /// Takes in tasks that have ended, as many as belong into one turn.
     fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
-        let (mut tasks, mut bytes) = (0, 0_usize);
-        let moved_before = net::moved_bytes();
-        let moved = || net::moved_bytes().wrapping_sub(moved_before);
-        while tasks < TURN_PDUS && bytes.saturating_add(moved()) < TURN_BYTES {
+        let (mut tasks, mut bytes) = (0, 0);
+        let moving = MovingTurn::begin();
+        while tasks < TURN_PDUS && bytes < TURN_BYTES && !moving.is_over() {
             let Some(ended) = self.tasks.poll_finished(context) else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);

@@ -139,11 +139,12 @@ fn a_noisy_session_leaves_turns_to_a_quiet_one() {
 }
 
 /// Goal: data that is only compared counts in a turn as data that is sent. Named by: VERIFY of 8
-/// MiB counted as one PDU, and 64 of them were done in one turn: one initiator with 64 sessions left
-/// another one, at another target, half a request a second.
+/// MiB counted as one PDU, and 64 of them were done in one turn: one initiator with 64 sessions
+/// left another one, at another target, half a request a second.
 #[test]
 fn who_verifies_leaves_turns_to_a_quiet_one() {
     let turns = turns(20, |raw| verifies(raw, 20));
     assert_eq!(turns.iter().map(|(_, reads)| reads).sum::<usize>(), SMALL_READS + 2 * 20 * 8);
-    were_bounded(&turns, 8, 24);
+    // A mebibyte for what comes and one for what goes on, three times before others have a turn.
+    were_bounded(&turns, 12, 48);
 }
