@@ -2,6 +2,7 @@
 
 use crate::outbox::Outbox;
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// So much is moved in one turn, to be sent or not: what is begun before is finished.
 pub const TURN_BYTES: usize = 1 << 20;
@@ -26,21 +27,39 @@ thread_local! {
     static LEFT_BYTES: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
+/// A turn lasts no longer, if one command does not: expensive commands would make turns long that
+/// few bytes or PDUs make short. As long as some fifty small reads take.
+const TURN_TIME_MAX: Duration = Duration::from_micros(250);
+
+/// The time is looked at after so many PDUs.
+const TIMED_PDUS: usize = 8;
+
 /// A turn in which commands may move [`TURN_BYTES`] that are no answer, such as those they compare.
-/// There is one at a time on a core. It ends when this is dropped.
+/// There is one at a time on a core. It ends when this is
+/// dropped.
 #[derive(Debug)]
-pub struct MovingTurn(());
+pub struct MovingTurn {
+    began: Instant,
+}
 
 impl MovingTurn {
     /// Begins one.
     pub fn begin() -> Self {
         LEFT_BYTES.set(Some(TURN_BYTES));
-        Self(())
+        Self { began: Instant::now() }
     }
 
     /// Nothing more is to be begun.
     pub fn is_over(&self) -> bool {
+        self.has_moved_all() || self.is_late()
+    }
+
+    fn has_moved_all(&self) -> bool {
         LEFT_BYTES.get() == Some(0)
+    }
+
+    fn is_late(&self) -> bool {
+        self.began.elapsed() >= TURN_TIME_MAX
     }
 }
 
@@ -117,7 +136,10 @@ impl Turn {
     /// No further PDU is to be begun.
     pub(crate) fn is_over(&self, out: &Outbox) -> bool {
         let answered = self.answered_bytes + out.bytes().saturating_sub(self.outbox_bytes);
-        self.pdus >= TURN_PDUS || answered >= TURN_BYTES || self.moving.is_over()
+        self.pdus >= TURN_PDUS
+            || answered >= TURN_BYTES
+            || self.moving.has_moved_all()
+            || self.pdus % TIMED_PDUS == TIMED_PDUS - 1 && self.moving.is_late()
     }
 }
 
@@ -165,6 +187,7 @@ mod tests {
         let out = Outbox::default();
         count_moved(TURN_BYTES);
         let mut turn = Turn::new(&out);
+        turn.moving.began += Duration::from_secs(60);
         turn.count();
         count_moved(TURN_BYTES - 1);
         assert!(!turn.is_over(&out) && may_move_now());
@@ -172,6 +195,19 @@ mod tests {
         assert!(turn.is_over(&out) && !may_move_now());
         drop(turn);
         assert!(may_move_now(), "outside of turns all may be moved");
+    }
+
+    /// Goal: a few PDUs that take long end a turn.
+    #[test]
+    fn time_ends_a_turn() {
+        let out = Outbox::default();
+        let mut turn = Turn::new(&out);
+        turn.moving.began -= TURN_TIME_MAX;
+        for _ in 1..TIMED_PDUS {
+            assert!(!turn.is_over(&out));
+            turn.count();
+        }
+        assert!(turn.is_over(&out));
     }
 
     /// Goal: a connection that has its core alone sends early; with others it sends a turn at once.
