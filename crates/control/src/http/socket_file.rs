@@ -2,14 +2,13 @@
 
 use super::address;
 use crate::Failure;
-use block::{SharedFolder, UntrustedFile, open_folder};
+use block::{SharedFolder, UntrustedFile, create_folder};
 use rustix::fs::{Mode, OFlags, fchmod, fstat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs::{DirBuilder, File, TryLockError};
-use std::io::ErrorKind;
+use std::fs::{File, TryLockError};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -191,10 +190,8 @@ fn make_directory(directory: &Path) -> Result<File, Failure> {
             }
         }
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     // In a sticky directory each may take away their own files only.
-    let opened = open_folder(directory, SharedFolder::AllowedIfSticky);
-    opened.and_then(|opened| opened.ok_or(ErrorKind::NotFound.into())).map_err(failed)
+    create_folder(directory, SharedFolder::AllowedIfSticky).map_err(failed)
 }
 
 fn lock_directory(file: File, directory: &Path) -> Result<File, Failure> {
