@@ -42,8 +42,13 @@ impl UntrustedFile {
     }
 
     pub(crate) fn error(what: String, remedy: impl Into<String>) -> io::Error {
-        let refusal = Self { what, remedy: remedy.into() };
-        io::Error::new(io::ErrorKind::PermissionDenied, refusal)
+        Self { what, remedy: remedy.into() }.into()
+    }
+}
+
+impl From<UntrustedFile> for io::Error {
+    fn from(refusal: UntrustedFile) -> Self {
+        Self::new(ErrorKind::PermissionDenied, refusal)
     }
 }
 

@@ -42,7 +42,8 @@ pub enum Peer {
 }
 
 enum Accepting {
-    Unix(UnixListener, SocketFile),
+    /// The file goes first, while somebody still listens.
+    Unix(SocketFile, UnixListener),
     Tcp(TcpListener, Arc<Slot<ServerTls>>),
 }
 
@@ -64,8 +65,8 @@ impl Acceptor {
         limits: Arc<HttpLimits>,
     ) -> std::io::Result<Self> {
         let accepting = match listener {
-            Listener::Unix(listener, file) => {
-                Accepting::Unix(UnixListener::from_std(listener)?, file)
+            Listener::Unix(file, listener) => {
+                Accepting::Unix(file, UnixListener::from_std(listener)?)
             }
             Listener::Tcp(listener) => Accepting::Tcp(TcpListener::from_std(listener)?, tls),
         };
@@ -122,7 +123,7 @@ impl Acceptor {
     /// Makes a socket again that was removed, as with the state directory of a disk that is served
     /// no more: nobody could reach the server.
     async fn listen_again(&mut self) {
-        let Accepting::Unix(_, file) = &self.accepting else { return };
+        let Accepting::Unix(file, _) = &self.accepting else { return };
         if !file.is_gone() {
             return;
         }
@@ -133,7 +134,7 @@ impl Acceptor {
         let made = made.and_then(|made| made.map_err(|failure| failure.to_string()));
         let made = made.and_then(|(listener, file)| {
             let listener = UnixListener::from_std(listener).map_err(|error| error.to_string())?;
-            Ok(Accepting::Unix(listener, file))
+            Ok(Accepting::Unix(file, listener))
         });
         match made {
             Ok(accepting) => {
@@ -150,7 +151,7 @@ impl Acceptor {
 
     async fn accept(&self) -> std::io::Result<Accepted> {
         match &self.accepting {
-            Accepting::Unix(listener, _) => {
+            Accepting::Unix(_, listener) => {
                 let (stream, _) = listener.accept().await?;
                 let uid = stream.peer_cred()?.uid();
                 Ok(Accepted::Unix(stream, uid))

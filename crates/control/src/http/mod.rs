@@ -2,6 +2,7 @@
 
 mod address;
 mod connection;
+mod directory_lock;
 mod places;
 mod socket_file;
 mod stall;
@@ -80,8 +81,8 @@ pub struct HttpServer {
 /// What is listened on.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// The file is taken away when nobody listens on it any more.
-    Unix(UnixListener, SocketFile),
+    /// The file is taken away before nobody listens on it any more.
+    Unix(SocketFile, UnixListener),
     Tcp(std::net::TcpListener),
 }
 
@@ -172,7 +173,7 @@ fn listen(address: &Address) -> Result<(Listener, Address), Failure> {
     match address {
         Address::Unix(path) => {
             let (listener, socket) = socket_file::listen(path)?;
-            Ok((Listener::Unix(listener, socket), address.clone()))
+            Ok((Listener::Unix(socket, listener), address.clone()))
         }
         Address::Tcp(wanted) => {
             let failed = |error: std::io::Error| {
