@@ -1,20 +1,25 @@
 //! Accepting connections and serving one.
 
-use super::places::Places;
+use super::connection_slots::{AnswerGuard, ConnectionSlot, ConnectionSlots};
 use super::stall::StallLimit;
 use super::{HttpLimits, Listener, SocketFile, socket_file};
 use crate::renewal::Slot;
 use crate::tls::ServerTls;
 use axum::{Extension, Router};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// How long to wait before accepting again when the system has no descriptor left.
@@ -74,16 +79,16 @@ impl Acceptor {
     }
 
     pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(self.limits.connections));
-        let of_addresses = Places::new(self.limits.connections_per_address);
+        let limits = &self.limits;
+        let slots = ConnectionSlots::new(limits.connections, limits.connections_per_address);
         let mut connections = JoinSet::new();
         let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
-            // More than there are places for wait in the socket's queue.
-            let place = tokio::select! {
-                place = Arc::clone(&places).acquire_owned() => place,
+            // Where all answer requests, more wait in the socket's queue.
+            tokio::select! {
+                () = slots.room() => {}
                 () = told(&mut stop) => break,
-            };
+            }
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 _ = look.tick() => {
@@ -95,18 +100,18 @@ impl Acceptor {
             while connections.try_join_next().is_some() {}
             match accepted {
                 Ok(accepted) => {
-                    let of_address = match accepted.address().map(|ip| of_addresses.take(ip)) {
-                        Some(None) => continue, // it has all that one address may have
-                        taken => taken,
-                    };
+                    let Some((slot, closed)) = slots.take(accepted.address()) else { continue };
                     let served = Served {
                         router: self.router.clone(),
                         limits: Arc::clone(&self.limits),
                         stop: stop.clone(),
+                        slot: Arc::new(slot),
                     };
                     connections.spawn(async move {
-                        accepted.serve(served).await;
-                        drop((place, of_address));
+                        tokio::select! {
+                            () = accepted.serve(served) => {}
+                            Ok(()) = closed => tracing::debug!("API connection made room"),
+                        }
                     });
                 }
                 Err(error) => {
@@ -180,6 +185,7 @@ struct Served {
     router: Router,
     limits: Arc<HttpLimits>,
     stop: watch::Receiver<bool>,
+    slot: Arc<ConnectionSlot>,
 }
 
 impl Accepted {
@@ -216,7 +222,15 @@ impl Accepted {
 impl Served {
     async fn http(mut self, stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
         let stream = TokioIo::new(StallLimit::new(stream, self.limits.stall_time));
-        let service = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let router = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let slot = Arc::clone(&self.slot);
+        let service = service_fn(move |request| {
+            let guard = slot.answers();
+            let response = router.call(request);
+            async move {
+                Ok::<_, Infallible>(response.await?.map(|body| AnswerBody { body, _guard: guard }))
+            }
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_time)
@@ -233,5 +247,31 @@ impl Served {
         if let Err(error) = ended {
             tracing::debug!("API connection: {error}");
         }
+    }
+}
+
+/// The body of a response; until it is dropped the connection answers a request.
+struct AnswerBody {
+    body: axum::body::Body,
+    _guard: AnswerGuard,
+}
+
+impl Body for AnswerBody {
+    type Data = <axum::body::Body as Body>::Data;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -2,8 +2,8 @@
 
 mod address;
 mod connection;
+mod connection_slots;
 mod directory_lock;
-mod places;
 mod socket_file;
 mod stall;
 
@@ -43,9 +43,11 @@ pub struct HttpOptions {
 /// Named limits of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpLimits {
-    /// Connections at once; more wait until one ends.
+    /// Connections at once. One more closes the one that awaits a whole head for the longest time,
+    /// or waits while all answer requests.
     pub connections: usize,
-    /// Of these, of one address (IPv6: one /64); more of it are closed at once.
+    /// Of these, of one address (IPv6: one /64; 127.0.0.0/8). One more closes one of these, likewise,
+    /// or is closed at once.
     pub connections_per_address: usize,
     /// Bytes of a request's head.
     pub head_bytes: usize,
