@@ -161,10 +161,10 @@ fn a_flood_does_not_pile_up() {
     rig.ends_well();
 }
 
-/// Fault: whoever asked first held the places of an address in which logins wait. While others tried
-/// out secrets in a loop, from the same host or behind the same NAT, a login with the right secret
-/// was refused, each time. Method: twice as many logins as there are places come before it, and as
-/// many after it, each under another name that has no credential of its own.
+/// Fault: whoever asked first held the places of an address in which logins wait. While others
+/// tried out secrets in a loop, from the same host or behind the same NAT, a login with the right
+/// secret was refused, each time. Method: twice as many logins as there are places come before it,
+/// and as many after it, each under another name that has no credential of its own.
 #[test]
 fn a_flood_refuses_no_configured_name() {
     let rig = rig_that_makes_wait();

@@ -46,8 +46,8 @@ const FAR_MAGICS: [i64; 10] = [
 ];
 
 const NOT_OPENED: &str = "it cannot be opened";
-const DANGLING: &str = "a symbolic link that leads nowhere is there, and no file is made through it; \
-                        remove it, or make the file that it leads to";
+const DANGLING: &str = "a symbolic link that leads nowhere is there, and no file is made through \
+                        it; remove it, or make the file that it leads to";
 
 /// Which file or block device, and how.
 #[derive(Clone, Debug, Eq, PartialEq)]

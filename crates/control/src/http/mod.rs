@@ -46,8 +46,8 @@ pub struct HttpLimits {
     /// Connections at once. One more closes the one that awaits a whole head for the longest time,
     /// or waits while all answer requests.
     pub connections: usize,
-    /// Of these, of one address (IPv6: one /64; 127.0.0.0/8). One more closes one of these, likewise,
-    /// or is closed at once.
+    /// Of these, of one address (IPv6: one /64; 127.0.0.0/8). One more closes one of these,
+    /// likewise, or is closed at once.
     pub connections_per_address: usize,
     /// Bytes of a request's head.
     pub head_bytes: usize,
