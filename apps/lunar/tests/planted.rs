@@ -94,6 +94,36 @@ fn an_image_is_not_made_through_a_link() {
     assert_eq!(fs::metadata(shared.path("real.img.lunar")).unwrap().mode() & 0o7777, 0o700);
 }
 
+/// Fault: a link of another user to a folder of root, on the way to the image, had a server of root
+/// make the image and its state in that folder.
+#[test]
+fn an_image_is_not_made_beyond_a_link() {
+    let shared = Shared::new("planted-above");
+    let link = shared.path("d");
+    symlink(shared.ours(), &link).unwrap();
+    if !give_away(&link) {
+        return;
+    }
+    let state = shared.scratch.path().join("state");
+    let state = state.to_str().unwrap();
+    for options in [&[][..], &["--state", state]] {
+        let disk = shared.text("d/job");
+        let serve = ["serve", &disk, "--size", "64K", "--listen", "127.0.0.1:0", "--json"];
+        let output = run(&[&serve[..], options].concat());
+        assert_exit(&output, 1);
+        let words = "uid 65534 made the symbolic link";
+        assert!(said(&output).contains(words), "{}", said(&output));
+        shared.is_untouched();
+    }
+    shared.refused(&["--state", &shared.text("d/state")], "uid 65534 made the symbolic link");
+    shared.refused(&["--api", &format!("unix:{}", shared.text("d/api.sock"))], "uid 65534 made");
+    shared.refused(&["--api", &format!("unix:{}", shared.text("d/a/api.sock"))], "uid 65534 made");
+    fs::remove_file(&link).unwrap();
+    symlink(shared.ours(), &link).unwrap();
+    drop(Server::start(&[&shared.text("d/job"), "--size", "64K"]));
+    assert!(shared.ours().join("job").exists() && shared.ours().join("job.lunar/uuid").exists());
+}
+
 /// Goal: what another user has put where a disk's state is to lie, beside it or in a common
 /// folder, is refused: their folder, and their link to a folder of ours. A link of ours is used.
 #[test]

@@ -1,6 +1,6 @@
 //! The bottom trait: a disk.
 
-use crate::{Buffer, BufferPool, Error, ErrorKind, PoisonWatcher, Resize, SyncCounts};
+use crate::{Buffer, BufferPool, CreatedFile, Error, ErrorKind, PoisonWatcher, Resize, SyncCounts};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -221,6 +221,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Says where the device takes memory for work of its own from, before it is first used; else
     /// it has a pool of its own.
     fn set_buffers(&self, _buffers: &BufferPool) {}
+
+    /// The file that was made for this device; `None` if it was there before, and from the second
+    /// call on. Whoever opens the device may have it removed again.
+    fn take_created(&self) -> Option<CreatedFile> {
+        None
+    }
 
     /// Asks for `range` to be brought near, without waiting for it. A hint.
     fn prefetch(&self, _range: BlockRange) {}

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// Makes a folder durable, with every name in it and its own, up to the root of its file system.
 ///
@@ -36,11 +35,11 @@ pub(crate) fn keep_folder(folder: &File) -> io::Result<()> {
     }
 }
 
-/// Makes the name of a file durable.
+/// Makes the names in a folder durable, which may be open with `O_PATH` only.
 ///
 /// # Errors
-/// The directory it is in cannot be opened or synced.
-pub fn keep_name(file: &Path) -> io::Result<()> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+/// The folder cannot be opened or synced.
+pub(crate) fn keep_names(folder: &File) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    File::from(openat(folder, ".", flags, Mode::empty())?).sync_all()
 }

@@ -1,8 +1,8 @@
 //! A decorator that makes a disk fail, on demand or by chance.
 
 use crate::{
-    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error,
-    ErrorKind, Extent, Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, CreatedFile,
+    Error, ErrorKind, Extent, Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -338,6 +338,10 @@ impl BlockDevice for FaultDevice {
 
     fn set_buffers(&self, buffers: &BufferPool) {
         self.inner.set_buffers(buffers);
+    }
+
+    fn take_created(&self) -> Option<CreatedFile> {
+        self.inner.take_created()
     }
 
     fn prefetch(&self, range: BlockRange) {

@@ -15,8 +15,8 @@ mod unsafe_fcntl;
 mod workers;
 
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind, Extent, Geometry,
-    PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, CreatedFile, Error, ErrorKind, Extent,
+    Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
@@ -24,7 +24,7 @@ use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
 use ring::{Flights, Memory, ReadAnswer, Transfer};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use workers::{CLOSING_WAIT_MAX, Workers};
 
@@ -59,6 +59,8 @@ pub struct FileDevice {
     workers: Workers,
     /// What is with rings.
     flights: Arc<Flights>,
+    /// The file, if it was made for this device.
+    created: Mutex<Option<CreatedFile>>,
 }
 
 impl FileDevice {
@@ -69,7 +71,7 @@ impl FileDevice {
     /// neither file nor block device, no permission, in use (by whom, where that can be seen), an
     /// impossible shape ([`Geometry::new`]), direct I/O not possible.
     pub fn open(options: FileOptions) -> Result<Arc<Self>, Error> {
-        let (disk, sync_failed) = open::open(&options)?;
+        let (disk, sync_failed, created) = open::open(&options)?;
         let disk = Arc::new(disk);
         let synced = Arc::clone(&disk);
         let opened = Self::with_sync(disk, move || {
@@ -80,6 +82,7 @@ impl FileDevice {
                 errno.into()
             })
         });
+        *opened.created() = created;
         if sync_failed {
             opened.poison();
         }
@@ -95,7 +98,12 @@ impl FileDevice {
             commit: GroupCommit::new(sync),
             workers: Workers::new("lunar-file", THREADS_MAX),
             flights: Arc::default(),
+            created: Mutex::default(),
         })
+    }
+
+    fn created(&self) -> MutexGuard<'_, Option<CreatedFile>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which file or device it is, whatever its path.
@@ -272,6 +280,10 @@ impl Drop for FileDevice {
 impl BlockDevice for FileDevice {
     fn name(&self) -> &str {
         &self.disk.name
+    }
+
+    fn take_created(&self) -> Option<CreatedFile> {
+        self.created().take()
     }
 
     fn geometry(&self) -> Geometry {

@@ -1,9 +1,10 @@
 //! Files that a user names for output: replaced whole, never written through a link of others.
 
 use crate::FileIdentity;
-use crate::trusted::{check_stream, create_next, follow_links, is_in_proc};
+use crate::path_lookup::PathEntry;
+use crate::trusted::{check_stream, create_next};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod};
-use rustix::fs::{open, openat, renameat, unlinkat};
+use rustix::fs::{openat, renameat, unlinkat};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -70,7 +71,7 @@ enum Kind {
 
 impl Output {
     fn find(path: &Path) -> io::Result<Self> {
-        let (path, found) = follow_links(path, is_in_proc)?;
+        let PathEntry { folder, name, path, found, .. } = PathEntry::find(path)?;
         let kind = match &found {
             None => Kind::File { mode: None },
             Some((_, metadata)) if metadata.is_symlink() => Kind::Descriptor,
@@ -83,11 +84,7 @@ impl Output {
                 Kind::Stream(FileIdentity::of(metadata))
             }
         };
-        let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = open(folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-        Ok(Self { folder: folder.into(), name, kind })
+        Ok(Self { folder, name, kind })
     }
 
     fn open_stream(&self) -> io::Result<File> {

@@ -1,18 +1,17 @@
 //! The folder that keeps what has to outlive a server: opened by descriptor, and durable.
 
 use crate::durable;
+use crate::path_lookup::FolderEntry;
 use crate::trusted::{self, SharedFolder, check_file, look_at};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::fs::{linkat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The mode of a new folder: what is kept there is its owner's business.
-const FOLDER_MODE: u32 = 0o700;
-/// The mode of new files, likewise.
+/// The mode of new files: what is kept there is its owner's business.
 const FILE_MODE: u32 = 0o600;
 
 /// A folder that nobody but this user and root can change, open.
@@ -27,18 +26,23 @@ const FILE_MODE: u32 = 0o600;
 pub struct StateDirectory {
     path: PathBuf,
     folder: File,
+    entry: FolderEntry,
 }
 
 impl StateDirectory {
-    /// Opens the folder; `None` if there is none. A symbolic link at `path` itself is followed if
-    /// this user or root made it.
+    /// Opens the folder; `None` if there is none. Symbolic links on the way and at the end are
+    /// followed if this user or root made them.
     ///
     /// # Errors
-    /// [`UntrustedFile`](crate::UntrustedFile) if others own the folder or the link, or may write
-    /// to the folder; any other error of the system.
+    /// [`UntrustedFile`](crate::UntrustedFile) if others own the folder or a link, or may write to
+    /// the folder; any other error of the system.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
-        let folder = trusted::open_folder(path, SharedFolder::Refused)?;
-        Ok(folder.map(|folder| Self { path: path.to_owned(), folder }))
+        FolderEntry::find(path, None)?.map(|entry| Self::of(path, entry)).transpose()
+    }
+
+    fn of(path: &Path, entry: FolderEntry) -> io::Result<Self> {
+        let folder = trusted::open_entry(&entry, SharedFolder::Refused)?;
+        Ok(Self { path: path.to_owned(), folder, entry })
     }
 
     /// Opens the folder, and makes it and all above it that are missing; durable when this
@@ -57,13 +61,13 @@ impl StateDirectory {
             return Ok(there);
         }
         // Whatever the umask, never more than that.
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
-        let made = Self::open(path)?.ok_or(ErrorKind::NotFound)?;
+        let entry = FolderEntry::find(path, Some(trusted::FOLDER_MODE))?;
+        let made = Self::of(path, entry.ok_or(ErrorKind::NotFound)?)?;
         match durable::keep_folder(&made.folder) {
             Ok(()) => Ok(made),
             Err(error) => {
                 // That it cannot be removed either is no reason for another error.
-                let _ = fs::remove_dir(path);
+                let _ = made.entry.remove();
                 Err(error)
             }
         }
@@ -196,8 +200,7 @@ impl StateDirectory {
         for name in self.names()? {
             unlinkat(&self.folder, name.as_str(), AtFlags::empty())?;
         }
-        // Of a folder that took its place meanwhile: only if it is empty.
-        fs::remove_dir(&self.path)
+        self.entry.remove()
     }
 
     fn look(&self, name: &str) -> io::Result<Option<Metadata>> {

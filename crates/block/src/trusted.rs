@@ -1,22 +1,22 @@
 //! Which folders and files are trusted: those that nobody but this user and root can have put
 //! there. See docs/decisions/091-state-folders-are-opened-by-descriptor.md.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC};
-use rustix::fs::{fstatfs, openat, readlinkat, unlinkat};
+use crate::path_lookup::FolderEntry;
+use rustix::fs::{AtFlags, Mode, OFlags, PROC_SUPER_MAGIC};
+use rustix::fs::{fstatfs, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileType, Metadata};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The owner who may do everything anyway.
 const ROOT: u32 = 0;
-/// Symbolic links followed one after the other, as many as the kernel follows; path_resolution(7).
-const LINKS_MAX: usize = 40;
+/// The mode of a new folder: what is kept there is its owner's business.
+pub(crate) const FOLDER_MODE: u32 = 0o700;
 /// The mode bits of group and others that let them change the names in a folder.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a folder with this bit each user removes and renames their own files only.
@@ -41,9 +41,14 @@ impl UntrustedFile {
         error.get_ref()?.downcast_ref()
     }
 
-    fn error(what: String, remedy: impl Into<String>) -> io::Error {
-        let refusal = Self { what, remedy: remedy.into() };
-        io::Error::new(io::ErrorKind::PermissionDenied, refusal)
+    pub(crate) fn error(what: String, remedy: impl Into<String>) -> io::Error {
+        Self { what, remedy: remedy.into() }.into()
+    }
+}
+
+impl From<UntrustedFile> for io::Error {
+    fn from(refusal: UntrustedFile) -> Self {
+        Self::new(ErrorKind::PermissionDenied, refusal)
     }
 }
 
@@ -58,39 +63,31 @@ pub enum SharedFolder {
 
 /// Opens a folder that nobody but this user and root can change; `None` if there is none.
 ///
-/// A symbolic link at `path` is followed if this user or root made it. The descriptor stays with
-/// the folder that was checked, whatever becomes of its path.
+/// Symbolic links on the way and at the end are followed if this user or root made them. The
+/// descriptor stays with the folder that was checked, whatever becomes of its path.
 ///
 /// # Errors
 /// [`UntrustedFile`] if there is something else than a folder, if another user owns the folder or
-/// the link to it, or if group or others may write to the folder; any other error of the system.
+/// a link on the way, or if group or others may write to the folder; any other error of the system.
 pub fn open_folder(path: &Path, shared: SharedFolder) -> io::Result<Option<File>> {
-    let (path, found) = follow_links(path, |_| false)?;
-    let Some((found, metadata)) = found else { return Ok(None) };
-    check_folder(&path, &metadata, shared)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(Some(openat(found, ".", flags, Mode::empty())?.into()))
+    FolderEntry::find(path, None)?.map(|entry| open_entry(&entry, shared)).transpose()
 }
 
-/// What stands at the end of the symbolic links that begin at `path`, not opened, and its path;
-/// `None` if nothing does. A link that `is_end` is not followed.
+/// As [`open_folder`], and makes the folder and all above it that are missing, for this user alone;
+/// none where a symbolic link leads.
 ///
 /// # Errors
-/// [`UntrustedFile`] if another user made a link.
-pub(crate) fn follow_links(
-    path: &Path,
-    is_end: impl Fn(&File) -> bool,
-) -> io::Result<(PathBuf, Option<(File, Metadata)>)> {
-    let mut path = path.to_owned();
-    for _ in 0..=LINKS_MAX {
-        let Some(found) = look_at(CWD, &path)? else { return Ok((path, None)) };
-        let metadata = found.metadata()?;
-        if !metadata.is_symlink() || is_end(&found) {
-            return Ok((path, Some((found, metadata))));
-        }
-        path = link_target(&found, &metadata, &path)?;
-    }
-    Err(Errno::LOOP.into())
+/// As [`open_folder`]; it cannot be made.
+pub fn create_folder(path: &Path, shared: SharedFolder) -> io::Result<File> {
+    let entry = FolderEntry::find(path, Some(FOLDER_MODE))?.ok_or(ErrorKind::NotFound)?;
+    open_entry(&entry, shared)
+}
+
+/// Opens a folder that was looked up, if nobody but this user and root can change it.
+pub(crate) fn open_entry(entry: &FolderEntry, shared: SharedFolder) -> io::Result<File> {
+    check_folder(&entry.path, &entry.folder.metadata()?, shared)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(&entry.folder, ".", flags, Mode::empty())?.into())
 }
 
 /// What has a name, without opening or following it; `None` if nothing has.
@@ -108,20 +105,8 @@ pub(crate) fn is_in_proc(link: &File) -> bool {
     fstatfs(link).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Where the symbolic link `found` at `path` leads.
-fn link_target(found: &File, link: &Metadata, path: &Path) -> io::Result<PathBuf> {
-    if !is_ours(link) {
-        let (uid, path) = (link.uid(), path.display());
-        let what = format!("uid {uid} made the symbolic link {path}, which may lead anywhere");
-        return Err(UntrustedFile::error(what, "remove it, or make one of your own"));
-    }
-    let target = readlinkat(found, "", Vec::new())?;
-    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-    Ok(path.parent().unwrap_or(Path::new("")).join(target))
-}
-
 /// Whether this user or root owns it.
-fn is_ours(metadata: &Metadata) -> bool {
+pub(crate) fn is_ours(metadata: &Metadata) -> bool {
     [own_uid(), ROOT].contains(&metadata.uid())
 }
 
@@ -129,7 +114,7 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn check_folder(path: &Path, folder: &Metadata, shared: SharedFolder) -> io::Result<()> {
+pub(crate) fn check_folder(path: &Path, folder: &Metadata, shared: SharedFolder) -> io::Result<()> {
     let path = path.display();
     if !folder.is_dir() {
         let what = format!("{path} is {}, not a folder", kind(folder.file_type()));

@@ -3,8 +3,7 @@
 //! See docs/decisions/020-where-a-units-identity-lives.md.
 
 use crate::Failure;
-use block::{StateDirectory, UntrustedFile};
-use std::fs;
+use block::{StateDirectory, UntrustedFile, resolve_path};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -127,17 +126,12 @@ fn read(directory: &StateDirectory) -> Result<Option<Uuid>, Failure> {
 
 /// The absolute path without symbolic links. The file need not exist yet, its directory must.
 fn canonical(file: &Path) -> Result<PathBuf, Failure> {
-    let resolved = fs::canonicalize(file).or_else(|error| {
-        let name = file.file_name().ok_or(error)?;
-        let parent = match file.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        Ok(fs::canonicalize(parent)?.join(name))
-    });
-    resolved.map_err(|error: std::io::Error| {
-        Failure::new(format!("cannot find {}: {error}", file.display()))
-            .hint("the directory of a new file must exist: make it with mkdir -p")
+    resolve_path(file).map_err(|error| match UntrustedFile::of(&error) {
+        Some(UntrustedFile { what, remedy }) => {
+            Failure::new(format!("cannot open {}: {what}", file.display())).hint(remedy.as_str())
+        }
+        None => Failure::new(format!("cannot find {}: {error}", file.display()))
+            .hint("the directory of a new file must exist: make it with mkdir -p"),
     })
 }
 
@@ -157,6 +151,7 @@ fn encode(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn scratch(name: &str) -> PathBuf {
         let path =

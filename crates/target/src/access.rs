@@ -112,6 +112,12 @@ fn named_credential<'t>(target: &'t TargetOptions, initiator: &str) -> Option<&'
     })
 }
 
+/// Whether the target that is asked for has a credential for the very name of this initiator.
+pub(crate) fn has_own_credential(shared: &Shared, claim: &Claim) -> bool {
+    let target = claim.target_name.as_deref().and_then(|name| shared.target(name));
+    target.is_some_and(|target| named_credential(&target, &claim.initiator_name).is_some())
+}
+
 /// Whether an initiator that has proven the CHAP name `user` has proven its own name with it: one
 /// credential for several initiators proves that it is one of them.
 pub(crate) fn proves_name(target: &TargetOptions, initiator: &str, user: Option<&str>) -> bool {

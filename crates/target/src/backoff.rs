@@ -6,17 +6,23 @@
 use crate::options::Limits;
 use scsi::share::Origin;
 use std::collections::HashMap;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use wire::Time;
 
 /// The first wait; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// Networks that are remembered at once; beyond, the one that failed longest ago is forgotten.
 const NETWORKS_MAX: usize = 4096;
-/// Logins of one network that wait at once; one more is refused.
-const WAITING_MAX: u16 = 8;
+/// Logins of one network that wait at once; one more takes the place of another.
+const WAITING_MAX: usize = 8;
 /// A network without refused logins for so long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Refusals in a row that get a line of the log each; then one an interval, and the first for each
@@ -52,15 +58,53 @@ impl PeerNetwork {
     }
 }
 
+/// Under which name a login is made, as far as waiting is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claimant<'a> {
+    /// The initiator name, which anybody may claim.
+    pub(crate) name: &'a str,
+    /// The target has a credential for this very name.
+    pub(crate) is_configured: bool,
+}
+
 /// When a login may go on.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Turn {
     /// At once.
     Now,
     /// After this; until [`Backoff::waited`] is called it counts as waiting.
-    After(Duration),
-    /// Too many logins of its network wait already.
-    Never,
+    After(Duration, WaitTicket),
+}
+
+/// What a login holds while it waits.
+#[derive(Debug)]
+pub(crate) struct WaitTicket {
+    id: u64,
+    replaced: oneshot::Receiver<()>,
+}
+
+impl WaitTicket {
+    /// Ready once a later login has taken this one's place.
+    pub(crate) fn poll_replaced(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.replaced.is_terminated() {
+            return Poll::Pending;
+        }
+        match Pin::new(&mut self.replaced).poll(context) {
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            // Its network was forgotten: nobody takes a place from it any more.
+            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// A login that waits.
+#[derive(Debug)]
+struct WaitingLogin {
+    id: u64,
+    /// Of the initiator name.
+    name_hash: u64,
+    is_configured: bool,
+    replace: oneshot::Sender<()>,
 }
 
 /// What a refused login may have been.
@@ -79,16 +123,19 @@ pub(crate) enum Failure {
 pub(crate) struct Backoff {
     failures_free: u32,
     wait_max: Duration,
+    hasher: RandomState,
+    last_id: AtomicU64,
     networks: Mutex<HashMap<PeerNetwork, Failures>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Failures {
     count: u32,
     /// One of them was a proof that failed: only a proof outweighs it.
     unproven: bool,
     last: Time,
-    waiting: u16,
+    /// The oldest first.
+    waiting: Vec<WaitingLogin>,
     lines: u32,
     last_line: Time,
     /// The reasons that had a line in this interval.
@@ -103,12 +150,15 @@ impl Backoff {
         Self {
             failures_free: limits.login_failures_free,
             wait_max: Duration::from_secs(wait_max.into()),
+            hasher: RandomState::new(),
+            last_id: AtomicU64::new(0),
             networks: Mutex::default(),
         }
     }
 
-    /// May a login of this network go on?
-    pub(crate) fn turn(&self, network: PeerNetwork, now: Time) -> Turn {
+    /// May a login of this network go on? If too many of it wait already, this one takes the place
+    /// of another.
+    pub(crate) fn turn(&self, network: PeerNetwork, who: Claimant<'_>, now: Time) -> Turn {
         let mut networks = self.networks();
         let Some(failures) = networks.get_mut(&network) else { return Turn::Now };
         let beyond = failures.count.saturating_sub(self.failures_free);
@@ -123,17 +173,19 @@ impl Backoff {
         if wait.is_zero() {
             return Turn::Now;
         }
-        if failures.waiting >= WAITING_MAX {
-            return Turn::Never;
-        }
-        failures.waiting += 1;
-        Turn::After(wait)
+        let (replace, replaced) = oneshot::channel();
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed);
+        let name_hash = self.hasher.hash_one(who.name);
+        let is_configured = who.is_configured;
+        failures.waiting.push(WaitingLogin { id, name_hash, is_configured, replace });
+        failures.bound_waiting();
+        Turn::After(wait, WaitTicket { id, replaced })
     }
 
     /// A login waits no more, whatever becomes of it.
-    pub(crate) fn waited(&self, network: PeerNetwork) {
+    pub(crate) fn waited(&self, network: PeerNetwork, ticket: &WaitTicket) {
         if let Some(failures) = self.networks().get_mut(&network) {
-            failures.waiting = failures.waiting.saturating_sub(1);
+            failures.waiting.retain(|login| login.id != ticket.id);
         }
     }
 
@@ -152,7 +204,7 @@ impl Backoff {
         }
         let failures = networks.entry(network).or_default();
         if now.since(failures.last) >= FORGOTTEN_AFTER {
-            *failures = Failures { waiting: failures.waiting, ..Failures::default() };
+            failures.clear();
         }
         if why != Failure::Other {
             failures.count = failures.count.saturating_add(1);
@@ -166,8 +218,13 @@ impl Backoff {
     /// not outweigh wrong proofs: a target open to all would give endless tries at another.
     pub(crate) fn succeeded(&self, network: PeerNetwork, proven: bool) {
         let mut networks = self.networks();
-        if networks.get(&network).is_some_and(|failures| proven || !failures.unproven) {
-            networks.remove(&network);
+        let Some(failures) = networks.get_mut(&network) else { return };
+        if proven || !failures.unproven {
+            // Those that wait still count: else each success would let in eight more.
+            failures.clear();
+            if failures.waiting.is_empty() {
+                networks.remove(&network);
+            }
         }
     }
 
@@ -177,6 +234,33 @@ impl Backoff {
 }
 
 impl Failures {
+    /// Forgets all but who waits.
+    fn clear(&mut self) {
+        *self = Self { waiting: std::mem::take(&mut self.waiting), ..Self::default() };
+    }
+
+    /// Refuses a login that waits, if there are too many: of those whose names have a credential
+    /// each name counts for itself, all others count together. The one with the most gives up a
+    /// place; of the others together, the name with the most; the oldest of that.
+    fn bound_waiting(&mut self) {
+        if self.waiting.len() <= WAITING_MAX {
+            return;
+        }
+        let share = |login: &WaitingLogin| {
+            let of_name = |other: &&WaitingLogin| other.name_hash == login.name_hash;
+            let same_kind =
+                self.waiting.iter().filter(|other| other.is_configured == login.is_configured);
+            let of_name = same_kind.clone().filter(of_name).count();
+            (if login.is_configured { of_name } else { same_kind.count() }, of_name)
+        };
+        let shares: Vec<_> = self.waiting.iter().map(share).collect();
+        let most = shares.iter().max();
+        if let Some(oldest) = shares.iter().position(|share| Some(share) == most) {
+            // Where nobody listens any more, it is about to say that it waits no more.
+            let _ = self.waiting.remove(oldest).replace.send(());
+        }
+    }
+
     fn line(&mut self, label: &'static str, now: Time) -> Option<u64> {
         self.lines = self.lines.saturating_add(1);
         let passed = now.since(self.last_line) >= LINE_INTERVAL;
@@ -209,6 +293,7 @@ fn make_room(networks: &mut HashMap<PeerNetwork, Failures>, now: Time) {
 mod tests {
     use super::*;
     use std::net::Ipv4Addr;
+    use std::task::Waker;
 
     fn backoff(login_failures_free: u32, login_backoff_seconds_max: u16) -> Backoff {
         let limits = Limits { login_failures_free, login_backoff_seconds_max, ..Limits::default() };
@@ -225,14 +310,29 @@ mod tests {
 
     /// What the next login of `who` waits, in milliseconds.
     fn wait(backoff: &Backoff, who: PeerNetwork, now: Time) -> u128 {
-        match backoff.turn(who, now) {
+        match backoff.turn(who, claimant("iqn.a", false), now) {
             Turn::Now => 0,
-            Turn::After(wait) => {
-                backoff.waited(who);
+            Turn::After(wait, ticket) => {
+                backoff.waited(who, &ticket);
                 wait.as_millis()
             }
-            Turn::Never => panic!("refused"),
         }
+    }
+
+    fn claimant(name: &str, is_configured: bool) -> Claimant<'_> {
+        Claimant { name, is_configured }
+    }
+
+    /// A login that begins to wait.
+    fn ticket(backoff: &Backoff, who: PeerNetwork, name: &str, is_configured: bool) -> WaitTicket {
+        match backoff.turn(who, claimant(name, is_configured), at(1)) {
+            Turn::After(_, ticket) => ticket,
+            Turn::Now => panic!("it does not wait"),
+        }
+    }
+
+    fn is_replaced(ticket: &mut WaitTicket) -> bool {
+        ticket.poll_replaced(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
@@ -289,15 +389,50 @@ mod tests {
     fn only_so_many_wait_at_once() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
         backoff.refused(who, Failure::Unproven, "a reason", at(1));
-        for _ in 0..WAITING_MAX {
-            assert_ne!(backoff.turn(who, at(1)), Turn::Never);
-        }
-        assert_eq!(backoff.turn(who, at(1)), Turn::Never);
-        backoff.waited(who);
-        assert_ne!(backoff.turn(who, at(1)), Turn::Never);
+        let mut tickets: Vec<_> =
+            (0..2 * WAITING_MAX).map(|_| ticket(&backoff, who, "iqn.a", false)).collect();
+        let replaced: Vec<_> = tickets.iter_mut().map(is_replaced).collect();
+        assert_eq!(replaced, [[true; WAITING_MAX], [false; WAITING_MAX]].concat(), "the oldest");
+        backoff.waited(who, &tickets.pop().unwrap());
+        let another = ticket(&backoff, who, "iqn.a", false);
+        assert!(!tickets[WAITING_MAX..].iter_mut().any(is_replaced), "there was room");
+        // A success forgets the failures, not those that wait.
         backoff.succeeded(who, true);
-        (0..20).for_each(|_| backoff.waited(who)); // of a network that is forgotten
-        assert_eq!(backoff.turn(who, at(1)), Turn::Now);
+        assert_eq!(wait(&backoff, who, at(1)), 0);
+        assert_eq!(backoff.networks()[&who].waiting.len(), WAITING_MAX);
+        tickets.iter().chain([&another]).for_each(|ticket| backoff.waited(who, ticket));
+        backoff.succeeded(who, true);
+        assert!(backoff.networks().is_empty());
+        // Of a network that is forgotten.
+        tickets.iter().for_each(|ticket| backoff.waited(who, ticket));
+        assert!(!tickets[WAITING_MAX..].iter_mut().any(is_replaced));
+    }
+
+    /// Fault: the places of a network in which logins wait went to whoever asked first. Guesses in
+    /// a loop took all of them, and a login with the right secret never got one.
+    #[test]
+    fn a_flood_takes_no_place_of_another_name() {
+        let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
+        backoff.refused(who, Failure::Unproven, "a reason", at(1));
+        for (flood_is_configured, honest_is_configured, invents_names) in [
+            (false, false, false),
+            (false, true, false),
+            (false, true, true),
+            (true, true, false),
+            (true, false, false),
+        ] {
+            let guess = |number: u32| {
+                let name = if invents_names { format!("iqn.{number}") } else { "iqn.x".into() };
+                ticket(&backoff, who, &name, flood_is_configured)
+            };
+            let mut guesses: Vec<_> = (0..100).map(guess).collect();
+            let mut honest = ticket(&backoff, who, "iqn.honest", honest_is_configured);
+            guesses.extend((100..200).map(guess));
+            assert!(!is_replaced(&mut honest), "{flood_is_configured} {honest_is_configured}");
+            let waiting = guesses.iter_mut().map(is_replaced).filter(|replaced| !replaced);
+            assert_eq!(waiting.count(), WAITING_MAX - 1, "guesses are as few as before");
+            guesses.iter().chain([&honest]).for_each(|ticket| backoff.waited(who, ticket));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A connection's login as the policy sees it: how long it waits, and what the log says of its end.
 
 use crate::access::{self, Path};
-use crate::backoff::{Failure, PeerNetwork, Turn};
+use crate::backoff::{Claimant, Failure, PeerNetwork, Turn, WaitTicket};
 use crate::connection_table::NoRoom;
 use crate::login_refusal::LoginRefusal;
 use crate::server::Shared;
@@ -32,13 +32,14 @@ pub(crate) struct Login {
 #[derive(Debug)]
 struct Waiting {
     timer: Pin<Box<Sleep>>,
+    ticket: WaitTicket,
     shared: Arc<Shared>,
     network: PeerNetwork,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.shared.backoff.waited(self.network);
+        self.shared.backoff.waited(self.network, &self.ticket);
     }
 }
 
@@ -50,19 +51,21 @@ impl Login {
         claim: Claim,
         path: Path,
     ) -> Option<Identified> {
-        self.claim = Some(claim);
         let network = PeerNetwork::of(path.peer.ip());
-        match shared.backoff.turn(network, shared.clock.now()) {
+        let who = Claimant {
+            name: &claim.initiator_name,
+            is_configured: access::has_own_credential(shared, &claim),
+        };
+        let turn = shared.backoff.turn(network, who, shared.clock.now());
+        self.claim = Some(claim);
+        match turn {
             Turn::Now => Some(self.judge(shared, path)),
-            Turn::After(wait) => {
+            Turn::After(wait, ticket) => {
                 tracing::debug!(peer = %path.peer, ?wait, "a login waits: others failed before");
                 let timer = Box::pin(tokio::time::sleep(wait));
-                self.waiting = Some(Waiting { timer, shared: Arc::clone(shared), network });
+                let shared = Arc::clone(shared);
+                self.waiting = Some(Waiting { timer, ticket, shared, network });
                 None
-            }
-            Turn::Never => {
-                self.refusal = Some(LoginRefusal::TooManyWait);
-                Some(Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE))
             }
         }
     }
@@ -70,6 +73,11 @@ impl Login {
     /// The answer to a login that has waited long enough.
     pub(crate) fn poll(&mut self, path: Path, context: &mut Context<'_>) -> Option<Identified> {
         let waiting = self.waiting.as_mut()?;
+        if waiting.ticket.poll_replaced(context).is_ready() {
+            self.waiting = None;
+            self.refusal = Some(LoginRefusal::TooManyWait);
+            return Some(Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE));
+        }
         let Poll::Ready(()) = waiting.timer.as_mut().poll(context) else { return None };
         let shared = Arc::clone(&waiting.shared);
         self.waiting = None;

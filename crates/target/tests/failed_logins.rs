@@ -115,7 +115,8 @@ fn failures_make_their_address_wait() {
 /// proofs that failed there were asked for before the first of them failed.
 fn rig_that_makes_wait() -> Rig {
     let rig = Rig::with(|options| {
-        options.targets[0].chap = vec![entry(None, "u", "the right secret")];
+        options.targets[0].chap =
+            vec![entry(Some(BOB), "bob", "bobs own secret"), entry(None, "u", "the right secret")];
         options.limits.login_failures_free = 0;
         options.limits.login_seconds = 120;
         options.limits.login_backoff_seconds_max = 60;
@@ -157,6 +158,31 @@ fn a_flood_does_not_pile_up() {
     assert_eq!(await_refusals(&mut all, 12), 12, "eight of twenty wait");
     assert_eq!(send_targets_from("127.0.0.2", &rig), 1, "others are served meanwhile");
     drop(all);
+    rig.ends_well();
+}
+
+/// Fault: whoever asked first held the places of an address in which logins wait. While others
+/// tried out secrets in a loop, from the same host or behind the same NAT, a login with the right
+/// secret was refused, each time. Method: twice as many logins as there are places come before it,
+/// and as many after it, each under another name that has no credential of its own.
+#[test]
+fn a_flood_refuses_no_configured_name() {
+    let rig = rig_that_makes_wait();
+    let mut flood: Vec<Raw> = (0..32).map(|_| Raw::connect(&rig.address).unwrap()).collect();
+    let (before, after) = flood.split_at_mut(16);
+    let begin = |part: &mut [Raw]| {
+        for (raw, number) in part.iter_mut().zip(10..) {
+            raw.send(&raw.login(opening(number).as_bytes()).put(1, &[0])).unwrap();
+        }
+    };
+    begin(before);
+    assert_eq!(await_refusals(before, 8), 8);
+    let mut honest = Raw::connect(&rig.address).unwrap();
+    honest.send(&honest.login(opening(BOB).as_bytes()).put(1, &[0])).unwrap();
+    begin(after);
+    assert_eq!(await_refusals(after, 9), 9, "all before and nine of these made room");
+    assert_eq!(honest.answer(Duration::from_millis(20)).unwrap(), Answer::Silence);
+    drop((flood, honest));
     rig.ends_well();
 }
 

@@ -19,7 +19,7 @@ const SIGNS: &[&str] = &[
     ".commit(",
     ".flush(",
     "flush_later(",
-    "keep_name(",
+    "keep_names(",
     "keep_folder(",
     "StateDirectory::create(",
     "create_directory(",

@@ -120,18 +120,18 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         OPEN,
-        "let directory = «crate::durable::keep_name(&self.options.path)»;",
+        "let directory = «crate::durable::keep_names(folder)»;",
         "Ok::<(), io::Error>(())",
         NEW,
     ),
     removed(OPEN, "if size { «file.sync_all()» } else { Ok(()) }", "Ok(())", KILLED),
-    removed(OPEN, "let name = «crate::durable::keep_name(&self.options.path)»;", "Ok(())", KILLED),
+    removed(OPEN, "let name = «crate::durable::keep_names(folder)»;", "Ok(())", KILLED),
     removed(DURABLE, "«folder.sync_all()?»;\n    let mut below", "()", KILLED),
     removed(DURABLE, "«folder.sync_all()?»;\n        above", "()", NEW),
     removed(
         DURABLE,
-        "File::open(parent.unwrap_or(Path::new(\".\")))?.sync_all()",
-        "File::open(parent.unwrap_or(Path::new(\".\"))).map(drop)",
+        "File::from(openat(folder, \".\", flags, Mode::empty())?).sync_all()",
+        "openat(folder, \".\", flags, Mode::empty()).map(drop).map_err(io::Error::from)",
         NEW,
     ),
     removed(

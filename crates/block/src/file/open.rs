@@ -5,14 +5,14 @@ use super::disk::{Disk, InlineRead, Pace};
 use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
 use super::ring;
+use crate::path_lookup::{CreatedFile, PathEntry};
 use crate::resize::Shape;
-use crate::trusted::{follow_links, is_in_proc};
 use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
-use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags, openat};
 use rustix::io::{Errno, ReadWriteFlags};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -46,11 +46,14 @@ const FAR_MAGICS: [i64; 10] = [
 ];
 
 const NOT_OPENED: &str = "it cannot be opened";
+const DANGLING: &str = "a symbolic link that leads nowhere is there, and no file is made through \
+                        it; remove it, or make the file that it leads to";
 
 /// Which file or block device, and how.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileOptions {
-    /// Path of the file or block device. Symbolic links are followed that this user or root made.
+    /// Path of the file or block device. Symbolic links, also to folders on the way, are followed
+    /// if this user or root made them.
     pub path: PathBuf,
     /// A file that does not exist, or is empty, is given this size. One that exists keeps its own.
     pub create_size_bytes: Option<u64>,
@@ -84,43 +87,44 @@ pub fn file_identity(path: &Path) -> Result<FileIdentity, Error> {
 }
 
 /// A file, opened and locked.
-struct Opened {
+pub(super) struct Opened {
     file: File,
+    /// Of a file that was made.
+    created: Option<CreatedFile>,
     /// A sync of what was there has failed: a write of a former run may be lost.
     sync_failed: bool,
 }
 
 /// Opens, makes, checks and locks. `true`: a sync of what was there has failed.
-pub(super) fn open(options: &FileOptions) -> Result<(Disk, bool), Error> {
-    let name: Arc<str> = options.path.display().to_string().into();
-    let opening = Opening { options, name };
+pub(super) fn open(options: &FileOptions) -> Result<(Disk, bool, Option<CreatedFile>), Error> {
+    let opening = Opening::new(options);
     // An impossible shape is refused before a file is made.
     let size = options.create_size_bytes.unwrap_or(u64::from(options.block_bytes));
     opening.geometry(size)?;
-    let opened = match opening.find().map_err(|e| opening.refused(NOT_OPENED).because(e))? {
-        Some(metadata) => opening.existing(&metadata)?,
-        None => Opened { file: opening.new_file()?, sync_failed: false },
+    let entry = PathEntry::find(&options.path).map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        let no_folder = "it does not exist, nor does the folder it should be in";
+        opening.refused(if is_missing { no_folder } else { NOT_OPENED }).because(error)
+    })?;
+    let opened = match &entry.found {
+        Some(_) => opening.existing(&entry)?,
+        None => opening.new_file(&entry)?,
     };
-    Ok((opening.disk(opened.file)?, opened.sync_failed))
+    Ok((opening.disk(opened.file)?, opened.sync_failed, opened.created))
 }
 
-struct Opening<'a> {
+pub(super) struct Opening<'a> {
     options: &'a FileOptions,
     name: Arc<str>,
 }
 
-impl Opening<'_> {
-    fn refused(&self, what: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Open, Arc::clone(&self.name), what)
+impl<'a> Opening<'a> {
+    pub(super) fn new(options: &'a FileOptions) -> Self {
+        Self { options, name: options.path.display().to_string().into() }
     }
 
-    /// What the path leads to; `None`: nothing. Links are followed that this user or root made.
-    fn find(&self) -> io::Result<Option<Metadata>> {
-        let (path, found) = follow_links(&self.options.path, is_in_proc)?;
-        match found {
-            Some((_, metadata)) if metadata.is_symlink() => std::fs::metadata(path).map(Some),
-            found => Ok(found.map(|(_, metadata)| metadata)),
-        }
+    fn refused(&self, what: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Open, Arc::clone(&self.name), what)
     }
 
     fn geometry(&self, size_bytes: u64) -> Result<Geometry, Error> {
@@ -128,16 +132,20 @@ impl Opening<'_> {
         Geometry::new(&self.name, size_bytes, options.block_bytes, options.physical_block_bytes)
     }
 
-    fn existing(&self, metadata: &Metadata) -> Result<Opened, Error> {
+    pub(super) fn existing(&self, entry: &PathEntry) -> Result<Opened, Error> {
+        let (metadata, follow) =
+            self.target(entry).map_err(|error| self.refused(NOT_OPENED).because(error))?;
         let kind = metadata.file_type();
         let device = kind.is_block_device();
         if !device && !kind.is_file() {
             return Err(self.refused("it is neither a file nor a block device"));
         }
-        let file = self.open_file(&mut OpenOptions::new(), device)?;
+        // The kernel's own claim: refused when the device is mounted or part of another.
+        let claim = if device { OFlags::EXCL } else { OFlags::empty() };
+        let file = self.open_file(entry, follow | claim)?;
         // What was looked at may have been replaced since.
         let opened = file.metadata().map_err(|e| self.refused("it cannot be read").because(e))?;
-        if FileIdentity::of(&opened) != FileIdentity::of(metadata) {
+        if FileIdentity::of(&opened) != FileIdentity::of(&metadata) {
             return Err(self.refused("it was replaced while it was opened"));
         }
         lock(&file, !self.options.read_only).map_err(|e| self.not_locked(e))?;
@@ -145,69 +153,99 @@ impl Opening<'_> {
         match self.options.create_size_bytes {
             // An empty file holds nothing that could be lost; a crash may have left it.
             Some(size) if !device && opened.len() == 0 && !self.options.read_only => {
-                self.give_size(&file, size)?;
+                self.give_size(&file, &entry.folder, size)?;
             }
             // Whoever made it may have been killed before that was durable.
             made if !device && !self.options.read_only => {
-                sync_failed = self.keep(&file, made.is_some());
+                sync_failed = self.keep(&file, &entry.folder, made.is_some());
             }
             _ => {}
         }
-        Ok(Opened { file, sync_failed })
+        Ok(Opened { file, created: None, sync_failed })
     }
 
-    fn new_file(&self) -> Result<File, Error> {
+    /// What is to be opened, and whether a link is followed to it: one in /proc.
+    fn target(&self, entry: &PathEntry) -> io::Result<(Metadata, OFlags)> {
+        match &entry.found {
+            Some((_, found)) if !found.is_symlink() => Ok((found.clone(), OFlags::NOFOLLOW)),
+            _ => {
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                let found = openat(&entry.folder, &entry.name, flags, Mode::empty())?;
+                Ok((File::from(found).metadata()?, OFlags::empty()))
+            }
+        }
+    }
+
+    fn new_file(&self, entry: &PathEntry) -> Result<Opened, Error> {
         let Some(size) = self.options.create_size_bytes else {
             return Err(self.refused("it does not exist"));
         };
         if self.options.read_only {
             return Err(self.refused("it does not exist, and a read-only one is not made"));
         }
-        // O_EXCL: whoever may write to the directory may have put a link there, to some other file.
-        let mut new = OpenOptions::new();
-        let file = self.open_file(new.create_new(true).mode(NEW_FILE_MODE), false)?;
+        if entry.by_link {
+            return Err(self.refused(DANGLING).because(io::Error::from(Errno::EXIST)));
+        }
+        let (file, created) = self.create(entry)?;
         // Who gets the lock in between has taken the empty file for its own.
         lock(&file, true).map_err(|e| self.not_locked(e))?;
-        if let Err(error) = self.give_size(&file, size) {
-            // That it cannot be removed either is no reason for another error.
-            let _ = std::fs::remove_file(&self.options.path);
-            return Err(error);
-        }
-        Ok(file)
+        let created = self.fill(&file, entry, created, size)?;
+        Ok(Opened { file, created: Some(created), sync_failed: false })
     }
 
-    fn open_file(&self, how: &mut OpenOptions, device: bool) -> Result<File, Error> {
-        let mut flags = OFlags::empty();
+    /// Gives a new file its size, or removes it.
+    pub(super) fn fill(
+        &self,
+        file: &File,
+        entry: &PathEntry,
+        created: CreatedFile,
+        size: u64,
+    ) -> Result<CreatedFile, Error> {
+        match self.give_size(file, &entry.folder, size) {
+            Ok(()) => Ok(created),
+            Err(error) => {
+                // That it cannot be removed either is no reason for another error.
+                let _ = created.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes an empty file.
+    pub(super) fn create(&self, entry: &PathEntry) -> Result<(File, CreatedFile), Error> {
+        // O_EXCL: whoever may write to the directory may have put a link there, to some other file.
+        let file = self.open_file(entry, OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)?;
+        let created = entry.folder.try_clone();
+        let created =
+            created.and_then(|folder| CreatedFile::new(folder, entry.name.clone(), &file));
+        Ok((file, created.map_err(|error| self.refused(NOT_OPENED).because(error))?))
+    }
+
+    fn open_file(&self, entry: &PathEntry, more: OFlags) -> Result<File, Error> {
+        let access = if self.options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        // What was looked at may be a pipe by now: to open one may wait.
+        let mut flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
         if self.options.direct {
             flags |= OFlags::DIRECT;
         }
-        if device {
-            // The kernel's own claim: refused when the device is mounted or part of another.
-            flags |= OFlags::EXCL;
-        }
-        how.read(true).write(!self.options.read_only).custom_flags(flags.bits() as i32);
-        let busy = |result: &io::Result<File>| {
-            let error = result.as_ref().err().and_then(Errno::from_io_error);
-            error == Some(Errno::BUSY)
-        };
-        let mut opened = how.open(&self.options.path);
+        let mode = Mode::from_raw_mode(NEW_FILE_MODE);
+        let open = || openat(&entry.folder, &entry.name, flags, mode);
+        let mut opened = open();
         for _ in 1..CLAIM_TRIES_MAX {
-            if !busy(&opened) {
+            if opened.as_ref().err() != Some(&Errno::BUSY) {
                 break;
             }
             std::thread::sleep(CLAIM_PAUSE);
-            opened = how.open(&self.options.path);
+            opened = open();
         }
-        opened.inspect(keep_no_access_times).map_err(|error| {
+        let opened = opened.map(File::from).map_err(io::Error::from);
+        opened.inspect(set_flags).map_err(|error| {
             let what = match Errno::from_io_error(&error) {
                 Some(Errno::INVAL) if self.options.direct => {
                     "direct I/O is not possible on this file system; use buffered I/O"
                 }
                 Some(Errno::BUSY) => "it is in use: mounted, or part of another device",
-                Some(Errno::EXIST) => {
-                    "a symbolic link that leads nowhere is there, and no file is made through it; \
-                     remove it, or make the file that it leads to"
-                }
+                Some(Errno::EXIST) => "something else was put there meanwhile; try again",
                 Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.options.read_only => {
                     "it cannot be opened for writing; serve it read-only, or change its permissions"
                 }
@@ -228,7 +266,7 @@ impl Opening<'_> {
 
     /// Sets the size, takes the room if the disk is not thin, and makes both durable, with the
     /// name of the file.
-    fn give_size(&self, file: &File, size: u64) -> Result<(), Error> {
+    fn give_size(&self, file: &File, folder: &File, size: u64) -> Result<(), Error> {
         let failed = |what: &str, error: io::Error| self.refused(what).because(error);
         file.set_len(size).map_err(|e| failed("it cannot be given its size", e))?;
         if !self.options.thin {
@@ -236,18 +274,18 @@ impl Opening<'_> {
                 .map_err(|e| failed("its room cannot be taken at once", e.into()))?;
         }
         file.sync_all().map_err(|e| failed("its size cannot be made durable", e))?;
-        let directory = crate::durable::keep_name(&self.options.path);
+        let directory = crate::durable::keep_names(folder);
         directory.map_err(|e| failed("its directory cannot be made durable", e))
     }
 
     /// Makes the name of a file durable that was there, and its size if it may be ours. Where its
     /// file system knows no sync it is served all the same, as files are that others made. `true`:
     /// its sync has failed, and will be told to nobody again.
-    fn keep(&self, file: &File, size: bool) -> bool {
+    fn keep(&self, file: &File, folder: &File, size: bool) -> bool {
         let device = &self.name;
         let size = if size { file.sync_all() } else { Ok(()) };
         // Whatever became of that: a recovery later syncs the file, not its name.
-        let name = crate::durable::keep_name(&self.options.path);
+        let name = crate::durable::keep_names(folder);
         if let Err(error) = &size
             && !is_without_sync(error)
         {
@@ -376,10 +414,14 @@ fn is_nowait(file: &File, size_bytes: u64, alignment: DirectAlignment) -> bool {
     rustix::io::preadv2(file, &mut into, size_bytes, ReadWriteFlags::NOWAIT).is_ok()
 }
 
-/// Nobody asks when a disk was last read, and each read of it need not look. Only the owner of a
-/// file may choose that (open(2), O_NOATIME): for others it stays as it is.
-fn keep_no_access_times(file: &File) {
+/// Sets the flags that last: transfers wait, unlike the opening. Nobody asks when a disk was last
+/// read, and each read of it need not look; only the owner of a file may choose that (open(2),
+/// O_NOATIME): for others it stays as it is.
+fn set_flags(file: &File) {
     if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
-        let _ = rustix::fs::fcntl_setfl(file, flags | OFlags::NOATIME);
+        let flags = flags - OFlags::NONBLOCK;
+        if rustix::fs::fcntl_setfl(file, flags | OFlags::NOATIME).is_err() {
+            let _ = rustix::fs::fcntl_setfl(file, flags);
+        }
     }
 }

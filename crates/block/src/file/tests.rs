@@ -160,6 +160,76 @@ fn links_of_others_are_not_followed() {
     assert_eq!(FileDevice::open(descriptor).unwrap().geometry().block_count, 2048);
 }
 
+/// Fault: a new image that could not take its room was removed by its path. Whoever had meanwhile
+/// moved its folder away, and put a link in the place, chose which file was removed.
+#[test]
+fn a_new_file_is_removed_where_it_was_made() {
+    use super::open::Opening;
+    use crate::path_lookup::PathEntry;
+    use std::os::unix::fs::symlink;
+    let scratch = Scratch::new();
+    let (folder, moved) = (scratch.0.join("folder"), scratch.0.join("moved"));
+    let precious = scratch.0.join("elsewhere/precious");
+    std::fs::create_dir(scratch.0.join("elsewhere")).unwrap();
+    std::fs::write(&precious, "precious").unwrap();
+    let options = FileOptions { path: folder.join("precious"), ..scratch.options(1 << 20) };
+    let exchange = || {
+        std::fs::rename(&folder, &moved).unwrap();
+        symlink("elsewhere", &folder).unwrap();
+    };
+    let put_back = || {
+        assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
+        assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 0, "the new file is gone");
+        std::fs::remove_file(&folder).unwrap();
+        std::fs::rename(&moved, &folder).unwrap();
+    };
+    std::fs::create_dir(&folder).unwrap();
+    let opening = Opening::new(&options);
+    let entry = PathEntry::find(&options.path).unwrap();
+    let (file, created) = opening.create(&entry).unwrap();
+    exchange();
+    // No file is that large.
+    opening.fill(&file, &entry, created, i64::MAX as u64).unwrap_err();
+    put_back();
+    // So it is when whoever opened the device does not want it after all.
+    let device = FileDevice::open(options.clone()).unwrap();
+    let created = device.take_created().unwrap();
+    assert!(device.take_created().is_none());
+    exchange();
+    created.remove().unwrap();
+    put_back();
+    // Another file that has the name by then stays.
+    let created = FileDevice::open(options.clone()).unwrap().take_created().unwrap();
+    std::fs::rename(&options.path, scratch.0.join("other name")).unwrap();
+    std::fs::write(&options.path, "another").unwrap();
+    created.remove().unwrap();
+    assert_eq!(std::fs::read(&options.path).unwrap(), b"another");
+    assert!(FileDevice::open(scratch.options(1 << 20)).unwrap().take_created().is_some());
+    assert!(FileDevice::open(scratch.options(1 << 20)).unwrap().take_created().is_none());
+}
+
+/// Fault: a server waited without end when a pipe took the place of the image between the look and
+/// the opening. What is opened never waits, and transfers of the disk do.
+#[test]
+fn opening_waits_for_no_pipe() {
+    use super::open::Opening;
+    use crate::path_lookup::PathEntry;
+    let scratch = Scratch::new();
+    let options =
+        FileOptions { read_only: true, create_size_bytes: None, ..scratch.options(1 << 20) };
+    std::fs::write(&options.path, [1; 4096]).unwrap();
+    let entry = PathEntry::find(&options.path).unwrap();
+    std::fs::remove_file(&options.path).unwrap();
+    crate::scratch::make_pipe(&options.path);
+    let error = Opening::new(&options).existing(&entry).err().unwrap();
+    assert!(error.to_string().contains("it was replaced while it was opened"), "{error}");
+    std::fs::remove_file(&options.path).unwrap();
+    std::fs::write(&options.path, [1; 4096]).unwrap();
+    let device = FileDevice::open(options).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&device.disk.file).unwrap();
+    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+}
+
 /// An empty file, as a crash leaves it, is given its size; the whole of a huge file is unmapped and
 /// looked at in no time.
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::UntrustedFile;
 use crate::scratch::{NOBODY, Scratch, is_root, make_pipe};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 

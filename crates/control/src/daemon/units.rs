@@ -4,7 +4,9 @@ use super::{Origin, block_on};
 use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{DeviceUrl, LocalOptions, Opener};
 use crate::{Failure, identity};
-use block::{BlockDevice, BufferPool, FileIdentity, MemoryBudget, StateDirectory, file_identity};
+use block::{
+    BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::{LogicalUnit, LogicalUnitOptions, Shrink};
@@ -52,7 +54,7 @@ pub(super) struct Opening {
 /// What opening a unit made that was not there before.
 #[derive(Debug, Default)]
 pub(super) struct Created {
-    file: Option<PathBuf>,
+    file: Option<CreatedFile>,
     directory: Option<StateDirectory>,
 }
 
@@ -60,7 +62,7 @@ impl Created {
     /// Takes it away again: nothing has been written to it.
     pub(super) fn undo(self) {
         let removed =
-            [self.file.map(std::fs::remove_file), self.directory.map(StateDirectory::discard)];
+            [self.file.map(CreatedFile::remove), self.directory.map(StateDirectory::discard)];
         for error in removed.into_iter().flatten().filter_map(Result::err) {
             tracing::warn!("what a change that failed had made is still there: {error}");
         }
@@ -119,7 +121,7 @@ impl Opening {
             return self.make(config, device, uuid, None, others);
         };
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
-        let (new_file, new_directory) = (new(path)?, new(&directory)?);
+        let new_directory = new(&directory)?;
         refuse_old_identity(config, path, &directory)?;
         let mut options = LocalOptions { io_uring: self.io_uring, ..config.options.clone() };
         // A file that is empty, or has just that size, may be what a crash has left of a new one:
@@ -130,7 +132,7 @@ impl Opening {
         }
         // The lock comes first: whoever holds it owns the state as well.
         let device = self.opener.open(&config.device, &options)?;
-        created.file = new_file;
+        created.file = device.take_created();
         self.fit(config, &device)?;
         let kept = identity::create_directory(&directory)?;
         let uuid = match config.uuid {

@@ -1,20 +1,25 @@
 //! Accepting connections and serving one.
 
-use super::places::Places;
+use super::connection_slots::{AnswerGuard, ConnectionSlot, ConnectionSlots};
 use super::stall::StallLimit;
 use super::{HttpLimits, Listener, SocketFile, socket_file};
 use crate::renewal::Slot;
 use crate::tls::ServerTls;
 use axum::{Extension, Router};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// How long to wait before accepting again when the system has no descriptor left.
@@ -42,7 +47,8 @@ pub enum Peer {
 }
 
 enum Accepting {
-    Unix(UnixListener, SocketFile),
+    /// The file goes first, while somebody still listens.
+    Unix(SocketFile, UnixListener),
     Tcp(TcpListener, Arc<Slot<ServerTls>>),
 }
 
@@ -64,8 +70,8 @@ impl Acceptor {
         limits: Arc<HttpLimits>,
     ) -> std::io::Result<Self> {
         let accepting = match listener {
-            Listener::Unix(listener, file) => {
-                Accepting::Unix(UnixListener::from_std(listener)?, file)
+            Listener::Unix(file, listener) => {
+                Accepting::Unix(file, UnixListener::from_std(listener)?)
             }
             Listener::Tcp(listener) => Accepting::Tcp(TcpListener::from_std(listener)?, tls),
         };
@@ -73,16 +79,16 @@ impl Acceptor {
     }
 
     pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(self.limits.connections));
-        let of_addresses = Places::new(self.limits.connections_per_address);
+        let limits = &self.limits;
+        let slots = ConnectionSlots::new(limits.connections, limits.connections_per_address);
         let mut connections = JoinSet::new();
         let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
-            // More than there are places for wait in the socket's queue.
-            let place = tokio::select! {
-                place = Arc::clone(&places).acquire_owned() => place,
+            // Where all answer requests, more wait in the socket's queue.
+            tokio::select! {
+                () = slots.room() => {}
                 () = told(&mut stop) => break,
-            };
+            }
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 _ = look.tick() => {
@@ -94,18 +100,18 @@ impl Acceptor {
             while connections.try_join_next().is_some() {}
             match accepted {
                 Ok(accepted) => {
-                    let of_address = match accepted.address().map(|ip| of_addresses.take(ip)) {
-                        Some(None) => continue, // it has all that one address may have
-                        taken => taken,
-                    };
+                    let Some((slot, closed)) = slots.take(accepted.address()) else { continue };
                     let served = Served {
                         router: self.router.clone(),
                         limits: Arc::clone(&self.limits),
                         stop: stop.clone(),
+                        slot: Arc::new(slot),
                     };
                     connections.spawn(async move {
-                        accepted.serve(served).await;
-                        drop((place, of_address));
+                        tokio::select! {
+                            () = accepted.serve(served) => {}
+                            Ok(()) = closed => tracing::debug!("API connection made room"),
+                        }
                     });
                 }
                 Err(error) => {
@@ -122,7 +128,7 @@ impl Acceptor {
     /// Makes a socket again that was removed, as with the state directory of a disk that is served
     /// no more: nobody could reach the server.
     async fn listen_again(&mut self) {
-        let Accepting::Unix(_, file) = &self.accepting else { return };
+        let Accepting::Unix(file, _) = &self.accepting else { return };
         if !file.is_gone() {
             return;
         }
@@ -133,7 +139,7 @@ impl Acceptor {
         let made = made.and_then(|made| made.map_err(|failure| failure.to_string()));
         let made = made.and_then(|(listener, file)| {
             let listener = UnixListener::from_std(listener).map_err(|error| error.to_string())?;
-            Ok(Accepting::Unix(listener, file))
+            Ok(Accepting::Unix(file, listener))
         });
         match made {
             Ok(accepting) => {
@@ -150,7 +156,7 @@ impl Acceptor {
 
     async fn accept(&self) -> std::io::Result<Accepted> {
         match &self.accepting {
-            Accepting::Unix(listener, _) => {
+            Accepting::Unix(_, listener) => {
                 let (stream, _) = listener.accept().await?;
                 let uid = stream.peer_cred()?.uid();
                 Ok(Accepted::Unix(stream, uid))
@@ -179,6 +185,7 @@ struct Served {
     router: Router,
     limits: Arc<HttpLimits>,
     stop: watch::Receiver<bool>,
+    slot: Arc<ConnectionSlot>,
 }
 
 impl Accepted {
@@ -215,7 +222,15 @@ impl Accepted {
 impl Served {
     async fn http(mut self, stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
         let stream = TokioIo::new(StallLimit::new(stream, self.limits.stall_time));
-        let service = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let router = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let slot = Arc::clone(&self.slot);
+        let service = service_fn(move |request| {
+            let guard = slot.answers();
+            let response = router.call(request);
+            async move {
+                Ok::<_, Infallible>(response.await?.map(|body| AnswerBody { body, _guard: guard }))
+            }
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_time)
@@ -232,5 +247,31 @@ impl Served {
         if let Err(error) = ended {
             tracing::debug!("API connection: {error}");
         }
+    }
+}
+
+/// The body of a response; until it is dropped the connection answers a request.
+struct AnswerBody {
+    body: axum::body::Body,
+    _guard: AnswerGuard,
+}
+
+impl Body for AnswerBody {
+    type Data = <axum::body::Body as Body>::Data;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -2,7 +2,8 @@
 
 mod address;
 mod connection;
-mod places;
+mod connection_slots;
+mod directory_lock;
 mod socket_file;
 mod stall;
 
@@ -42,9 +43,11 @@ pub struct HttpOptions {
 /// Named limits of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpLimits {
-    /// Connections at once; more wait until one ends.
+    /// Connections at once. One more closes the one that awaits a whole head for the longest time,
+    /// or waits while all answer requests.
     pub connections: usize,
-    /// Of these, of one address (IPv6: one /64); more of it are closed at once.
+    /// Of these, of one address (IPv6: one /64; 127.0.0.0/8). One more closes one of these,
+    /// likewise, or is closed at once.
     pub connections_per_address: usize,
     /// Bytes of a request's head.
     pub head_bytes: usize,
@@ -80,8 +83,8 @@ pub struct HttpServer {
 /// What is listened on.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// The file is taken away when nobody listens on it any more.
-    Unix(UnixListener, SocketFile),
+    /// The file is taken away before nobody listens on it any more.
+    Unix(SocketFile, UnixListener),
     Tcp(std::net::TcpListener),
 }
 
@@ -172,7 +175,7 @@ fn listen(address: &Address) -> Result<(Listener, Address), Failure> {
     match address {
         Address::Unix(path) => {
             let (listener, socket) = socket_file::listen(path)?;
-            Ok((Listener::Unix(listener, socket), address.clone()))
+            Ok((Listener::Unix(socket, listener), address.clone()))
         }
         Address::Tcp(wanted) => {
             let failed = |error: std::io::Error| {

@@ -1,35 +1,35 @@
 //! A socket in the file system: nobody else's, nobody else may connect, none left behind.
 
 use super::address;
+use super::directory_lock::DirectoryLock;
 use crate::Failure;
-use block::{SharedFolder, UntrustedFile, open_folder};
-use rustix::fs::{Mode, OFlags, fchmod, fstat};
+use block::{SharedFolder, UntrustedFile, create_folder};
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, statat, unlinkat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs::{DirBuilder, File, TryLockError};
-use std::io::ErrorKind;
+use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Connections that wait until they are accepted.
 const BACKLOG: i32 = 64;
-/// How long another process that starts or ends in the same directory is waited for.
-const LOCK_TIME: Duration = Duration::from_secs(5);
-const LOCK_POLL: Duration = Duration::from_millis(20);
 /// How often a server that is just starting or ending is looked at again.
 const RIVALS_MAX: usize = 3;
 /// Entries of a directory that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 
 /// A socket that is there; taken away when dropped, unless somebody else has put another there.
+///
+/// It is dropped before its listener: a socket that lives is replaced by nobody, so that no lock is
+/// needed to take it away.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    directory: File,
     /// The file, whatever its name is now.
     file: OwnedFd,
 }
@@ -52,11 +52,11 @@ impl Drop for SocketFile {
         if self.is_gone() {
             return;
         }
-        let Some(directory) = self.path.parent() else { return };
-        let Ok(opened) = File::open(directory) else { return };
-        let Ok(_lock) = lock_directory(opened, directory) else { return };
-        if identity(&self.path) == Some((self.device, self.inode)) {
-            let _ = std::fs::remove_file(&self.path); // a new start takes it for what it is
+        let Some(name) = self.path.file_name() else { return };
+        let found = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| (found.st_dev, found.st_ino) == (self.device, self.inode)) {
+            // A new start takes one that stays for what it is.
+            let _ = unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
 }
@@ -70,7 +70,8 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
         .map_err(|error| Failure::new(format!("unix:{}: {error}", path.display())))?;
     let directory = path.parent().unwrap_or(Path::new("/"));
     // Two that start at once must not both replace what a third has left.
-    let _lock = lock_directory(make_directory(directory)?, directory)?;
+    let opened = make_directory(directory)?;
+    let lock = DirectoryLock::take(&opened).map_err(|error| no_place(directory, &error))?;
     remove_stale(&path)?;
     sweep(directory);
     let failed = |error: Errno| {
@@ -88,8 +89,9 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
-    let file = SocketFile { path: path.clone(), device, inode, file };
     rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+    drop(lock);
+    let file = SocketFile { path: path.clone(), device, inode, directory: opened, file };
     Ok((UnixListener::from(socket), file))
 }
 
@@ -177,42 +179,23 @@ fn sweep(directory: &Path) {
 /// Makes the directory where it is missing, for its owner alone, and checks that nobody else can
 /// put a socket of theirs in the place of ours.
 fn make_directory(directory: &Path) -> Result<File, Failure> {
-    let failed = |error: std::io::Error| {
-        let hint = "name a socket in a directory of yours: --api unix:PATH";
-        match UntrustedFile::of(&error) {
-            Some(UntrustedFile { what, remedy }) => {
-                Failure::new(format!("no place for the API's socket: {what}"))
-                    .hint(format!("{remedy}, or {hint}"))
-            }
-            None => {
-                let directory = directory.display();
-                Failure::new(format!("no directory {directory} for the API's socket: {error}"))
-                    .hint(format!("{hint}, or none"))
-            }
-        }
-    };
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     // In a sticky directory each may take away their own files only.
-    let opened = open_folder(directory, SharedFolder::AllowedIfSticky);
-    opened.and_then(|opened| opened.ok_or(ErrorKind::NotFound.into())).map_err(failed)
+    create_folder(directory, SharedFolder::AllowedIfSticky)
+        .map_err(|error| no_place(directory, &error))
 }
 
-fn lock_directory(file: File, directory: &Path) -> Result<File, Failure> {
-    let until = Instant::now() + LOCK_TIME;
-    loop {
-        let error = match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => error,
-            Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                std::io::Error::other("somebody else holds the lock")
-            }
-            Err(TryLockError::WouldBlock) => {
-                std::thread::sleep(LOCK_POLL);
-                continue;
-            }
-        };
-        return Err(Failure::new(format!("cannot lock {}: {error}", directory.display()))
-            .hint("name a socket in a directory of yours: --api unix:PATH, or none"));
+fn no_place(directory: &Path, error: &std::io::Error) -> Failure {
+    let hint = "name a socket in a directory of yours: --api unix:PATH";
+    match UntrustedFile::of(error) {
+        Some(UntrustedFile { what, remedy }) => {
+            Failure::new(format!("no place for the API's socket: {what}"))
+                .hint(format!("{remedy}, or {hint}"))
+        }
+        None => {
+            let directory = directory.display();
+            Failure::new(format!("no directory {directory} for the API's socket: {error}"))
+                .hint(format!("{hint}, or none"))
+        }
     }
 }
 
@@ -305,6 +288,23 @@ mod tests {
         let _alive = UnixListener::bind(&alive).unwrap();
         drop(listen(&path).unwrap());
         assert_eq!([&left, &other, &alive].map(|path| path.exists()), [false, true, true]);
+    }
+
+    /// Fault: whoever could read the directory could lock it, and a start failed or a stop waited
+    /// for seconds. Now neither needs a lock that others can take, and nothing but the socket is
+    /// there meanwhile.
+    #[test]
+    fn a_lock_on_the_directory_stops_nobody() {
+        let scratch = Scratch::new("locked");
+        let directory = File::open(&scratch.0).unwrap();
+        directory.lock().unwrap();
+        let path = scratch.0.join("api.sock");
+        let (listener, file) = listen(&path).unwrap();
+        let names: Vec<_> = std::fs::read_dir(&scratch.0).unwrap().flatten().collect();
+        assert!(names.len() == 1 && names[0].path() == path, "{names:?}");
+        let dropped = std::thread::spawn(move || drop((file, listener)));
+        dropped.join().unwrap();
+        assert!(!path.exists());
     }
 
     /// Goal: of many that start at once on one stale socket, exactly one gets it.

@@ -102,6 +102,10 @@ impl BlockDevice for Watched {
         self.device.name()
     }
 
+    fn take_created(&self) -> Option<block::CreatedFile> {
+        self.device.take_created()
+    }
+
     fn geometry(&self) -> Geometry {
         self.device.geometry()
     }

@@ -1,0 +1,326 @@
+//! Path lookup that follows no symbolic link of another user, be it the last component or one above
+//! it. See docs/decisions/091-state-folders-are-opened-by-descriptor.md.
+
+use crate::FileIdentity;
+use crate::trusted::{SharedFolder, UntrustedFile, check_folder, is_in_proc, is_ours, look_at};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{mkdirat, openat, readlinkat, unlinkat};
+use rustix::io::Errno;
+use rustix::path::Arg;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{self, Path, PathBuf};
+
+/// Symbolic links followed in one lookup, as many as the kernel follows; path_resolution(7).
+const LINKS_MAX: usize = 40;
+
+/// The last component of a path, and the open folder that has or lacks it.
+#[derive(Debug)]
+pub(crate) struct PathEntry {
+    /// The folder, opened with `O_PATH`.
+    pub(crate) folder: File,
+    /// A plain name; `.` if the path ends in `/`, `.` or `..`.
+    pub(crate) name: OsString,
+    /// The path without the symbolic links that were followed.
+    pub(crate) path: PathBuf,
+    /// What has the name, opened with `O_PATH`; `None` if nothing has.
+    pub(crate) found: Option<(File, Metadata)>,
+    /// Whether the last component of the path that was given is a symbolic link.
+    pub(crate) by_link: bool,
+}
+
+impl PathEntry {
+    /// Looks up a path. At its end, a link of this user or root in /proc is not followed: it leads
+    /// to what a process has open, whatever its text says.
+    ///
+    /// # Errors
+    /// [`UntrustedFile`] if another user made a link on the way; `NotFound` if a folder on the way
+    /// is missing; any other error of the system.
+    pub(crate) fn find(path: &Path) -> io::Result<Self> {
+        let mut lookup = Lookup::new(path)?;
+        let mut by_link = false;
+        loop {
+            let component = lookup.pending.pop().ok_or(Errno::NOENT)?;
+            let name = component.name;
+            let is_last = lookup.pending.is_empty();
+            if !is_last || is_dots(&name) {
+                lookup.enter(&name)?;
+                if !is_last {
+                    continue;
+                }
+                let name = OsString::from(".");
+                let found = look_at(&lookup.folder, &name)?;
+                return lookup.end(name, found, by_link);
+            }
+            let Some(found) = look_at(&lookup.folder, &name)? else {
+                return lookup.end(name, None, by_link);
+            };
+            let metadata = found.metadata()?;
+            if !metadata.is_symlink() {
+                return lookup.end(name, Some(found), by_link);
+            }
+            let target = lookup.link_target(&found, &metadata, &name)?;
+            if is_in_proc(&found) {
+                return lookup.end(name, Some(found), by_link);
+            }
+            by_link = true;
+            lookup.push(&target, true)?;
+        }
+    }
+}
+
+/// The absolute path without symbolic links. Its last component may be missing.
+///
+/// # Errors
+/// [`UntrustedFile`] if another user made a symbolic link on the way; any other error of the
+/// system.
+pub fn resolve_path(path: &Path) -> io::Result<PathBuf> {
+    let path = match path.is_absolute() {
+        true => path.to_owned(),
+        false => std::env::current_dir()?.join(path),
+    };
+    let entry = PathEntry::find(&path)?;
+    match entry.found {
+        Some((_, metadata)) if metadata.is_symlink() => std::fs::canonicalize(entry.path),
+        _ => Ok(entry.path),
+    }
+}
+
+/// A folder that was looked up.
+#[derive(Debug)]
+pub(crate) struct FolderEntry {
+    /// The folder itself, opened with `O_PATH`.
+    pub(crate) folder: File,
+    /// The folder around it, likewise.
+    parent: File,
+    /// Its name there; `.` if the path has no plain name.
+    name: OsString,
+    /// The path without the symbolic links that were followed.
+    pub(crate) path: PathBuf,
+}
+
+impl FolderEntry {
+    /// Looks up a folder; `None` if it, or one above it, is missing. With `create`, what is missing
+    /// is made with that mode, though not where a symbolic link leads: what is missing there may be
+    /// a file system that is not mounted.
+    ///
+    /// # Errors
+    /// [`UntrustedFile`] if another user made a link on the way, or something else than a folder
+    /// has the name; any other error of the system.
+    pub(crate) fn find(path: &Path, create: Option<u32>) -> io::Result<Option<Self>> {
+        let mut lookup = Lookup::new(path)?;
+        let (mut parent, mut last) = (lookup.folder.try_clone()?, OsString::from("."));
+        while let Some(Component { name, of_link }) = lookup.pending.pop() {
+            if !is_dots(&name) {
+                parent = lookup.folder.try_clone()?;
+                last.clone_from(&name);
+            } else if name == ".." {
+                last = OsString::from(".");
+            }
+            let mut entered = lookup.enter(&name);
+            if let Some(mode) = create
+                && !of_link
+                && entered.as_ref().is_err_and(is_missing)
+            {
+                match mkdirat(&lookup.folder, &name, Mode::from_raw_mode(mode)) {
+                    Ok(()) | Err(Errno::EXIST) => entered = lookup.enter(&name),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            match entered {
+                Ok(()) => {}
+                Err(error) if create.is_none() && is_missing(&error) => return Ok(None),
+                Err(error) if lookup.pending.is_empty() => {
+                    return Err(lookup.no_folder(&name, error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(Self { folder: lookup.folder, parent, name: last, path: lookup.path }))
+    }
+
+    /// Removes the folder, which is empty, wherever the folder around it is now; nothing if another
+    /// has its name.
+    ///
+    /// # Errors
+    /// It is not empty, or cannot be removed.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let of = |file: &File| file.metadata().map(|metadata| FileIdentity::of(&metadata));
+        match look_at(&self.parent, &self.name)? {
+            Some(found) if of(&found)? == of(&self.folder)? => {
+                Ok(unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR)?)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file that this process made, and the folder in which it did.
+#[derive(Debug)]
+pub struct CreatedFile {
+    folder: File,
+    name: OsString,
+    identity: FileIdentity,
+}
+
+impl CreatedFile {
+    pub(crate) fn new(folder: File, name: OsString, file: &File) -> io::Result<Self> {
+        Ok(Self { folder, name, identity: FileIdentity::of(&file.metadata()?) })
+    }
+
+    /// Removes the file, wherever its folder is now, unless another file has its name.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(self) -> io::Result<()> {
+        match look_at(&self.folder, &self.name)? {
+            Some(found) if FileIdentity::of(&found.metadata()?) == self.identity => {
+                Ok(unlinkat(&self.folder, &self.name, AtFlags::empty())?)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Component {
+    name: OsString,
+    /// A symbolic link led here.
+    of_link: bool,
+}
+
+/// A lookup in progress.
+struct Lookup {
+    /// Where it has come, opened with `O_PATH`.
+    folder: File,
+    path: PathBuf,
+    /// The components still to come, the next one last.
+    pending: Vec<Component>,
+    links: usize,
+}
+
+impl Lookup {
+    fn new(path: &Path) -> io::Result<Self> {
+        let (folder, shown) = match path.is_absolute() {
+            true => (enter(CWD, "/", OFlags::empty())?, "/"),
+            false => (enter(CWD, ".", OFlags::empty())?, ""),
+        };
+        let mut lookup = Self { folder, path: shown.into(), pending: Vec::new(), links: 0 };
+        lookup.push(path, false)?;
+        Ok(lookup)
+    }
+
+    /// Continues with the components of `path`, the target `of_link` or the path itself.
+    fn push(&mut self, path: &Path, of_link: bool) -> io::Result<()> {
+        if path.as_os_str().is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        if path.is_absolute() {
+            self.folder = enter(CWD, "/", OFlags::empty())?;
+            self.path = "/".into();
+        }
+        let names = path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
+        self.pending.extend(
+            names.map(|name| Component { name: OsStr::from_bytes(name).to_owned(), of_link }),
+        );
+        Ok(())
+    }
+
+    /// Goes into a folder; if the name is that of a symbolic link, its target becomes pending.
+    fn enter(&mut self, name: &OsStr) -> io::Result<()> {
+        match name.as_bytes() {
+            b"" | b"." => return Ok(()),
+            b".." => {
+                self.folder = enter(&self.folder, "..", OFlags::empty())?;
+                match self.path.components().next_back() {
+                    Some(path::Component::Normal(_)) => _ = self.path.pop(),
+                    Some(path::Component::RootDir) => {}
+                    _ => self.path.push(".."),
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        match enter(&self.folder, name, OFlags::NOFOLLOW) {
+            Ok(folder) => self.folder = folder,
+            // A symbolic link is no folder, either.
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                let link = look_at(&self.folder, name)?.ok_or(Errno::NOENT)?;
+                let metadata = link.metadata()?;
+                if !metadata.is_symlink() {
+                    return Err(Errno::NOTDIR.into());
+                }
+                let target = self.link_target(&link, &metadata, name)?;
+                if !is_in_proc(&link) {
+                    return self.push(&target, true);
+                }
+                self.folder = enter(&self.folder, name, OFlags::empty())?;
+                self.path.push(target);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.path.push(name);
+        Ok(())
+    }
+
+    /// Where the symbolic link `name` leads, if this user or root made it.
+    fn link_target(&mut self, link: &File, made: &Metadata, name: &OsStr) -> io::Result<PathBuf> {
+        if !is_ours(made) {
+            let (uid, path) = (made.uid(), self.path.join(name));
+            let path = path.display();
+            let what = format!("uid {uid} made the symbolic link {path}, which may lead anywhere");
+            return Err(UntrustedFile::error(what, "remove it, or make one of your own"));
+        }
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Errno::LOOP.into());
+        }
+        let target = readlinkat(link, "", Vec::new())?;
+        Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+    }
+
+    /// Why `name` is not entered: `error`, unless it is no folder.
+    fn no_folder(&self, name: &OsStr, error: io::Error) -> io::Error {
+        let look = || look_at(&self.folder, name).ok()??.metadata().ok();
+        match look().filter(|_| Errno::from_io_error(&error) == Some(Errno::NOTDIR)) {
+            Some(found) => {
+                let checked = check_folder(&self.path.join(name), &found, SharedFolder::Refused);
+                checked.err().unwrap_or(error)
+            }
+            None => error,
+        }
+    }
+
+    fn end(self, name: OsString, found: Option<File>, by_link: bool) -> io::Result<PathEntry> {
+        let path = if name == "." { self.path } else { self.path.join(&name) };
+        let found = match found {
+            Some(found) => {
+                let metadata = found.metadata()?;
+                Some((found, metadata))
+            }
+            None => None,
+        };
+        Ok(PathEntry { folder: self.folder, name, path, found, by_link })
+    }
+}
+
+/// Opens a folder with `O_PATH`.
+fn enter(folder: impl AsFd, name: impl Arg, more: OFlags) -> Result<File, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    openat(folder, name, flags, Mode::empty()).map(File::from)
+}
+
+fn is_dots(name: &OsStr) -> bool {
+    matches!(name.as_bytes(), b"" | b"." | b"..")
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::NOENT)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Which connections there are, by address, and which of them makes room for a new one: nobody
+//! keeps others out by connecting and saying nothing.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// The connections of a server.
+#[derive(Debug)]
+pub(super) struct ConnectionSlots {
+    all_max: usize,
+    each_max: usize,
+    table: Mutex<Table>,
+    /// There may be room for another one.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By a number that grows.
+    slots: BTreeMap<u64, Entry>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// `None`: a socket of this machine's file system, which has no share.
+    network: Option<IpAddr>,
+    state: RequestState,
+    close: oneshot::Sender<()>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum RequestState {
+    /// No whole head has come since this one of all events.
+    AwaitsHead(u64),
+    /// So many requests are being answered.
+    Answers(usize),
+}
+
+/// A connection's slot, free again when dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    of: Arc<ConnectionSlots>,
+    id: u64,
+}
+
+/// A request that is being answered, until dropped: its connection makes room for none.
+#[derive(Debug)]
+pub(super) struct AnswerGuard(Arc<ConnectionSlot>);
+
+impl ConnectionSlots {
+    pub(super) fn new(all_max: usize, each_max: usize) -> Arc<Self> {
+        Arc::new(Self { all_max, each_max, table: Mutex::default(), changed: Notify::new() })
+    }
+
+    /// Waits until a new connection can be taken.
+    pub(super) async fn room(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let has_room = {
+                let table = self.table();
+                table.slots.len() < self.all_max || table.oldest(|_| true).is_some()
+            };
+            if has_room {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// A slot for a new connection, and what tells it to make room. Where all slots, or those of
+    /// its address (127.0.0.0/8 is one, as is an IPv6 /64), are taken, the connection that awaits a
+    /// whole head for the longest time makes room. `None`: all of its address answer requests.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+    ) -> Option<(ConnectionSlot, oneshot::Receiver<()>)> {
+        let network = address.map(network);
+        let mut table = self.table();
+        let of_network = |entry: &Entry| network.is_some() && entry.network == network;
+        if table.slots.values().filter(|entry| of_network(entry)).count() >= self.each_max {
+            let oldest = table.oldest(of_network)?;
+            table.close(oldest);
+        } else if table.slots.len() >= self.all_max
+            && let Some(oldest) = table.oldest(|_| true)
+        {
+            table.close(oldest);
+        }
+        let id = table.next();
+        let (close, closed) = oneshot::channel();
+        table.slots.insert(id, Entry { network, state: RequestState::AwaitsHead(id), close });
+        Some((ConnectionSlot { of: Arc::clone(self), id }, closed))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn oldest(&self, of: impl Fn(&Entry) -> bool) -> Option<u64> {
+        let awaiting = self.slots.iter().filter_map(|(id, entry)| match entry.state {
+            RequestState::AwaitsHead(since) if of(entry) => Some((since, *id)),
+            _ => None,
+        });
+        awaiting.min().map(|(_, id)| id)
+    }
+
+    fn close(&mut self, id: u64) {
+        if let Some(entry) = self.slots.remove(&id) {
+            let _ = entry.close.send(()); // one that ends anyway
+        }
+    }
+}
+
+impl ConnectionSlot {
+    /// A whole head has come.
+    pub(super) fn answers(self: &Arc<Self>) -> AnswerGuard {
+        if let Some(entry) = self.of.table().slots.get_mut(&self.id) {
+            entry.state = match entry.state {
+                RequestState::AwaitsHead(_) => RequestState::Answers(1),
+                RequestState::Answers(count) => RequestState::Answers(count + 1),
+            };
+        }
+        AnswerGuard(Arc::clone(self))
+    }
+}
+
+impl Drop for AnswerGuard {
+    fn drop(&mut self) {
+        let mut table = self.0.of.table();
+        let now = table.next();
+        if let Some(entry) = table.slots.get_mut(&self.0.id) {
+            entry.state = match entry.state {
+                RequestState::Answers(count) if count > 1 => RequestState::Answers(count - 1),
+                _ => RequestState::AwaitsHead(now),
+            };
+        }
+        drop(table);
+        self.0.of.changed.notify_one();
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.of.table().slots.remove(&self.id);
+        self.of.changed.notify_one();
+    }
+}
+
+/// What one host has: an IPv4 address, all of an IPv6 /64, all of its own loopback addresses.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Waker};
+
+    type Slot = (Arc<ConnectionSlot>, oneshot::Receiver<()>);
+
+    fn take(slots: &Arc<ConnectionSlots>, address: &str) -> Option<Slot> {
+        let taken = slots.take(Some(address.parse().unwrap()));
+        taken.map(|(slot, closed)| (Arc::new(slot), closed))
+    }
+
+    fn is_closed(slot: &mut Slot) -> bool {
+        slot.1.try_recv().is_ok()
+    }
+
+    fn is_ready(future: Pin<&mut impl Future<Output = ()>>) -> bool {
+        future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Goal: at its share an address's own oldest connection that awaits a head makes room, or the
+    /// new one is not taken; others are not touched, and what is given back is free.
+    #[test]
+    fn each_address_has_its_share() {
+        let slots = ConnectionSlots::new(100, 2);
+        let mut one = take(&slots, "2001:db8::1").unwrap();
+        let mut two = take(&slots, "2001:db8::2").unwrap();
+        let mut other = take(&slots, "2001:db8:0:1::1").unwrap();
+        let answer = one.0.answers();
+        let three = take(&slots, "2001:db8::3").unwrap();
+        assert!(is_closed(&mut two) && !is_closed(&mut one) && !is_closed(&mut other));
+        let second_answer = three.0.answers();
+        assert!(take(&slots, "2001:db8::4").is_none(), "both answer");
+        drop(answer);
+        assert!(take(&slots, "2001:db8::4").is_some() && is_closed(&mut one));
+        drop((second_answer, one, two, three, other));
+        assert!(slots.table().slots.is_empty());
+    }
+
+    /// Fault: connections from five loopback addresses that sent nothing took all places.
+    #[test]
+    fn loopback_is_one_address() {
+        let slots = ConnectionSlots::new(8, 2);
+        let mut first = take(&slots, "127.0.0.1").unwrap();
+        let held = [take(&slots, "::ffff:127.0.0.2"), take(&slots, "127.255.255.254")];
+        assert!(is_closed(&mut first));
+        assert_eq!(slots.table().slots.len(), 2);
+        drop(held);
+    }
+
+    /// Goal: when all slots are taken, the one that awaits a head for the longest time makes room;
+    /// where all answer requests, a new one waits.
+    #[test]
+    fn the_oldest_that_awaits_a_head_makes_room() {
+        let slots = ConnectionSlots::new(3, 3);
+        let [mut a, mut b] = ["192.0.2.1", "192.0.2.2"].map(|one| take(&slots, one).unwrap());
+        let (local, _closed) = slots.take(None).unwrap();
+        let local = Arc::new(local);
+        let answer_local = local.answers();
+        drop(a.0.answers());
+        let mut c = take(&slots, "192.0.2.3").unwrap();
+        assert!(is_closed(&mut b) && !is_closed(&mut a), "it has had an answer since");
+        let answers = [a.0.answers(), c.0.answers()];
+        let overlapping = c.0.answers();
+        let mut room = pin!(slots.room());
+        assert!(!is_ready(room.as_mut()), "all answer");
+        drop(overlapping);
+        assert!(!is_ready(room.as_mut()), "one goes on");
+        drop(answers);
+        assert!(is_ready(room));
+        assert!(!is_closed(&mut a) && !is_closed(&mut c));
+        drop((answer_local, local, a, b, c));
+        assert!(slots.table().slots.is_empty());
+    }
+}
