@@ -11,6 +11,7 @@ mod error;
 mod extents;
 mod fault;
 mod file;
+mod io_context;
 mod memory;
 pub mod output_file;
 mod poison;
@@ -31,6 +32,7 @@ pub use device::{
 pub use error::{Error, ErrorKind};
 pub use fault::{Effect, Fault, FaultDevice, Operation};
 pub use file::{FileDevice, FileIdentity, FileOptions, file_identity, with_ring};
+pub use io_context::IoContext;
 pub use memory::MemoryDevice;
 pub use poison::PoisonWatcher;
 pub use resize::Resize;
