@@ -256,6 +256,27 @@ fn aborted_writes_that_hang_are_few() {
     rig.ends_well();
 }
 
+/// Fault: a reset aborted the tasks of one session after the other, and waited 300 ms for each that
+/// hung: one initiator with many sessions kept it waiting as long as it liked.
+/// Method: one after the other these would take longer than an answer is waited for.
+#[test]
+fn a_reset_aborts_all_sessions_at_once() {
+    const SESSIONS: u32 = 40;
+    let rig = Rig::new();
+    let mut asks = rig.log_in(1);
+    let mut others: Vec<_> = (0..SESSIONS).map(|number| rig.log_in(2 + number)).collect();
+    for (raw, block) in others.iter_mut().zip(0..) {
+        hang_a_write(&rig, raw, block, 7);
+    }
+    let reset = send_function(&mut asks, LOGICAL_UNIT_RESET, u32::MAX);
+    assert_eq!(answer_to(&mut asks, reset).header[2], 0, "function complete");
+    assert_eq!(rig.unit().leftover_writes(), SESSIONS as usize);
+    rig.device.release();
+    others.into_iter().for_each(log_out);
+    log_out(asks);
+    rig.ends_well();
+}
+
 /// PERSISTENT RESERVE OUT, exclusive access.
 fn reserve_out(raw: &mut Raw, lun: u8, action: u8, keys: [u64; 2]) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
