@@ -314,6 +314,28 @@ fn fenced_off_while_a_write_hangs() {
     rig.ends_well();
 }
 
+/// Fault: PREEMPT AND ABORT aborted the tasks of one session after the other, and all other changes
+/// of the reservations waited until it was through.
+/// Method: as with [`a_reset_aborts_all_sessions_at_once`].
+#[test]
+fn fencing_aborts_all_sessions_at_once() {
+    const SESSIONS: u32 = 40;
+    let rig = Rig::new();
+    let mut new = rig.log_in(1);
+    let mut old: Vec<_> = (0..SESSIONS).map(|number| rig.log_in(2 + number)).collect();
+    reserve_out(&mut new, 0, 0, [0, 2]);
+    for (raw, block) in old.iter_mut().zip(0..) {
+        reserve_out(raw, 0, 0, [0, 1]);
+        hang_a_write(&rig, raw, block, 1);
+    }
+    reserve_out(&mut new, 0, 5, [2, 1]);
+    assert_eq!(rig.unit().leftover_writes(), SESSIONS as usize);
+    rig.device.release();
+    old.into_iter().for_each(log_out);
+    log_out(new);
+    rig.ends_well();
+}
+
 /// Goal: the same where the one fenced off writes by a copy, which is a task of another unit.
 #[test]
 fn fenced_off_while_a_copy_hangs() {

@@ -199,14 +199,14 @@ pub const CALLS: &[Call] = &[
     removed("crates/target/src/unit.rs", "file.save(&state)", "Ok(())", RESERVED),
     removed(
         "crates/scsi/src/reservations/out.rs",
-        "outcome.save = «before != self.encode()»;",
+        "outcome.save = «self.differs_in_state(&before)»;",
         "false",
         RESERVED,
     ),
     removed("crates/target/src/tasks.rs", "plan = if «save» {", "false", RESERVED),
     removed(
         "crates/target/src/tasks.rs",
-        "change.save(unit, &abort).await",
+        "Box::pin(change.save(unit, &abort)).await",
         "Ending::Good(Bytes::new())",
         RESERVED,
     ),
