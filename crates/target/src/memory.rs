@@ -16,8 +16,8 @@ const SMALL_REPLY_BYTES: usize = 512;
 /// Entries of owners that are gone, before they are removed.
 const OWNERS_GONE_MAX: usize = 64;
 
-/// What a connection takes when nothing is asked of it, its part of a session included: 12.9 KB were
-/// measured, and 3 KB of the kernel's.
+/// What a connection takes when nothing is asked of it, its part of a session included: 12.9 KB
+/// were measured, and 3 KB of the kernel's.
 pub(crate) const CONNECTION_BYTES: usize = 16 << 10;
 
 /// The memory of commands is charged in steps of this length.

@@ -64,9 +64,9 @@ impl Workers {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs `job` on a thread. When the future is dropped, or its [`IoContext`] is cancelled, before
-    /// a thread has begun the job, the job is dropped. What has begun is done all the same, and its
-    /// result dropped.
+    /// Runs `job` on a thread. When the future is dropped, or its [`IoContext`] is cancelled,
+    /// before a thread has begun the job, the job is dropped. What has begun is done all the same,
+    /// and its result dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,

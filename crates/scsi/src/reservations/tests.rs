@@ -606,7 +606,8 @@ proptest! {
                     }
                     Err(_) => {
                         // Fault: a refused command cost a copy of all registrations.
-                        prop_assert!(Arc::ptr_eq(&before.registrations, &reservations.registrations));
+                        let after = &reservations.registrations;
+                        prop_assert!(Arc::ptr_eq(&before.registrations, after));
                         prop_assert_eq!(&before.registrations, &reservations.registrations);
                         prop_assert_eq!(before.kind, reservations.kind);
                         prop_assert_eq!(before.generation, reservations.generation);

@@ -19,8 +19,8 @@ pub(crate) struct Reserving {
 }
 
 impl Reserving {
-    /// Waits for its turn among those of `owner`, and for that of the owner, then has `change` change
-    /// the reservations.
+    /// Waits for its turn among those of `owner`, and for that of the owner, then has `change`
+    /// change the reservations.
     pub(crate) async fn change<T>(
         unit: &LogicalUnit,
         owner: &Arc<MemoryOwner>,
