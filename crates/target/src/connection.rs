@@ -26,7 +26,7 @@ use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
 use net::{
-    BufferLimits, BufferedBytes, Cores, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange,
+    BufferLimits, BufferedBytes, Cores, MovingTurn, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange,
     TappedConnection,
 };
 use std::collections::VecDeque;
@@ -408,7 +408,8 @@ impl Connection {
     /// Takes in tasks that have ended, as many as belong into one turn.
     fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
         let (mut tasks, mut bytes) = (0, 0);
-        while tasks < TURN_PDUS && bytes < TURN_BYTES {
+        let moving = MovingTurn::begin();
+        while tasks < TURN_PDUS && bytes < TURN_BYTES && !moving.is_over() {
             let Some(ended) = self.tasks.poll_finished(context) else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);

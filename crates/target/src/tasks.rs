@@ -724,7 +724,7 @@ async fn on_unit(
         return Box::pin(copy(session, unit, list, abort, &dues, memory)).await; // large and rare
     }
     if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
-        return Box::pin(change.save(unit, &abort)).await;
+        return change.save(unit, &abort).await;
     }
     let memory = memory.clone();
     let work = Work { session, judged, data, read_buffer, abort, dues, memory };

@@ -42,7 +42,8 @@ fn check_whole_unit(request: &Request<'_>) -> Result<(), Sense> {
 /// PERSISTENT RESERVE IN. SPC-4 §6.15.
 pub(crate) fn persistent_in(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = PersistentReserveIn::decode(&first(request.cdb));
-    let reply = unit.reservations().report(raw.service_action & 0x1f)?;
+    let wanted_bytes = raw.allocation_bytes.into();
+    let reply = unit.reservations().report(raw.service_action & 0x1f, wanted_bytes)?;
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
 }
 

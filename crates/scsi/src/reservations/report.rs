@@ -67,21 +67,24 @@ const PERSISTS: u8 = 0x01;
 const MASK_VALID_ALLOW_3: u8 = 0x80 | 0x30;
 
 impl Reservations {
-    /// The parameter data of a service action, whole; the command cuts it to its allocation
-    /// length.
+    /// The parameter data of a service action: so many bytes of it, and some more where that costs
+    /// nothing. Lists of all initiators are long: what will not be sent is not made.
     ///
     /// # Errors
     /// RESERVATION CONFLICT while RESERVE (6) is in effect, whoever asks (SPC-2 §5.5.1); INVALID
     /// FIELD IN CDB for a service action that is none.
-    pub fn report(&self, service_action: u8) -> Result<Vec<u8>, Refusal> {
+    pub fn report(&self, service_action: u8, wanted_bytes: usize) -> Result<Vec<u8>, Refusal> {
+        if self.reserved_by.is_some() && InAction(service_action) <= InAction::READ_FULL_STATUS {
+            return Err(Refusal::ReservationConflict);
+        }
         let data = match InAction(service_action) {
             InAction::READ_KEYS => self.read_keys(),
             InAction::READ_RESERVATION => self.read_reservation(),
             InAction::REPORT_CAPABILITIES => self.report_capabilities(),
-            InAction::READ_FULL_STATUS => self.read_full_status(),
+            InAction::READ_FULL_STATUS => self.read_full_status(wanted_bytes),
             _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
         };
-        if self.reserved_by.is_some() { Err(Refusal::ReservationConflict) } else { Ok(data) }
+        Ok(data)
     }
 
     fn read_keys(&self) -> Vec<u8> {
@@ -109,22 +112,33 @@ impl Reservations {
         capabilities.encode().to_vec()
     }
 
-    fn read_full_status(&self) -> Vec<u8> {
-        let descriptors = self.registrations.iter().flat_map(|entry| {
-            let holds = self.kind.filter(|_| self.is_holder(entry));
-            full_status(entry, holds)
+    /// ADDITIONAL LENGTH tells of all descriptors, whatever is made of them (SPC-4 §4.2.5.6).
+    fn read_full_status(&self, wanted_bytes: usize) -> Vec<u8> {
+        let lengths = self.registrations.iter().map(|entry| {
+            FullStatus::LEN + transport::encoded_bytes(&entry.nexus.initiator) //
         });
-        self.with_header(descriptors.collect())
+        let header = self.header(lengths.sum());
+        let mut data = header.encode().to_vec();
+        for entry in self.registrations.iter() {
+            if data.len() >= wanted_bytes {
+                break;
+            }
+            let holds = self.kind.filter(|_| self.is_holder(entry));
+            data.extend(full_status(entry, holds));
+        }
+        data
     }
 
     /// PRGENERATION and ADDITIONAL LENGTH before `body`.
     fn with_header(&self, body: Vec<u8>) -> Vec<u8> {
-        // At most `REGISTRATIONS_MAX` descriptors of some hundred bytes.
-        let additional_bytes = body.len() as u32;
-        let header = ReportHeader { generation: self.generation, additional_bytes };
-        let mut data = header.encode().to_vec();
+        let mut data = self.header(body.len()).encode().to_vec();
         data.extend(body);
         data
+    }
+
+    fn header(&self, additional_bytes: usize) -> ReportHeader {
+        // At most `REGISTRATIONS_MAX` descriptors of some hundred bytes.
+        ReportHeader { generation: self.generation, additional_bytes: additional_bytes as u32 }
     }
 }
 

@@ -23,13 +23,19 @@ const INITIATOR_PORT_FORM: u8 = 0x45;
 const SEPARATOR: &str = ",i,0x";
 const ISID_DIGITS: usize = 12;
 
+/// How long the TransportID of a port is.
+pub(super) fn encoded_bytes(port: &InitiatorPort) -> usize {
+    let text_bytes = port.name.len() + SEPARATOR.len() + ISID_DIGITS + 1;
+    (4 + text_bytes).next_multiple_of(4).max(TRANSPORT_ID_BYTES_MIN)
+}
+
 /// The TransportID of a port.
 pub(super) fn encode(port: &InitiatorPort) -> Vec<u8> {
     let isid = port.isid.iter().fold(0, |isid, byte| (isid << 8) | u64::from(*byte));
     let name = format!("{}{SEPARATOR}{isid:012x}", port.name);
     let mut data = vec![INITIATOR_PORT_FORM, 0, 0, 0];
     data.extend_from_slice(name.as_bytes());
-    data.resize((data.len() + 1).next_multiple_of(4).max(TRANSPORT_ID_BYTES_MIN), 0);
+    data.resize(encoded_bytes(port), 0);
     let additional = (data.len() - 4) as u16;
     data[2..4].copy_from_slice(&additional.to_be_bytes());
     data

@@ -104,7 +104,7 @@ fn out(
 
 /// Everything PERSISTENT RESERVE IN tells.
 fn reports(reservations: &Reservations) -> [Option<Vec<u8>>; 4] {
-    [0, 1, 2, 3].map(|action| reservations.report(action).ok())
+    [0, 1, 2, 3].map(|action| reservations.report(action, usize::MAX).ok())
 }
 
 /// Room for few more registrations beside those of strangers.

@@ -7,7 +7,7 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
-use crate::adversary::server::{DISK_BLOCKS, SHARED_LBA};
+use crate::adversary::server::SHARED_LBA;
 use crate::adversary::session::{Session, flags};
 use anyhow::Result;
 
@@ -17,6 +17,9 @@ pub const ATTACKS: &[Attack] = &[
         .summary("WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
     Attack::new("write-same-shared", 4, |attacker| write_same(attacker, Destination::Shared))
         .summary("The same over the attacker's half of the shared LUN"),
+    Attack::new("write-same-aborted", 64, write_same_aborted).summary(
+        "64 sessions: 100 WRITE SAME of 32 MiB of zeroes on the shared LUN, then ABORT TASK SET",
+    ),
     Attack::new("unmap-descriptors", 4, unmap).summary(
         "UNMAP with 256 and with 4,096 descriptors, on the attacker's half of the shared LUN",
     ),
@@ -25,9 +28,13 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("compare-and-write-wide", 64, compare_and_write_wide).summary(
         "64 sessions: COMPARE AND WRITE of one block and of 8,192 others, and VERIFY over them all",
     ),
-    Attack::new("verify", 4, |attacker| verify(attacker, 0))
-        .summary("VERIFY (16) of the whole shared LUN at depth 128"),
-    Attack::new("verify-data", 4, |attacker| verify(attacker, 1 << 1))
+    Attack::new("verify", 4, |attacker| verify(attacker, 4, Destination::Shared, 0))
+        .summary("VERIFY (16) of 8 MiB of the shared LUN at depth 128"),
+    Attack::new("verify-64-sessions", 64, |attacker| {
+        verify(attacker, 64, Destination::Neighbour, 0)
+    })
+    .summary("64 sessions: VERIFY (16) of 8 MiB of a neighbour LUN at depth 128"),
+    Attack::new("verify-data", 4, |attacker| verify(attacker, 4, Destination::Shared, 1 << 1))
         .summary("VERIFY (16) with BYTCHK of 8 MiB of the shared LUN whose data does not come"),
     Attack::new("pre-fetch", 4, pre_fetch)
         .summary("PRE-FETCH and SYNCHRONIZE CACHE of the whole shared LUN at depth 128"),
@@ -143,16 +150,45 @@ fn compare_and_write_wide(attacker: &Attacker) -> Result<()> {
     )
 }
 
-fn verify(attacker: &Attacker, flags_of_cdb: u8) -> Result<()> {
-    Flood::new(4, Destination::Shared).reading(
+/// Zeroes without data (NDOB), written and unmapped in turn: slow jobs that wait for each other.
+fn write_same_aborted(attacker: &Attacker) -> Result<()> {
+    const NDOB: u8 = 0x01;
+    const UNMAP: u8 = 0x08;
+    const ABORT_TASK_SET: u8 = 2;
+    let mut commands = 0;
+    Flood::new(64, Destination::Shared).reading(
         attacker,
         |session| {
-            let command = if flags_of_cdb == 0 {
-                let cdb = cdb::sixteen(0x8f, 0, 0, DISK_BLOCKS);
-                session.command(flags::SIMPLE, &cdb, 0)
-            } else {
-                let cdb = cdb::sixteen(0x8f, flags_of_cdb, 0, 16_384);
-                session.command(flags::SIMPLE | flags::WRITE, &cdb, 8 << 20)
+            commands += 1;
+            if commands % 101 == 0 {
+                let abort = session.task_management(ABORT_TASK_SET, u32::MAX, session.cmd_sn);
+                session.queue(&abort);
+                return;
+            }
+            let unmap = if commands % 2 == 0 { UNMAP } else { 0 };
+            let cdb = cdb::sixteen(0x93, NDOB | unmap, u64::from(SHARED_LBA), 0xffff);
+            let command = session.command(flags::SIMPLE, &cdb, 0);
+            session.queue(&command);
+        },
+        |_, _| {},
+    )
+}
+
+fn verify(
+    attacker: &Attacker,
+    sessions: usize,
+    destination: Destination,
+    flags_of_cdb: u8,
+) -> Result<()> {
+    /// As many as one command may verify.
+    const LONGEST: u32 = 16_384;
+    Flood::new(sessions, destination).reading(
+        attacker,
+        |session| {
+            let cdb = cdb::sixteen(0x8f, flags_of_cdb, 0, LONGEST);
+            let command = match flags_of_cdb {
+                0 => session.command(flags::SIMPLE, &cdb, 0),
+                _ => session.command(flags::SIMPLE | flags::WRITE, &cdb, 8 << 20),
             };
             session.queue(&command);
         },

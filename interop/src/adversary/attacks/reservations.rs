@@ -40,6 +40,11 @@ pub const ATTACKS: &[Attack] = &[
         storm(attacker, Destination::Shared, &[REGISTER_AND_IGNORE])
     })
     .summary("4 initiators register and unregister at the shared LUN without end"),
+    Attack::new("register-storm-64-sessions", 64, register_storm).summary(
+        "64 sessions register at the shared LUN at depth 128 with ever other keys (APTPL)",
+    ),
+    Attack::new("full-status-8-bytes", 12, full_status_cut)
+        .summary("12 sessions: READ FULL STATUS of hundreds of registrations, of which 8 bytes"),
     Attack::new("reserve-preempt-storm", 4, |attacker| {
         storm(attacker, Destination::Neighbour, ALL)
     })
@@ -136,6 +141,42 @@ fn storm(attacker: &Attacker, destination: Destination, actions: &[u8]) -> Resul
             session.queue(&command.with_data(list));
             let ready = session.command(flags::SIMPLE, &cdb::TEST_UNIT_READY, 0);
             session.queue(&ready);
+        },
+        |_, _| {},
+    )
+}
+
+/// Each registration is saved.
+fn register_storm(attacker: &Attacker) -> Result<()> {
+    const APTPL: u8 = 0x01;
+    let mut key = 0;
+    Flood::new(64, Destination::Shared).reading(
+        attacker,
+        |session| {
+            key += 1;
+            let cdb = cdb::reserve_out(REGISTER_AND_IGNORE, 0);
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 24);
+            let mut list = cdb::reserve_list(0, key);
+            list[20] = APTPL;
+            session.queue(&command.with_data(list));
+        },
+        |_, _| {},
+    )
+}
+
+fn full_status_cut(attacker: &Attacker) -> Result<()> {
+    const READ_FULL_STATUS: u8 = 3;
+    const ALLOCATION_BYTES: u8 = 8;
+    for number in (0..400).take_while(|_| !attacker.is_over()) {
+        register_as(attacker, Destination::Shared, 100 + number, true);
+    }
+    Flood::new(12, Destination::Shared).reading(
+        attacker,
+        |session| {
+            let cdb = cdb(&[0x5e, READ_FULL_STATUS, 0, 0, 0, 0, 0, 0, ALLOCATION_BYTES]);
+            let bytes = u32::from(ALLOCATION_BYTES);
+            let command = session.command(flags::SIMPLE | flags::READ, &cdb, bytes);
+            session.queue(&command);
         },
         |_, _| {},
     )

@@ -36,7 +36,7 @@ fn all_ports_are_registered_changed_and_unregistered() {
             );
             assert_eq!(reservations.keys().len(), 3, "of initiator 2 nothing is new");
             assert_eq!(reservations.generation, 2);
-            let status = reservations.report(3).unwrap();
+            let status = reservations.report(3, usize::MAX).unwrap();
             let relative_ids = [8 + 72, 8 + 2 * 72].map(|at| status[at + 18..at + 20].to_vec());
             assert!(relative_ids.contains(&vec![0, 1]) && relative_ids.contains(&vec![0, 2]));
             assert_eq!(out(&mut reservations, &through, action, [7, 8]), GOOD);
