@@ -206,7 +206,7 @@ pub const CALLS: &[Call] = &[
     removed("crates/target/src/tasks.rs", "plan = if «save» {", "false", RESERVED),
     removed(
         "crates/target/src/tasks.rs",
-        "Box::pin(change.save(unit, &abort)).await",
+        "change.save(unit, &abort).await",
         "Ending::Good(Bytes::new())",
         RESERVED,
     ),
