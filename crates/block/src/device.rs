@@ -172,7 +172,8 @@ pub struct Extent {
 /// A disk. Handles are shared by all cores; futures are `Send`.
 ///
 /// Overlapping writes may interleave by block, never within one. Dropping a future may or may not
-/// stop what it began; buffers stay alive until the operating system is through with them.
+/// stop what it began; buffers stay alive until the operating system is through with them. A device
+/// that queues transfers says in their [`IoContext`](crate::IoContext) which may be cancelled.
 pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// What to call it in messages: a path, a URL.
     fn name(&self) -> &str;

@@ -16,7 +16,7 @@ mod workers;
 
 use crate::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, CreatedFile, Error, ErrorKind, Extent,
-    Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    Geometry, IoContext, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
@@ -32,8 +32,11 @@ pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
 pub use ring::with_ring;
 
-/// Threads of one device: as many transfers the kernel sees at once.
-const THREADS_MAX: usize = 16;
+/// Threads of one owner at one device: as many of its transfers the kernel sees at once.
+const OWNER_THREADS_MAX: usize = 16;
+
+/// Threads of one device. Transfers of one owner that take long leave some to the others.
+const THREADS_MAX: usize = 20;
 
 /// A longer read is often cached in part; what was read of it at hand would be read again.
 const AT_HAND_BYTES_MAX: usize = 64 << 10;
@@ -96,7 +99,7 @@ impl FileDevice {
         Arc::new(Self {
             disk,
             commit: GroupCommit::new(sync),
-            workers: Workers::new("lunar-file", THREADS_MAX),
+            workers: Workers::new("lunar-file", THREADS_MAX, OWNER_THREADS_MAX),
             flights: Arc::default(),
             created: Mutex::default(),
         })
@@ -196,6 +199,10 @@ impl FileDevice {
     }
 
     async fn commit(&self, era: Era) -> Result<(), Error> {
+        // What was to be written is written: a sync changes no data.
+        if let Some(context) = IoContext::current() {
+            context.allow_cancel();
+        }
         match self.commit.commit(era, &self.workers).await {
             Ok(()) => Ok(()),
             Err(SyncError::Poisoned) => Err(self.poisoned()),

@@ -11,6 +11,7 @@ mod error;
 mod extents;
 mod fault;
 mod file;
+mod io_context;
 mod memory;
 pub mod output_file;
 mod path_lookup;
@@ -32,6 +33,7 @@ pub use device::{
 pub use error::{Error, ErrorKind};
 pub use fault::{Effect, Fault, FaultDevice, Operation};
 pub use file::{FileDevice, FileIdentity, FileOptions, file_identity, with_ring};
+pub use io_context::IoContext;
 pub use memory::MemoryDevice;
 pub use path_lookup::{CreatedFile, resolve_path};
 pub use poison::PoisonWatcher;

@@ -18,7 +18,7 @@ use crate::quota::{Cost, Dues, prefetch_bytes_max};
 use crate::ranges::{RangeGuard, RangeLocks, TooManyWaiting};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState};
+use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState, IoContext};
 use bytes::Bytes;
 use entry::Entry;
 use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
@@ -162,7 +162,7 @@ pub(crate) fn write_at_hand(
     let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
     // Under the lock: an operation that begins later waits for it.
     let same = unit.revision() == generation.revision;
-    if !same || unit.leftovers.are_too_many() {
+    if !same || unit.leftovers.may_be_too_many() {
         return None;
     }
     let written = unit.device().write_at_hand(block_range(range), data, durable);
@@ -299,7 +299,8 @@ impl Run<'_> {
     async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
         self.abort.unless(self.unit.ranges.shown(range)).await?;
         self.enter()?;
-        let read = self.device().read(block_range(range), buffer);
+        let context = IoContext::new(self.memory.buffers.owner());
+        let read = context.scope(self.device().read(block_range(range), buffer));
         let mut buffer = match self.abort.unless(read).await? {
             Ok(buffer) => buffer,
             Err(error) => return Err(Box::pin(self.read_failed_at(range, error)).await),
@@ -545,7 +546,8 @@ impl Run<'_> {
         self.enter()?;
         let extents = match self.device().sparse() {
             Some(sparse) => {
-                let status = sparse.status(block_range(range), extents_max);
+                let context = IoContext::new(self.memory.buffers.owner());
+                let status = context.scope(sparse.status(block_range(range), extents_max));
                 self.abort.unless(status).await?.map_err(read_failed)?
             }
             None => vec![block::Extent { range: block_range(range), state: ExtentState::Mapped }],

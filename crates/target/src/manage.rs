@@ -5,6 +5,7 @@ use crate::leftovers::ABORT_GRACE;
 use crate::server::Shared;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
+use futures_util::future::join_all;
 use iscsi::pdu::{ManagementFunction, ManagementResponse};
 use iscsi::session::target::Input;
 use scsi::plan::NexusId;
@@ -47,9 +48,8 @@ async fn run(
 ) -> ManagementResponse {
     match function {
         ManagementFunction::TARGET_WARM_RESET | ManagementFunction::TARGET_COLD_RESET => {
-            for unit in session.units() {
-                reset(shared, session, &unit).await;
-            }
+            let units = session.units();
+            join_all(units.iter().map(|unit| reset(shared, session, unit))).await;
         }
         ManagementFunction::I_T_NEXUS_RESET => {
             for unit in session.units() {
@@ -86,9 +86,9 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
 }
 
 async fn reset(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
-    for other in others(shared, by, unit) {
-        abort(shared, &other, unit).await;
-    }
+    // At once: where the disk is slow each takes a moment.
+    let aborts: Vec<_> = others(shared, by, unit).map(|other| abort(shared, other, unit)).collect();
+    join_all(aborts).await;
     unit.scsi().reset(Some(by.nexus));
 }
 
@@ -101,15 +101,15 @@ pub(crate) async fn abort_tasks_of(
     unit: Arc<LogicalUnit>,
     nexuses: Vec<NexusId>,
 ) {
-    let sessions = shared.sessions().all();
-    for session in sessions {
-        if session.nexus != by.nexus
-            && nexuses.contains(&session.nexus)
-            && abort(&shared, &session, &unit).await > 0
-        {
-            unit.scsi().raise_for(COMMANDS_CLEARED, session.nexus);
+    let mut sessions = shared.sessions().all();
+    sessions.retain(|other| other.nexus != by.nexus && nexuses.contains(&other.nexus));
+    let aborts = sessions.into_iter().map(async |session| {
+        let nexus = session.nexus;
+        if abort(&shared, session, &unit).await > 0 {
+            unit.scsi().raise_for(COMMANDS_CLEARED, nexus);
         }
-    }
+    });
+    join_all(aborts).await;
     // Their copies may be tasks of other units. They are shut out of this one by now, but for what
     // is being written. Where the disk hangs that may take for ever: as with aborted writes, who
     // wants those blocks waits, and nobody else.
@@ -118,12 +118,10 @@ pub(crate) async fn abort_tasks_of(
     }
 }
 
-async fn abort(shared: &Arc<Shared>, session: &Arc<Session>, unit: &Arc<LogicalUnit>) -> u32 {
-    let mut tasks: u32 = 0;
-    for lun in session.luns_of(unit) {
-        tasks = tasks.saturating_add(session.abort_for_other(shared, Some(lun)).await);
-    }
-    tasks
+async fn abort(shared: &Arc<Shared>, session: Arc<Session>, unit: &Arc<LogicalUnit>) -> u32 {
+    let luns = session.luns_of(unit).into_iter();
+    let tasks = join_all(luns.map(|lun| session.abort_for_other(shared, Some(lun)))).await;
+    tasks.into_iter().fold(0, u32::saturating_add)
 }
 
 fn others(

@@ -690,7 +690,7 @@ async fn on_unit(
             scsi.resume(session.nexus, &session.context(&view), parked, &data)
         };
         let resumed = if reserves {
-            match Reserving::change(unit, &abort, resume).await {
+            match Reserving::change(unit, memory.buffers.owner(), &abort, resume).await {
                 Ok((change, resumed)) => {
                     reserving = Some(change);
                     resumed

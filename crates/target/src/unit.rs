@@ -1,6 +1,7 @@
 //! A logical unit: a device, its SCSI state, and what holds both together.
 
 use crate::Error;
+use crate::fair_mutex::FairMutex;
 use crate::leftovers::Leftovers;
 use crate::long_operation::Operating;
 use crate::poison::Poison;
@@ -99,7 +100,7 @@ pub struct LogicalUnit {
     pub(crate) held: AtomicUsize,
     state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
     /// Held by who changes the reservations until that is saved.
-    pub(crate) reserving: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) reserving: Arc<FairMutex>,
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
     pub(crate) quota: Arc<UnitQuota>,

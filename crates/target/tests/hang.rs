@@ -256,6 +256,27 @@ fn aborted_writes_that_hang_are_few() {
     rig.ends_well();
 }
 
+/// Fault: a reset aborted the tasks of one session after the other, and waited 300 ms for each that
+/// hung: one initiator with many sessions kept it waiting as long as it liked.
+/// Method: one after the other these would take longer than an answer is waited for.
+#[test]
+fn a_reset_aborts_all_sessions_at_once() {
+    const SESSIONS: u32 = 40;
+    let rig = Rig::new();
+    let mut asks = rig.log_in(1);
+    let mut others: Vec<_> = (0..SESSIONS).map(|number| rig.log_in(2 + number)).collect();
+    for (raw, block) in others.iter_mut().zip(0..) {
+        hang_a_write(&rig, raw, block, 7);
+    }
+    let reset = send_function(&mut asks, LOGICAL_UNIT_RESET, u32::MAX);
+    assert_eq!(answer_to(&mut asks, reset).header[2], 0, "function complete");
+    assert_eq!(rig.unit().leftover_writes(), SESSIONS as usize);
+    rig.device.release();
+    others.into_iter().for_each(log_out);
+    log_out(asks);
+    rig.ends_well();
+}
+
 /// PERSISTENT RESERVE OUT, exclusive access.
 fn reserve_out(raw: &mut Raw, lun: u8, action: u8, keys: [u64; 2]) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
@@ -289,6 +310,28 @@ fn fenced_off_while_a_write_hangs() {
     assert_eq!(answer_to(&mut new, mine).header[3], 0, "GOOD");
     assert_eq!(new.read_block(0).unwrap(), [2; 512]);
     log_out(old);
+    log_out(new);
+    rig.ends_well();
+}
+
+/// Fault: PREEMPT AND ABORT aborted the tasks of one session after the other, and all other changes
+/// of the reservations waited until it was through.
+/// Method: as with [`a_reset_aborts_all_sessions_at_once`].
+#[test]
+fn fencing_aborts_all_sessions_at_once() {
+    const SESSIONS: u32 = 40;
+    let rig = Rig::new();
+    let mut new = rig.log_in(1);
+    let mut old: Vec<_> = (0..SESSIONS).map(|number| rig.log_in(2 + number)).collect();
+    reserve_out(&mut new, 0, 0, [0, 2]);
+    for (raw, block) in old.iter_mut().zip(0..) {
+        reserve_out(raw, 0, 0, [0, 1]);
+        hang_a_write(&rig, raw, block, 1);
+    }
+    reserve_out(&mut new, 0, 5, [2, 1]);
+    assert_eq!(rig.unit().leftover_writes(), SESSIONS as usize);
+    rig.device.release();
+    old.into_iter().for_each(log_out);
     log_out(new);
     rig.ends_well();
 }

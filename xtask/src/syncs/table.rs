@@ -199,7 +199,7 @@ pub const CALLS: &[Call] = &[
     removed("crates/target/src/unit.rs", "file.save(&state)", "Ok(())", RESERVED),
     removed(
         "crates/scsi/src/reservations/out.rs",
-        "outcome.save = «before != self.encode()»;",
+        "outcome.save = «self.differs_in_state(&before)»;",
         "false",
         RESERVED,
     ),

@@ -119,6 +119,10 @@ impl GroupCommit {
             if self.is_poisoned() || self.era() != era {
                 return Err(SyncError::Poisoned);
             }
+            if state.waiters.len() == state.waiters.capacity() {
+                // However long a sync takes, waiters that are gone do not accumulate.
+                state.waiters.retain(|waiter| !waiter.is_closed());
+            }
             state.waiters.push(done);
             if state.waiters.len() == state.expected {
                 self.gathered.notify_one();
@@ -181,7 +185,8 @@ impl GroupCommit {
             patience = (self.patience)(begun.elapsed());
             {
                 let mut state = self.state();
-                state.expected = group.waiters.len() + state.waiters.len();
+                let waiters = group.waiters.iter().chain(&state.waiters);
+                state.expected = waiters.filter(|waiter| !waiter.is_closed()).count();
             }
             for waiter in group.waiters {
                 // Some may be gone.
@@ -300,7 +305,7 @@ mod tests {
             Ok(())
         });
         this.set(Arc::downgrade(&group)).unwrap();
-        let workers = Workers::new("test", 2);
+        let workers = Workers::new("test", 2, 2);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (group, workers, written, durable) = (&group, &workers, &written, &durable);
@@ -338,7 +343,7 @@ mod tests {
             may_go.lock().unwrap().recv().map_err(io::Error::other)
         });
         Arc::get_mut(&mut group).unwrap().patience = |_| Duration::from_secs(20);
-        let workers = Workers::new("test", 2);
+        let workers = Workers::new("test", 2, 2);
         let commit = || block_on(group.commit(group.era(), &workers)).unwrap();
         let waiting = || group.state().waiters.len();
         std::thread::scope(|scope| {
@@ -376,7 +381,7 @@ mod tests {
             count.fetch_add(1, SeqCst);
             Err(io::Error::from_raw_os_error(5))
         });
-        let workers = Workers::new("test", 2);
+        let workers = Workers::new("test", 2, 2);
         let failed = block_on(group.commit(group.era(), &workers));
         assert!(matches!(failed, Err(SyncError::Failed(e)) if e.raw_os_error() == Some(5)));
         for _ in 0..3 {
@@ -399,7 +404,7 @@ mod tests {
             true => Err(io::Error::from_raw_os_error(5)),
             false => Ok(()),
         });
-        let workers = Workers::new("test", 2);
+        let workers = Workers::new("test", 2, 2);
         let before = group.era();
         block_on(group.commit(before, &workers)).unwrap_err();
         broken.store(false, SeqCst);
@@ -421,7 +426,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             Ok(())
         });
-        let workers = Workers::new("test", 1);
+        let workers = Workers::new("test", 1, 1);
         block_on(async {
             let first = group.commit(group.era(), &workers);
             tokio::select! { biased; _ = first => {}, () = std::future::ready(()) => {} }

@@ -1,14 +1,18 @@
 //! A bounded pool of threads for system calls that block.
 
-use std::collections::VecDeque;
+mod queue;
+
+use crate::IoContext;
+use queue::{JobOwner, JobQueue};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
-/// Jobs that run or wait in the queue of one pool; more wait, asynchronously, for their turn.
-const QUEUED_JOBS_MAX: usize = 256;
+/// While as many jobs wait in the queue of one pool, hints are dropped. Of other jobs there are no
+/// more than futures that wait for them.
+const HINTS_QUEUE_MAX: usize = 256;
 
 /// A thread without work ends after this.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
@@ -20,9 +24,10 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads for jobs that block. They start when there is work and end when there is none for a
 /// while. Needs no runtime: whoever polls the future is woken by the thread that did the job.
+///
+/// The owners of jobs take turns ([`IoContext`]), and one owner does not get all threads.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
-    places: Arc<Semaphore>,
 }
 
 struct Shared {
@@ -33,9 +38,8 @@ struct Shared {
     ended: Condvar,
 }
 
-#[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: JobQueue,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -47,54 +51,78 @@ struct State {
 pub(crate) struct Lost;
 
 impl Workers {
-    pub(crate) fn new(name: &str, threads_max: usize) -> Self {
+    /// A pool of at most so many threads, of which one owner gets at most `owner_threads_max`.
+    pub(crate) fn new(name: &str, threads_max: usize, owner_threads_max: usize) -> Self {
+        let jobs = JobQueue::new(owner_threads_max);
         let shared = Shared {
             name: name.into(),
             threads_max,
-            state: Mutex::default(),
+            state: Mutex::new(State { jobs, threads: 0, idle: 0, closed: false }),
             work: Condvar::new(),
             ended: Condvar::new(),
         };
-        Self { shared: Arc::new(shared), places: Arc::new(Semaphore::new(QUEUED_JOBS_MAX)) }
+        Self { shared: Arc::new(shared) }
     }
 
-    /// Runs `job` on a thread. When the future is dropped after the job was queued, the job is done
-    /// all the same, and its result dropped.
+    /// Runs `job` on a thread. When the future is dropped, or its [`IoContext`] is cancelled,
+    /// before a thread has begun the job, the job is dropped. What has begun is done all the same,
+    /// and its result dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Lost> {
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| Lost)?;
         let (done, result) = oneshot::channel();
-        self.shared.submit(
-            Box::new(move || {
-                let value = job();
-                drop(place);
-                // The one who asked may be gone.
-                let _ = done.send(value);
-            }),
-            false,
-        );
-        result.await.map_err(|_| Lost)
+        let context = IoContext::current();
+        let owner = context.as_ref().map(|context| Arc::clone(context.owner()));
+        if let Some(context) = &context {
+            context.allow_cancel();
+        }
+        let job = Box::new(move || {
+            if context.as_ref().is_some_and(|context| !context.begin()) {
+                return;
+            }
+            let value = job();
+            if let Some(context) = context {
+                context.end();
+            }
+            // The one who asked may be gone.
+            let _ = done.send(value);
+        });
+        let number = self.shared.submit(|jobs| jobs.push(&owner, job));
+        let mut waiting = WaitingJob { shared: &self.shared, owner, number: Some(number) };
+        let result = result.await;
+        waiting.number = None;
+        result.map_err(|_| Lost)
     }
 
-    /// Queues `job` if there is a place; for hints, which nobody waits for.
+    /// Queues `job` unless many jobs wait; for hints, which nobody waits for.
     pub(crate) fn try_run(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return false };
-        self.shared.submit(
-            Box::new(move || {
-                job();
-                drop(place);
-            }),
-            false,
-        );
-        true
+        let has_room = self.shared.lock().jobs.len() < HINTS_QUEUE_MAX;
+        if has_room {
+            self.shared.submit(|jobs| jobs.push(&None, Box::new(job)));
+        }
+        has_room
     }
 
-    /// Runs `job` before all others, without taking a place: for the one job of its kind that
-    /// others wait for.
+    /// Runs `job` before all others: for the one job of its kind that others wait for.
     pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
-        self.shared.submit(Box::new(job), true);
+        self.shared.submit(|jobs| jobs.push_first(Box::new(job)));
+    }
+}
+
+/// A job whose result is waited for; dropped, it takes the job back if no thread has begun it.
+struct WaitingJob<'a> {
+    shared: &'a Shared,
+    owner: JobOwner,
+    /// `None`: the job has ended.
+    number: Option<u64>,
+}
+
+impl Drop for WaitingJob<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let removed = self.shared.lock().jobs.remove(&self.owner, number);
+        drop(removed); // not under the lock: it owns memory of others
     }
 }
 
@@ -103,17 +131,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn submit(self: &Arc<Self>, job: Job, first: bool) {
+    fn submit<T>(self: &Arc<Self>, push: impl FnOnce(&mut JobQueue) -> T) -> T {
         let mut state = self.lock();
-        if first {
-            state.jobs.push_front(job);
-        } else {
-            state.jobs.push_back(job);
-        }
+        let pushed = push(&mut state.jobs);
         if state.jobs.len() <= state.idle || state.threads >= self.threads_max {
             drop(state);
             self.work.notify_one();
-            return;
+            return pushed;
         }
         state.threads += 1;
         drop(state);
@@ -122,6 +146,7 @@ impl Shared {
         if let Err(error) = thread.spawn(move || shared.serve()) {
             self.without_new_thread(&error);
         }
+        pushed
     }
 
     /// The system gives no thread. Others may do the work; if there are none, it is done here, late
@@ -131,22 +156,34 @@ impl Shared {
         let mut state = self.lock();
         state.threads -= 1;
         while state.threads == 0
-            && let Some(job) = state.jobs.pop_front()
+            && let Some((owner, job)) = state.jobs.pop()
         {
-            drop(state);
-            run(job);
-            state = self.lock();
+            state = self.run(state, owner, job);
         }
+    }
+
+    /// Runs a job without the lock.
+    fn run<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        owner: Option<JobOwner>,
+        job: Job,
+    ) -> MutexGuard<'a, State> {
+        drop(state);
+        run(job);
+        let mut state = self.lock();
+        if let Some(owner) = &owner {
+            state.jobs.end(owner);
+        }
+        state
     }
 
     /// Life of a thread.
     fn serve(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
-                drop(state);
-                run(job);
-                state = self.lock();
+            if let Some((owner, job)) = state.jobs.pop() {
+                state = self.run(state, owner, job);
                 continue;
             }
             if state.closed {
@@ -159,7 +196,8 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             state = back;
             state.idle -= 1;
-            if waited.timed_out() && state.jobs.is_empty() {
+            // Jobs of owners that have all threads they get are left to these.
+            if waited.timed_out() && state.jobs.len() == 0 {
                 break;
             }
         }
@@ -195,20 +233,23 @@ impl fmt::Debug for Workers {
 mod tests {
     use super::*;
     use crate::file::tests::closes;
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    /// More jobs than places and threads are all done, never by more threads than allowed, and
-    /// no thread is left after the pool.
+    /// Many jobs are all done, never by more threads than allowed, and no thread is left after the
+    /// pool.
     #[test]
     fn bounded() {
+        const JOBS: usize = 512;
         static NOW: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
-        let workers = Workers::new("test", 3);
-        let jobs = (0..QUEUED_JOBS_MAX * 2).map(|n| {
+        let workers = Workers::new("test", 3, 3);
+        let jobs = (0..JOBS).map(|n| {
             workers.run(move || {
                 MOST.fetch_max(NOW.fetch_add(1, SeqCst) + 1, SeqCst);
                 std::thread::sleep(Duration::from_micros(100));
@@ -218,27 +259,114 @@ mod tests {
         });
         let results = block_on(futures_util::future::join_all(jobs));
         let sum: usize = results.into_iter().map(Result::unwrap).sum();
-        assert_eq!(sum, QUEUED_JOBS_MAX * (QUEUED_JOBS_MAX * 2 - 1));
+        assert_eq!(sum, JOBS * (JOBS - 1) / 2);
         assert!((1..=3).contains(&MOST.load(SeqCst)));
         let shared = Arc::clone(&workers.shared);
-        assert_eq!(workers.places.available_permits(), QUEUED_JOBS_MAX);
         closes(|| drop(workers), || shared.lock().threads == 0);
     }
 
-    /// A job that panics is reported to its owner and harms no later one; one whose owner went
-    /// away is done all the same.
+    /// A job that panics is reported to its owner and harms no later one; one that has begun is
+    /// done although nobody waits for it any more.
     #[test]
     fn lost_and_abandoned() {
-        let workers = Workers::new("test", 1);
+        let workers = Workers::new("test", 1, 1);
         let panicked = block_on(workers.run(|| panic!("meant")));
         assert!(matches!(panicked, Err(Lost)));
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = std::sync::mpsc::channel();
         let done = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&done);
-        block_on(async {
-            let job = workers.run(move || count.fetch_add(1, SeqCst));
-            tokio::select! { biased; _ = job => {}, () = std::future::ready(()) => {} }
-        });
+        let mut job = Box::pin(workers.run(move || {
+            begun.send(()).unwrap();
+            let _ = stopped.recv();
+            count.fetch_add(1, SeqCst)
+        }));
+        assert!((&mut job).now_or_never().is_none());
+        begins.recv().unwrap();
+        drop((job, stop));
         assert_eq!(block_on(workers.run(|| 7)).unwrap(), 7);
         assert_eq!(done.load(SeqCst), 1);
+    }
+
+    /// Keeps one thread of `workers` busy until the sender is dropped.
+    fn occupy(workers: &Workers) -> (std::sync::mpsc::Sender<()>, BoxFuture<'_, Result<(), Lost>>) {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let mut job = workers
+            .run(move || {
+                begun.send(()).unwrap();
+                let _ = stopped.recv();
+            })
+            .boxed();
+        assert!((&mut job).now_or_never().is_none());
+        begins.recv().unwrap();
+        (stop, job)
+    }
+
+    /// Fault: jobs of aborted commands were done all the same, before those of others, so that an
+    /// initiator that sent and aborted commands kept a disk busy with what nobody waited for.
+    #[test]
+    fn what_no_thread_has_begun_can_be_dropped_or_cancelled() {
+        let workers = Workers::new("test", 1, 1);
+        let (stop, busy) = occupy(&workers);
+        let count = Arc::new(AtomicUsize::new(0));
+        let job = || {
+            let (count, context) = (Arc::clone(&count), IoContext::new(&Arc::default()));
+            let run = workers.run(move || count.fetch_add(1, SeqCst));
+            let scope = Arc::clone(&context);
+            let mut future = async move { scope.scope(run).await }.boxed();
+            assert!((&mut future).now_or_never().is_none());
+            (context, future)
+        };
+        let (dropped, (cancelled, waits), (kept, stays)) = (job(), job(), job());
+        drop(dropped);
+        assert_eq!(workers.shared.lock().jobs.len(), 2);
+        assert!(cancelled.cancel());
+        drop(stop);
+        block_on(busy).unwrap();
+        assert_eq!(block_on(stays).unwrap(), 0, "it is the first");
+        assert!(matches!(block_on(waits), Err(Lost)));
+        assert!(!kept.cancel(), "it was done");
+        assert_eq!(count.load(SeqCst), 1);
+    }
+
+    /// Fault: the queue was one for all, so that one initiator's jobs kept everybody waiting.
+    /// Method: one owner has many jobs in the queue when another comes with one.
+    #[test]
+    fn owners_take_turns() {
+        let workers = Workers::new("test", 1, 1);
+        let (stop, busy) = occupy(&workers);
+        let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let (one, other) = (Arc::default(), Arc::default());
+        let owners = std::iter::repeat_n(&one, 5).chain([&other]);
+        let mut jobs: Vec<_> = owners
+            .enumerate()
+            .map(|(number, owner)| {
+                let (order, context) = (Arc::clone(&order), IoContext::new(owner));
+                let run = workers.run(move || order.lock().unwrap().push(number));
+                async move { context.scope(run).await }.boxed()
+            })
+            .collect();
+        assert!(jobs.iter_mut().all(|job| job.now_or_never().is_none()));
+        drop(stop);
+        block_on(busy).unwrap();
+        block_on(futures_util::future::join_all(jobs));
+        assert_eq!(*order.lock().unwrap(), [0, 5, 1, 2, 3, 4]);
+    }
+
+    /// Fault: jobs of one owner that took long, or hung, had all threads of a disk.
+    #[test]
+    fn one_owner_does_not_get_all_threads() {
+        let workers = Workers::new("test", 2, 1);
+        let (stop, busy) = occupy(&workers);
+        let mut waits = workers.run(|| ()).boxed();
+        assert!((&mut waits).now_or_never().is_none());
+        let other = IoContext::new(&Arc::default());
+        assert_eq!(block_on(other.scope(workers.run(|| 7))).unwrap(), 7);
+        assert!((&mut waits).now_or_never().is_none());
+        drop(stop);
+        block_on(busy).unwrap();
+        block_on(waits).unwrap();
+        assert_eq!(workers.shared.lock().jobs.len(), 0);
     }
 }

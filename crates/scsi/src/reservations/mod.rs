@@ -154,14 +154,15 @@ impl Registration {
     }
 }
 
-/// The reservations of one unit.
+/// The reservations of one unit. A copy costs no more than what changes after it.
 ///
 /// Invariants: `kind` is one of the six types. With an all registrants type there is a
 /// registration and none `holds`; with another type exactly one `holds`; without a type none.
 /// `reserved_by` (RESERVE (6)) excludes registrations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reservations {
-    registrations: Vec<Registration>,
+    /// Shared with copies of this value until one of them changes.
+    registrations: Arc<Vec<Registration>>,
     kind: Option<ReservationType>,
     generation: u32,
     /// The last registration asked for the state to survive a loss of power.
@@ -176,7 +177,7 @@ impl Reservations {
     /// APTPL is refused, and REPORT CAPABILITIES says so.
     pub fn new(can_persist: bool) -> Self {
         Self {
-            registrations: Vec::new(),
+            registrations: Arc::default(),
             kind: None,
             generation: 0,
             persists: false,
@@ -206,7 +207,10 @@ impl Reservations {
     /// A nexus is there (again): learns the relative identifier its port has now.
     pub fn nexus_attached(&mut self, nexus: &ItNexus) {
         if let Some(at) = self.find(nexus) {
-            self.registrations[at].nexus.port.relative_id = nexus.port.relative_id;
+            let relative_id = nexus.port.relative_id;
+            if self.registrations[at].nexus.port.relative_id != relative_id {
+                self.registrations_mut()[at].nexus.port.relative_id = relative_id;
+            }
         }
     }
 
@@ -220,6 +224,10 @@ impl Reservations {
     /// LOGICAL UNIT RESET or TARGET RESET: RESERVE (6) ends, the rest stays.
     pub fn reset(&mut self) {
         self.reserved_by = None;
+    }
+
+    fn registrations_mut(&mut self) -> &mut Vec<Registration> {
+        Arc::make_mut(&mut self.registrations)
     }
 
     fn find(&self, nexus: &ItNexus) -> Option<usize> {

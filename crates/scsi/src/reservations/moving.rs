@@ -57,14 +57,14 @@ impl Reservations {
             None => {
                 self.check_room(nexus, 1)?;
                 let (holds, made_by) = (false, Some(Arc::new(nexus.clone())));
-                self.registrations.push(Registration { nexus: new, key: 0, holds, made_by });
+                self.registrations_mut().push(Registration { nexus: new, key: 0, holds, made_by });
                 self.registrations.len() - 1
             }
         };
-        self.registrations[at].key = parameters.action_key;
+        self.registrations_mut()[at].key = parameters.action_key;
         self.establish(at, kind);
         if parameters.flags.has(MoveFlags::UNREG) {
-            self.registrations.remove(sender);
+            self.registrations_mut().remove(sender);
         }
         self.persists = parameters.flags.has(MoveFlags::APTPL);
         self.generation = self.generation.wrapping_add(1);

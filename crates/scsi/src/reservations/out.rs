@@ -122,12 +122,12 @@ impl Reservations {
         if self.reserved_by.is_some() {
             return Err(Refusal::ReservationConflict);
         }
-        let before = self.encode();
+        let before = self.clone();
         let mut outcome = match request.action() {
             OutAction::REGISTER_AND_MOVE => self.register_and_move(nexus, ports, list)?,
             _ => self.act(nexus, ports, request, list)?,
         };
-        outcome.save = before != self.encode();
+        outcome.save = self.differs_in_state(&before);
         Ok(outcome)
     }
 
@@ -219,10 +219,10 @@ impl Reservations {
     /// Registers a nexus, or changes its key.
     fn set_key(&mut self, nexus: ItNexus, key: u64) {
         match self.find(&nexus) {
-            Some(at) => self.registrations[at].key = key,
+            Some(at) => self.registrations_mut()[at].key = key,
             None => {
                 let (holds, made_by) = (false, None);
-                self.registrations.push(Registration { nexus, key, holds, made_by });
+                self.registrations_mut().push(Registration { nexus, key, holds, made_by });
             }
         }
     }
@@ -231,7 +231,7 @@ impl Reservations {
     /// until the last one goes.
     fn unregister(&mut self, nexuses: &[ItNexus]) -> Outcome {
         let held = self.registrations.iter().any(|entry| entry.holds);
-        self.registrations.retain(|entry| !nexuses.contains(&entry.nexus));
+        self.registrations_mut().retain(|entry| !nexuses.contains(&entry.nexus));
         let holds = self.registrations.iter().any(|entry| entry.holds);
         let mut outcome = Outcome::default();
         let Some(kind) = self.kind else { return outcome };
@@ -264,7 +264,7 @@ impl Reservations {
             return Err(Sense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION.into());
         }
         self.kind = None;
-        self.registrations[at].holds = false;
+        self.registrations_mut()[at].holds = false;
         if kind.is_registrants_only() || kind.is_all_registrants() {
             let sender = self.registrations[at].nexus.clone();
             self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |nexus| *nexus != sender);
@@ -277,7 +277,7 @@ impl Reservations {
         let mut outcome = Outcome::default();
         let sender = self.registrations[at].nexus.clone();
         self.tell(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |nexus| *nexus != sender);
-        self.registrations.clear();
+        self.registrations_mut().clear();
         self.kind = None;
         self.generation = self.generation.wrapping_add(1);
         outcome
@@ -330,7 +330,7 @@ impl Reservations {
         keeps_sender: bool,
         outcome: &mut Outcome,
     ) {
-        self.registrations.retain(|entry| {
+        self.registrations_mut().retain(|entry| {
             let own = entry.nexus == *sender;
             let stays = (victim != 0 && entry.key != victim) || (own && keeps_sender);
             if !stays && !own {
@@ -354,7 +354,7 @@ impl Reservations {
 
     /// Makes one registration the holder of a reservation of this type, whatever was before.
     pub(super) fn establish(&mut self, at: usize, kind: ReservationType) {
-        for (index, entry) in self.registrations.iter_mut().enumerate() {
+        for (index, entry) in self.registrations_mut().iter_mut().enumerate() {
             entry.holds = index == at && !kind.is_all_registrants();
         }
         self.kind = Some(kind);

@@ -119,7 +119,7 @@ impl Reservations {
         });
         let header = self.header(lengths.sum());
         let mut data = header.encode().to_vec();
-        for entry in &self.registrations {
+        for entry in self.registrations.iter() {
             if data.len() >= wanted_bytes {
                 break;
             }

@@ -19,6 +19,7 @@ use super::transport::NAME_BYTES_MAX;
 use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservations};
 use crate::unit::{InitiatorPort, StateError, TargetPort};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wire::{Field, crc32c};
 
@@ -38,7 +39,7 @@ impl Reservations {
         let mut state = Vec::from(MAGIC);
         state.extend_from_slice(&[VERSION, self.kind.map_or(0, |kind| kind.0)]);
         state.extend_from_slice(&(self.registrations.len() as u32).to_be_bytes());
-        for Registration { nexus, key, holds, .. } in &self.registrations {
+        for Registration { nexus, key, holds, .. } in self.registrations.iter() {
             state.extend_from_slice(&key.to_be_bytes());
             state.push(u8::from(*holds));
             state.extend_from_slice(&nexus.initiator.isid);
@@ -53,6 +54,17 @@ impl Reservations {
         let crc = crc32c(&state);
         state.extend_from_slice(&crc.to_be_bytes());
         state
+    }
+
+    /// True if [`encode`](Self::encode) gives another state than that of an earlier copy. Between
+    /// the two only commands have changed something, which change no port of a registration.
+    pub(super) fn differs_in_state(&self, before: &Self) -> bool {
+        if !self.persists && !before.persists {
+            return false;
+        }
+        let same_registrations = Arc::ptr_eq(&self.registrations, &before.registrations)
+            || self.registrations == before.registrations;
+        self.persists != before.persists || self.kind != before.kind || !same_registrations
     }
 
     /// Takes up what [`encode`](Self::encode) gave; empty state means nothing registered.
@@ -83,7 +95,7 @@ impl Reservations {
             if reservations.find(&registration.nexus).is_some() {
                 return Err(WRONG);
             }
-            reservations.registrations.push(registration);
+            reservations.registrations_mut().push(registration);
         }
         reservations.persists = true;
         if rest.is_empty() && reservations.is_consistent() { Ok(reservations) } else { Err(WRONG) }

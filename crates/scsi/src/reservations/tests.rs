@@ -621,6 +621,9 @@ proptest! {
                         prop_assert_eq!(outcome.abort.is_empty() || action == 5, true);
                     }
                     Err(_) => {
+                        // Fault: a refused command cost a copy of all registrations.
+                        let after = &reservations.registrations;
+                        prop_assert!(Arc::ptr_eq(&before.registrations, after));
                         prop_assert_eq!(&before.registrations, &reservations.registrations);
                         prop_assert_eq!(before.kind, reservations.kind);
                         prop_assert_eq!(before.generation, reservations.generation);

@@ -1,7 +1,7 @@
 //! Changes of the medium, and what becomes of them when there is no room.
 
 use super::{Run, Step, Stop, write_failed};
-use crate::leftovers::Change;
+use crate::leftovers::{Change, TrackedChange};
 use crate::ranges::RangeGuard;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use block::ErrorKind;
@@ -42,21 +42,24 @@ impl Run<'_> {
         }
     }
 
-    /// Begins `work` and waits for it. Aborted meanwhile, it waits a moment longer, and then leaves
-    /// the work to itself, with its range secluded.
+    /// Begins `work` and waits for it. Aborted meanwhile, it cancels what the system has not begun;
+    /// it waits a moment for the rest, and then leaves that to itself, with its range secluded.
     pub(super) async fn change(
         &self,
         guard: RangeGuard,
-        mut work: Change,
+        work: Change,
     ) -> Step<(RangeGuard, Result<(), block::Error>)> {
         self.abort.check()?;
-        if self.unit.leftovers.are_too_many() {
+        let owner = self.memory.buffers.owner();
+        if self.unit.leftovers.are_too_many(owner) {
             return Err(Stop::Busy);
         }
-        match self.abort.unless(&mut work).await {
+        let mut change = TrackedChange::new(owner, work);
+        let ended = self.abort.unless(change.ended()).await;
+        match ended {
             Ok(done) => Ok((guard, done)),
             Err(aborted) => {
-                let finished = self.unit.finish_or_leave(guard, work).await;
+                let finished = self.unit.finish_or_leave(guard, change).await;
                 finished.ok_or(Stop::from(aborted))
             }
         }

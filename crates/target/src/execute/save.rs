@@ -3,28 +3,31 @@
 
 use super::{Ending, internal_failure};
 use crate::abort::{AbortSignal, Aborted};
+use crate::fair_mutex::FairGuard;
 use crate::unit::LogicalUnit;
+use block::MemoryOwner;
 use bytes::Bytes;
 use scsi::unit::{BlockUnit, Checkpoint};
 use std::sync::Arc;
-use tokio::sync::OwnedMutexGuard;
 
 /// A change of the reservations that may have to be saved. While it lives nobody else makes one: a
 /// change that cannot be saved is taken back, and what came after it would be built on it.
 pub(crate) struct Reserving {
-    alone: OwnedMutexGuard<()>,
+    alone: FairGuard,
     before: Checkpoint,
     after: Checkpoint,
 }
 
 impl Reserving {
-    /// Waits for its turn, then has `change` change the reservations.
+    /// Waits for its turn among those of `owner`, and for that of the owner, then has `change`
+    /// change the reservations.
     pub(crate) async fn change<T>(
         unit: &LogicalUnit,
+        owner: &Arc<MemoryOwner>,
         abort: &AbortSignal,
         change: impl FnOnce(&mut BlockUnit) -> T,
     ) -> Result<(Self, T), Aborted> {
-        let alone = abort.unless(Arc::clone(&unit.reserving).lock_owned()).await?;
+        let alone = abort.unless(unit.reserving.lock(owner)).await?;
         let mut scsi = unit.scsi();
         let before = scsi.checkpoint();
         let changed = change(&mut scsi);

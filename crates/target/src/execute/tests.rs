@@ -87,30 +87,42 @@ fn at_hand_is_what_needs_no_waiting() {
     assert_eq!(write(4, 9), None, "what was written may have been lost");
 }
 
+/// The memory of one owner.
+fn memory_of_an_owner() -> WorkMemory {
+    let buffers = BufferPool::default().account(&Arc::default(), block::MemoryKind::DataIn);
+    WorkMemory { buffers, wait_max: Duration::from_secs(1) }
+}
+
+async fn run_as(
+    unit: &Arc<LogicalUnit>,
+    memory: &WorkMemory,
+    plan: &Plan,
+    data: &'static [u8],
+    abort: &AbortSignal,
+) -> Ending {
+    let run = Run {
+        unit,
+        generation: unit.generation(),
+        block_bytes: 512,
+        abort: abort.clone(),
+        dues: Dues::default(),
+        memory: memory.clone(),
+        entry: None,
+    };
+    run.ending(plan, Bytes::from_static(data), None).await
+}
+
 /// Goal: a command that would be one too many of its owner to wait for its blocks ends BUSY and
 /// changes nothing; one whose blocks are free goes on, and one of another owner waits.
 #[test]
 fn one_too_many_that_waits_for_blocks_is_busy() {
     let unit = unit();
-    let memory = || {
-        let buffers = BufferPool::default().account(&Arc::default(), block::MemoryKind::DataIn);
-        WorkMemory { buffers, wait_max: Duration::from_secs(1) }
-    };
     let run_as = |memory: &WorkMemory, plan: &Plan, data: &'static [u8]| {
-        let run = Run {
-            unit: &unit,
-            generation: unit.generation(),
-            block_bytes: 512,
-            abort: AbortSignal::default(),
-            dues: Dues::default(),
-            memory: memory.clone(),
-            entry: None,
-        };
-        run.ending(plan, Bytes::from_static(data), None).now_or_never()
+        run_as(&unit, memory, plan, data, &AbortSignal::default()).now_or_never()
     };
     let write = |lba| Plan::Write { range: range(lba, 1), durable: true };
     let compare = Plan::CompareAndWrite { range: range(5, 1), durable: true };
-    let (one, other) = (memory(), memory());
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
     let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
     let wait = || unit.ranges.queue_for(one.buffers.owner(), range(5, 1), true).ok();
     let waiting: Vec<_> = std::iter::from_fn(wait).collect();
@@ -121,6 +133,126 @@ fn one_too_many_that_waits_for_blocks_is_busy() {
     drop((waiting, guard));
     assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
     assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Good(_))));
+}
+
+/// A disk whose transfers wait in a queue of its own, and never begin.
+#[derive(Debug)]
+struct Queueing(MemoryDevice);
+
+impl BlockDevice for Queueing {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn geometry(&self) -> block::Geometry {
+        self.0.geometry()
+    }
+
+    fn read(
+        &self,
+        range: BlockRange,
+        into: Buffer,
+    ) -> block::BoxFuture<'_, Result<Buffer, block::Error>> {
+        self.0.read(range, into)
+    }
+
+    fn write(
+        &self,
+        _range: BlockRange,
+        _from: Bytes,
+        _durable: bool,
+    ) -> block::BoxFuture<'_, Result<(), block::Error>> {
+        Box::pin(async {
+            IoContext::current().unwrap().allow_cancel();
+            std::future::pending().await
+        })
+    }
+
+    fn flush(&self) -> block::BoxFuture<'_, Result<(), block::Error>> {
+        self.0.flush()
+    }
+
+    fn io_tier(&self) -> String {
+        self.0.io_tier()
+    }
+}
+
+/// Fault: aborted writes that only waited in a queue of the disk were left behind as if the disk
+/// hung, thousands of them, with their blocks; further writes of everybody got BUSY.
+#[test]
+fn an_aborted_write_that_has_not_begun_leaves_nothing() {
+    let device = Queueing(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap());
+    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let plan = Plan::Write { range: range(5, 1), durable: true };
+    let mut write = Box::pin(run_as(&unit, &memory, &plan, &[7; 512], &abort));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    assert!((&mut write).now_or_never().is_none(), "it waits");
+    abort.raise();
+    assert!(matches!((&mut write).now_or_never(), Some(Ending::Aborted)), "at once");
+    assert_eq!(unit.leftover_writes(), 0);
+    assert!(unit.ranges.are_shown());
+    assert!(unit.ranges.lock(range(5, 1), true).now_or_never().is_some(), "its blocks are free");
+    assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
+}
+
+/// Fault: once one initiator had left 64 writes to a disk that hung, the writes of all got BUSY.
+#[test]
+fn leftovers_of_one_owner_are_not_those_of_another() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
+    let write = |lba| Plan::Write { range: range(lba, 1), durable: true };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
+        device.inject(Fault::new(Effect::Hang).on(block::Operation::Write));
+        let (mut left, abort) = (0, AbortSignal::default());
+        loop {
+            let abort = AbortSignal::default();
+            let plan = write(left);
+            let mut write = Box::pin(run_as(&unit, &one, &plan, &[7; 512], &abort));
+            if let Some(ending) = (&mut write).now_or_never() {
+                assert!(matches!(ending, Ending::Busy), "{ending:?}");
+                break;
+            }
+            abort.raise();
+            assert!(matches!(write.await, Ending::Aborted));
+            left += 1;
+        }
+        device.heal();
+        assert_eq!(unit.leftover_writes(), left as usize);
+        let ending = run_as(&unit, &other, &write(1000), &[7; 512], &abort).await;
+        assert!(matches!(ending, Ending::Good(_)), "{ending:?}");
+        device.release();
+    });
+    assert_eq!(content(&unit, 1000, 1), [7; 512].as_slice());
+}
+
+/// Fault: one initiator that sent many PERSISTENT RESERVE OUT commands had all others wait for all
+/// of them, each of which is saved.
+#[test]
+fn changes_of_the_reservations_take_turns_by_owner() {
+    let (unit, abort) = (unit(), AbortSignal::default());
+    let (one, other) = (Arc::default(), Arc::default());
+    let held = Reserving::change(&unit, &one, &abort, |_| ()).now_or_never().unwrap();
+    let order = &Mutex::new(Vec::new());
+    let owners = std::iter::repeat_n(&one, 5).chain([&other]);
+    let mut changes: Vec<_> = owners
+        .enumerate()
+        .map(|(number, owner)| {
+            let change = move |_: &mut scsi::unit::BlockUnit| order.lock().unwrap().push(number);
+            Box::pin(Reserving::change(&unit, owner, &abort, change).map(drop))
+        })
+        .collect();
+    assert!(changes.iter_mut().all(|change| change.now_or_never().is_none()));
+    drop(held);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(futures_util::future::join_all(changes));
+    assert_eq!(*order.lock().unwrap(), [0, 5, 1, 2, 3, 4]);
 }
 
 /// SBC-3 §5.2: the second half is written only if the first equals what is there; otherwise the

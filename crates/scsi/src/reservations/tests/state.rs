@@ -55,13 +55,13 @@ fn contradicting_state_is_refused() {
         reservations
     };
     let breaks: [fn(&mut Reservations); 7] = [
-        |state| state.registrations[1].holds = true,
-        |state| state.registrations[0].holds = false,
+        |state| state.registrations_mut()[1].holds = true,
+        |state| state.registrations_mut()[0].holds = false,
         |state| state.kind = None,
         |state| state.kind = Some(Type(2)),
         |state| state.kind = Some(Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS),
-        |state| state.registrations[2].key = 0,
-        |state| state.registrations[2].nexus = nexus(1),
+        |state| state.registrations_mut()[2].key = 0,
+        |state| state.registrations_mut()[2].nexus = nexus(1),
     ];
     assert!(Reservations::decode(&good().encode(), true).is_ok());
     for (number, break_it) in breaks.into_iter().enumerate() {
@@ -83,10 +83,10 @@ fn impossible_state_is_refused() {
     for number in 0..=REGISTRATIONS_MAX as u64 {
         let mut nexus = nexus(0);
         nexus.initiator.name = format!("iqn.x:{number}");
-        full.registrations.push(Registration { nexus, key: 1, holds: false, made_by: None });
+        full.registrations_mut().push(Registration { nexus, key: 1, holds: false, made_by: None });
     }
     assert!(Reservations::decode(&full.encode(), true).is_err(), "one too many");
-    full.registrations.pop();
+    full.registrations_mut().pop();
     assert!(Reservations::decode(&full.encode(), true).is_ok());
     let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
     reservations.persists = true;

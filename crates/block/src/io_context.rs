@@ -1,0 +1,126 @@
+//! The context of a transfer: its owner, and whether it may still be cancelled.
+
+use crate::MemoryOwner;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+
+thread_local! {
+    /// Of the future that is polled now.
+    static CURRENT: RefCell<Option<Arc<IoContext>>> = const { RefCell::new(None) };
+}
+
+/// The device says nothing of the transfer: something of it may be with the system.
+const UNKNOWN: u8 = 0;
+/// Nothing of the transfer is with the system, or what is there changes no data.
+const CANCELLABLE: u8 = 1;
+/// The system has begun.
+const BEGUN: u8 = 2;
+/// Nothing of the transfer may begin any more.
+const CANCELLED: u8 = 3;
+
+/// The context of one transfer: whom it is for, and whether it may still be cancelled.
+///
+/// A device finds the context while its future is polled within [`scope`](Self::scope); it may let
+/// owners take turns, and says what it has begun. A device that says nothing is taken for one that
+/// has begun. The future of one context does one transfer at a time.
+#[derive(Debug)]
+pub struct IoContext {
+    owner: Arc<MemoryOwner>,
+    stage: AtomicU8,
+}
+
+impl IoContext {
+    /// The context of a transfer that has not begun.
+    pub fn new(owner: &Arc<MemoryOwner>) -> Arc<Self> {
+        Arc::new(Self { owner: Arc::clone(owner), stage: AtomicU8::new(UNKNOWN) })
+    }
+
+    /// Runs `work` in this context.
+    pub async fn scope<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let _entered = Entered::new(self);
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Cancels the transfer unless something of it has begun or may have. If `true`, its future
+    /// can be dropped, and nothing of it changes data after that.
+    pub fn cancel(&self) -> bool {
+        let from = self.stage.compare_exchange(CANCELLABLE, CANCELLED, SeqCst, SeqCst);
+        matches!(from, Ok(_) | Err(CANCELLED))
+    }
+
+    /// The context of the future that is polled now.
+    pub fn current() -> Option<Arc<Self>> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    /// The owner of the transfer.
+    pub fn owner(&self) -> &Arc<MemoryOwner> {
+        &self.owner
+    }
+
+    /// Notes that nothing of the transfer is with the system that changes data.
+    pub fn allow_cancel(&self) {
+        self.stage.store(CANCELLABLE, SeqCst);
+    }
+
+    /// Notes that the system begins; `false`: the transfer was cancelled, and must not begin.
+    pub fn begin(&self) -> bool {
+        self.stage.compare_exchange(CANCELLABLE, BEGUN, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Notes that what had begun is over.
+    pub fn end(&self) {
+        self.stage.store(UNKNOWN, SeqCst);
+    }
+}
+
+/// The current context of this thread, while this lives.
+struct Entered {
+    outer: Option<Arc<IoContext>>,
+}
+
+impl Entered {
+    fn new(context: &Arc<IoContext>) -> Self {
+        Self { outer: CURRENT.replace(Some(Arc::clone(context))) }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.outer.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    /// A context is there while its future is polled, and may be cancelled only while the device
+    /// says that nothing has begun.
+    #[test]
+    fn stages() {
+        let context = IoContext::new(&Arc::default());
+        assert!(!context.cancel(), "the device has said nothing");
+        assert!(IoContext::current().is_none());
+        let seen = context.scope(async { IoContext::current() }).now_or_never().unwrap();
+        assert!(Arc::ptr_eq(&seen.unwrap(), &context));
+        assert!(IoContext::current().is_none());
+        context.allow_cancel();
+        assert!(context.begin());
+        assert!(!context.cancel(), "it has begun");
+        context.end();
+        assert!(!context.cancel(), "what follows is not known");
+        context.allow_cancel();
+        assert!(context.cancel());
+        assert!(context.cancel(), "it stays cancelled");
+        assert!(!context.begin());
+    }
+}
