@@ -13,8 +13,8 @@ use std::time::Duration;
 /// them as they are.
 const SMALL_REPLY_BYTES: usize = 512;
 
-/// Entries of owners that are gone, before they are removed.
-const OWNERS_GONE_MAX: usize = 64;
+/// Entries below this count are not searched for owners that are gone.
+const KNOWN_OWNERS_MIN: usize = 64;
 
 /// What a connection takes when nothing is asked of it, its part of a session included: 12.9 KB
 /// were measured, and 3 KB of the kernel's.
@@ -36,7 +36,15 @@ struct OwnerKey {
 #[derive(Debug)]
 pub(crate) struct MemoryOwners {
     buffers: BufferPool,
-    owners: Mutex<HashMap<OwnerKey, Weak<MemoryOwner>>>,
+    owners: Mutex<KnownOwners>,
+}
+
+/// Owners by key. Live ones are as many as connections at most.
+#[derive(Debug, Default)]
+struct KnownOwners {
+    by_key: HashMap<OwnerKey, Weak<MemoryOwner>>,
+    /// Owners that lived when entries were removed last.
+    live_at_removal: usize,
 }
 
 /// The accounts of one connection.
@@ -96,16 +104,25 @@ impl MemoryOwners {
 
     fn owner(&self, key: OwnerKey) -> Arc<MemoryOwner> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(owner) = owners.get(&key).and_then(Weak::upgrade) {
+        if let Some(owner) = owners.by_key.get(&key).and_then(Weak::upgrade) {
             return owner;
         }
-        // Live owners are as many as connections at most.
-        if owners.len() >= OWNERS_GONE_MAX && owners.len() == owners.capacity() {
-            owners.retain(|_, owner| owner.strong_count() > 0);
-        }
+        owners.remove_gone();
         let owner = Arc::new(MemoryOwner::default());
-        owners.insert(key, Arc::downgrade(&owner));
+        owners.by_key.insert(key, Arc::downgrade(&owner));
         owner
+    }
+}
+
+impl KnownOwners {
+    /// Removes the owners that are gone, once the entries have doubled since the last removal: a
+    /// constant cost for each new owner.
+    fn remove_gone(&mut self) {
+        if self.by_key.len() < KNOWN_OWNERS_MIN.max(2 * self.live_at_removal) {
+            return;
+        }
+        self.by_key.retain(|_, owner| owner.strong_count() > 0);
+        self.live_at_removal = self.by_key.len();
     }
 }
 
@@ -220,6 +237,6 @@ mod tests {
         for host in 0..1000 {
             drop(of(&std::net::Ipv4Addr::from_bits(host).to_string(), None));
         }
-        assert!(owners.owners.lock().unwrap().len() <= 2 * OWNERS_GONE_MAX);
+        assert!(owners.owners.lock().unwrap().by_key.len() <= KNOWN_OWNERS_MIN);
     }
 }
