@@ -3,6 +3,7 @@
 use super::attack::Attack;
 use super::attacks::all;
 use super::runner::{Options, run};
+use super::table::Part;
 use super::verdict::breaches;
 use super::{server, table};
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +17,9 @@ usage: cargo run -p interop -- adversary [OPTION]...
   --seed N           determines every random choice (default: from the clock)
   --directory DIR    where the server's disks are (default: /dev/shm, else the temporary folder)
   --json FILE        write everything that was measured
-  --write            replace the table in docs/adversary.md; only with all attacks
+  --write            replace the first table in docs/adversary.md; only with all attacks
+  --write-before     run the attacks that stand for a fault, and replace the second table: the
+                     server is an earlier one (LUNAR_BIN)
 The server is LUNAR_BIN, or the release build. As root it runs in a control group of 512 MiB.";
 
 /// How long the well-behaved client works alone before an attack.
@@ -33,7 +36,7 @@ struct Arguments {
     seed: Option<u64>,
     directory: Option<String>,
     json: Option<String>,
-    write: bool,
+    write: Option<Part>,
 }
 
 impl Arguments {
@@ -45,7 +48,8 @@ impl Arguments {
                 || arguments.next().cloned().with_context(|| format!("{option}: of what?"));
             match option.as_str() {
                 "--list" => parsed.list = true,
-                "--write" => parsed.write = true,
+                "--write" => parsed.write = Some(Part::Now),
+                "--write-before" => parsed.write = Some(Part::Before),
                 "--attack" => parsed.names.push(value()?),
                 "--seconds" => parsed.seconds = Some(value()?.parse().context("--seconds")?),
                 "--seed" => parsed.seed = Some(value()?.parse().context("--seed")?),
@@ -54,12 +58,16 @@ impl Arguments {
                 _ => bail!("{USAGE}"),
             }
         }
-        ensure!(!parsed.write || parsed.names.is_empty(), "--write wants all attacks");
+        let is_whole = parsed.write.is_none() || parsed.names.is_empty();
+        ensure!(is_whole, "--write and --write-before choose the attacks themselves");
         Ok(parsed)
     }
 
     fn attacks(&self) -> Result<Vec<Attack>> {
-        let all = all();
+        let mut all = all();
+        if self.write == Some(Part::Before) {
+            all.retain(|attack| attack.fault != 0);
+        }
         if self.names.is_empty() {
             return Ok(all);
         }
@@ -108,27 +116,35 @@ pub fn main(arguments: &[String]) -> Result<bool> {
         std::fs::write(&path, document).with_context(|| path.clone())?;
     }
     let summary = format!("{} attacks of {seconds} s, {succeeded} succeeded", all.len());
-    if parsed.write {
-        table::write(&all, &heading(&summary, all.iter().all(|one| one.has_group))?)?;
+    if let Some(part) = parsed.write {
+        let has_group = all.iter().all(|one| one.has_group);
+        table::write(part, &all, &heading(part, &summary, has_group)?)?;
     }
     println!("{summary}");
     Ok(succeeded == 0)
 }
 
-/// What stands above the table: the source, the machine, how memory was held.
-fn heading(summary: &str, has_group: bool) -> Result<String> {
-    let limit = Duration::from_secs(10);
-    let git = |arguments: &[&str]| crate::process::must("git", arguments, limit);
-    let commit = git(&["rev-parse", "--short", "HEAD"])?;
-    let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.trim().is_empty();
-    let changes = if is_changed { ", with changes" } else { "" };
+/// The line above a table: the source of a server that is built here, the machine, how memory was
+/// held.
+fn heading(part: Part, summary: &str, has_group: bool) -> Result<String> {
+    let source = match part {
+        Part::Now => format!("{}; ", commit()?),
+        Part::Before => String::new(),
+    };
     let processors = std::thread::available_parallelism()?;
     let memory = if has_group {
         "a control group of 512 MiB"
     } else {
         "no control group: resident memory of the process alone, ended at 512 MiB"
     };
-    Ok(format!("Commit {}{changes}; {processors} processors; {memory}. {summary}.", commit.trim()))
+    Ok(format!("{source}{processors} processors; {memory}. {summary}."))
+}
+
+fn commit() -> Result<String> {
+    let git = |arguments: &[&str]| crate::process::must("git", arguments, Duration::from_secs(10));
+    let commit = git(&["rev-parse", "--short", "HEAD"])?;
+    let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.trim().is_empty();
+    Ok(format!("Commit {}{}", commit.trim(), if is_changed { ", with changes" } else { "" }))
 }
 
 #[cfg(test)]
@@ -150,8 +166,16 @@ mod tests {
             (Some(3), Some(9), Some("x"))
         );
         assert!(parsed.attacks().is_err());
-        assert!(parse("")?.attacks()?.len() > 1);
-        for wrong in ["--attacks", "--seconds", "--seconds x", "--write --attack a"] {
+        let before = parse("--write-before")?.attacks()?;
+        assert!(!before.is_empty() && before.iter().all(|attack| attack.fault != 0));
+        assert!(parse("")?.attacks()?.len() > before.len());
+        for wrong in [
+            "--attacks",
+            "--seconds",
+            "--seconds x",
+            "--write --attack a",
+            "--write-before --attack a",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         Ok(())

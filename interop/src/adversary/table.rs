@@ -8,8 +8,24 @@ use serde_json::{Value, json};
 
 /// Where the committed table is.
 pub const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/adversary.md");
-/// The part of the document that `--write` replaces.
-const PART: &str = "now";
+/// A part of the document that a run writes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// The server as it is.
+    Now,
+    /// An earlier server.
+    Before,
+}
+
+impl Part {
+    /// As the document's marks have it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::Before => "before",
+        }
+    }
+}
 
 /// `holds`, or what the attack achieved.
 pub fn verdict(measured: &Measurement) -> String {
@@ -112,19 +128,22 @@ fn value(measured: &Measurement) -> Value {
     })
 }
 
-/// Replaces the table of now in the committed document by this one.
+/// Replaces a table of the committed document by this one.
 ///
 /// # Errors
 /// The document cannot be read or written, or has lost its marks.
-pub fn write(all: &[Measurement], heading: &str) -> Result<()> {
+pub fn write(part: Part, all: &[Measurement], heading: &str) -> Result<()> {
     let old = std::fs::read_to_string(PATH).context(PATH)?;
-    std::fs::write(PATH, replaced(&old, &format!("{heading}\n\n{}", markdown(all)))?).context(PATH)
+    let text = format!("{heading}\n\n{}", markdown(all));
+    std::fs::write(PATH, replaced(&old, part, &text)?).context(PATH)
 }
 
-fn replaced(document: &str, text: &str) -> Result<String> {
-    let old = section(document, PART)?;
-    ensure!(document.matches(old).count() == 1, "the table of now stands there twice");
-    Ok(document.replace(old, text.trim()))
+fn replaced(document: &str, part: Part, text: &str) -> Result<String> {
+    let name = part.name();
+    let marked = |inner: &str| format!("<!-- {name}: begin -->\n{inner}\n<!-- {name}: end -->");
+    let old = marked(section(document, name)?);
+    ensure!(document.matches(&old).count() == 1, "the marks of {part:?} enclose more than a table");
+    Ok(document.replace(&old, &marked(text.trim())))
 }
 
 #[cfg(test)]
@@ -157,9 +176,12 @@ mod tests {
     #[test]
     fn the_document_has_a_place_for_it() -> Result<()> {
         let committed = std::fs::read_to_string(PATH)?;
-        let written = replaced(&committed, "| new |")?;
-        assert_eq!(section(&written, PART)?, "| new |");
-        assert_eq!(replaced(&written, section(&committed, PART)?)?, committed);
+        for part in [Part::Now, Part::Before] {
+            let written = replaced(&committed, part, "| new |")?;
+            assert_eq!(section(&written, part.name())?, "| new |");
+            let old = section(&committed, part.name())?;
+            assert_eq!(replaced(&written, part, old)?, committed);
+        }
         Ok(())
     }
 }
