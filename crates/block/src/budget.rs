@@ -23,6 +23,10 @@ const RESERVED_PART: usize = 16;
 /// Memory is exhausted when less than this part of the limit is free: 1/8.
 const EXHAUSTED_PART: usize = 8;
 
+/// An owner of less than this part of the limit is never asked to give back: 1/512. Where others
+/// have taken all, what it holds would make no difference.
+const LITTLE_PART: usize = 512;
+
 /// Waiting requests that one release looks at, at most.
 const GRANT_SCAN_MAX: usize = 16;
 
@@ -200,12 +204,12 @@ impl MemoryBudget {
         self.shared.scarce.load(Relaxed)
     }
 
-    /// Seven eighths of the limit are in use, and the owner holds more than is free. Requests alone
-    /// do not come to that; unconditional charges may.
+    /// Seven eighths of the limit are in use, and the owner holds more than is free, and more than
+    /// little. Requests alone do not come to that; unconditional charges may.
     pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
         let limit = self.shared.limit_bytes;
         let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));
-        free < limit / EXHAUSTED_PART && owner.held_bytes() > free
+        free < limit / EXHAUSTED_PART && owner.held_bytes() > free.max(limit / LITTLE_PART)
     }
 
     /// Memory in use has become `used` bytes.
@@ -477,6 +481,11 @@ impl MemoryCharge {
         let bytes = reservation.into_bytes();
         account.add(bytes);
         Self { account: Arc::clone(account), bytes }
+    }
+
+    /// Another charge to the same account, of nothing yet.
+    pub fn sibling(&self) -> Self {
+        Self { account: Arc::clone(&self.account), bytes: 0 }
     }
 
     /// The bytes that it is for: it ends with their last share.

@@ -190,6 +190,12 @@ impl BufferPool {
         MemoryCharge::new(&self.account, self.budget().reserve(bytes))
     }
 
+    /// Charges memory that lies elsewhere, unless the budget has no room for this owner.
+    pub fn try_charge(&self, bytes: usize) -> Option<MemoryCharge> {
+        let reserved = self.budget().try_reserve(self.account.owner(), bytes)?;
+        Some(MemoryCharge::new(&self.account, reserved))
+    }
+
     /// Charges `bytes` until its last share is dropped, whatever else is in use.
     pub fn charge_vec(&self, bytes: Vec<u8>) -> Bytes {
         self.charge(bytes.capacity()).attach(bytes)

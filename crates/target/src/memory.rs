@@ -135,15 +135,26 @@ impl ConnectionMemory {
         }
     }
 
+    /// A charge for commands that run.
+    pub(crate) fn commands_charge(&self) -> MemoryCharge {
+        self.session.sibling()
+    }
+
     /// Charges what the connection holds while it waits for its peer, and `task_bytes` for what is
-    /// known of its commands. `false`: memory is exhausted, the owner holds more than its share of
-    /// it, and this connection has a part in that.
-    pub(crate) fn may_hold(&mut self, bytes: BufferedBytes, task_bytes: usize) -> bool {
+    /// known of its commands; `running_bytes` are charged already, by
+    /// [`commands_charge`](Self::commands_charge). `false`: memory is exhausted, the owner holds
+    /// more than its share of it, and this connection has a part in that.
+    pub(crate) fn may_hold(
+        &mut self,
+        bytes: BufferedBytes,
+        task_bytes: usize,
+        running_bytes: usize,
+    ) -> bool {
         self.session.set(CONNECTION_BYTES + task_bytes.next_multiple_of(SESSION_STEP_BYTES));
         if bytes != BufferedBytes::default() || self.buffered.is_some() {
             self.charge_buffered(bytes);
         }
-        !self.control.must_give_back() || !self.holds_much(bytes)
+        !self.control.must_give_back() || !self.holds_much(bytes, running_bytes)
     }
 
     #[cold]
@@ -163,10 +174,10 @@ impl ConnectionMemory {
     }
 
     /// More than a connection that waits for its next command.
-    fn holds_much(&self, bytes: BufferedBytes) -> bool {
+    fn holds_much(&self, bytes: BufferedBytes, running_bytes: usize) -> bool {
         bytes != BufferedBytes::default()
             || self.control.held_bytes() > 0
-            || self.session.bytes() > CONNECTION_BYTES + 2 * SESSION_STEP_BYTES
+            || self.session.bytes() + running_bytes > CONNECTION_BYTES + 2 * SESSION_STEP_BYTES
     }
 }
 

@@ -39,18 +39,17 @@ const TRANSFER_SLACK: usize = 2 << 20;
 /// Operation code of REPORT LUNS.
 const REPORT_LUNS: u8 = 0xa0;
 
-/// What is kept of a future beside itself, in bytes, at most.
-const FUTURE_ENTRY_BYTES: usize = 128;
-
 mod admission;
 mod fit;
 mod outcome;
+mod running_charge;
 mod task_set;
 mod throttle;
 
 use admission::{Admission, Admitted};
 use fit::{end_where_announced, fit_data_in, fit_data_out};
 use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
+use running_charge::RunningCharge;
 pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
 use throttle::{Passed, Throttled, Turn};
 
@@ -61,8 +60,7 @@ pub(crate) struct Tasks {
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
-    /// Memory of one of them.
-    future_bytes: usize,
+    running_charge: RunningCharge,
     throttled: Throttled,
     running: TaskMap<Running>,
     /// Something began to run that nobody will be woken for yet.
@@ -170,7 +168,7 @@ impl Tasks {
             buffers: RecentTasks::default(),
             waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
-            future_bytes: 0,
+            running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
             throttled: Throttled::default(),
             running: TaskMap::default(),
             unpolled: false,
@@ -186,17 +184,21 @@ impl Tasks {
         self.running.is_empty()
     }
 
-    /// Memory of the commands, apart from that of their data: of those that are known, and what
-    /// others needed once.
+    /// Memory of the commands, apart from that of their data and of those that run: of those that
+    /// are known, and what others needed once.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.futures.len() * (self.future_bytes + FUTURE_ENTRY_BYTES)
-            + task_map::memory_bytes(&self.running)
+        task_map::memory_bytes(&self.running)
             + self.waiting.memory_bytes()
             + self.buffers.memory_bytes()
             + self.arrived.capacity() * size_of::<(TaskId, Planned)>()
             + self.data_in.memory_bytes()
             + self.data_out.memory_bytes()
             + self.throttled.memory_bytes()
+    }
+
+    /// Charges the commands that run, and returns their memory.
+    pub(crate) fn charge_running(&mut self) -> usize {
+        self.running_charge.settle(self.futures.len())
     }
 
     /// Frees what many commands needed once and none needs now.
@@ -487,7 +489,11 @@ impl Tasks {
         planned: Planned,
         data: TaskData,
     ) -> Option<Input> {
+        net::mark_costly();
         let unit = planned.unit.clone();
+        if !self.running_charge.may_begin(self.futures.len()) {
+            return Some(self.refuse(task, unit.as_ref(), Refusal::Busy));
+        }
         let abort = AbortSignal::default();
         let by = By {
             shared: Arc::clone(shared),
@@ -496,7 +502,7 @@ impl Tasks {
         };
         let future = perform(by, abort.clone(), task, planned, data);
         let mut future = future.map(Ended::Ran).boxed_local();
-        self.future_bytes = size_of_val(&*future);
+        debug_assert!(size_of_val(&*future) < running_charge::COMMAND_BYTES);
         if let Some(Ended::Ran(ran)) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
@@ -683,6 +689,8 @@ async fn on_unit(
         TaskData::Out(buffer) => (None, buffer.freeze()),
     };
     let mut reserving = None;
+    // The plan holds what the parameters said: their charge stands for it.
+    let mut _parameters = Bytes::new();
     if let Plan::Parameters { parked, .. } = plan {
         let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
@@ -706,7 +714,7 @@ async fn on_unit(
             Err(Refusal::ReservationConflict) => return Ending::Conflict,
             Err(Refusal::Busy) => return Ending::Busy,
         };
-        data = Bytes::new();
+        _parameters = std::mem::take(&mut data);
     }
     if let Plan::AbortTasksOf { nexuses, save } = plan {
         // Aborted itself, it waits no more: it may be for a task that waits for this one. All that
