@@ -19,12 +19,15 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use wire::Time;
 
-/// How long a closing connection may take to hand its last bytes to the peer.
-const LINGER: Duration = Duration::from_secs(5);
 /// Stands for "no deadline" in the timer.
 const FAR: Duration = Duration::from_secs(24 * 3600);
-/// How often a role is asked whether a waiting connection may hold what it does.
+/// How often a role is asked whether a connection may hold what it does, socket included, while
+/// something comes or goes or the peer leaves something with it.
 pub const HELD_CHECK: Duration = Duration::from_secs(1);
+/// A busy connection is asked after so many turns already.
+const HELD_CHECK_TURNS: u32 = 32;
+/// Each takes a [`HELD_CHECK`]: how often a connection that ends is asked, 5 seconds in all.
+const LINGER_CHECKS: usize = 5;
 
 /// A protocol machine and what it stands on, as the loop sees it.
 ///
@@ -92,8 +95,8 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
         set_timer(timer.as_mut(), role.deadline(), &clock);
-        if !connection.held.is_none() {
-            set_timer(timer.as_mut(), Some(clock.now().after(HELD_CHECK)), &clock);
+        if connection.has_to_be_checked() {
+            set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
         connection.outbox.begin_turn();
@@ -103,6 +106,7 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         }
         let more = woken.readable && connection.receive(&tcp, role, now);
         connection.send(&tcp, role, now);
+        connection.check(&tcp, role, &woken);
         tell_busy();
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.
@@ -110,7 +114,7 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         }
     }
     if connection.open {
-        let _ = tokio::time::timeout(LINGER, close(&tcp, &mut connection.outbox)).await;
+        connection.linger(&tcp, role).await;
     }
 }
 
@@ -121,6 +125,12 @@ struct Connection {
     socket_buffers: SocketBuffers,
     /// As the role was told last.
     held: BufferedBytes,
+    /// Something came or went since the socket was looked at.
+    is_unchecked: bool,
+    /// When it is looked at next, if it has to be.
+    check_at: Time,
+    /// Turns since then.
+    unchecked_turns: u32,
     /// The socket still works.
     open: bool,
 }
@@ -133,6 +143,9 @@ impl Connection {
             limits: BufferLimits::LARGEST,
             socket_buffers: SocketBuffers::default(),
             held: BufferedBytes::default(),
+            is_unchecked: false,
+            check_at: Time::ZERO,
+            unchecked_turns: 0,
             open: true,
         }
     }
@@ -194,12 +207,58 @@ impl Connection {
     /// Asks the role whether what is held may be held while the connection waits.
     fn may_hold<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, receives: bool) -> bool {
         let bytes = if receives && self.outbox.is_empty() {
-            BufferedBytes::default() // as mostly
+            // As mostly: what the peer has not taken is looked at now and then.
+            BufferedBytes { socket: self.held.socket, ..BufferedBytes::default() }
         } else {
             self.held_bytes(tcp, receives)
         };
         self.held = bytes;
         role.may_hold(bytes)
+    }
+
+    fn has_to_be_checked(&self) -> bool {
+        self.open && (self.is_unchecked || !self.held.is_none())
+    }
+
+    /// Asks the role now and then whether what is held may be held, also of a connection that never
+    /// waits, and with what the peer has not taken from the socket.
+    fn check<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, woken: &Woken) {
+        let now = woken.now;
+        if (woken.readable || woken.work) && !self.has_to_be_checked() {
+            (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
+            self.is_unchecked = true;
+        }
+        self.unchecked_turns += 1;
+        let is_due = self.check_at <= now || self.unchecked_turns >= HELD_CHECK_TURNS;
+        if is_due && self.has_to_be_checked() {
+            (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
+            self.is_unchecked = false;
+            if !self.may_hold_now(tcp, role) {
+                self.drop_at_once(tcp, role, now);
+            }
+        }
+    }
+
+    fn may_hold_now<R: Role>(&mut self, tcp: &TcpStream, role: &mut R) -> bool {
+        let receives = role.can_receive() && !self.outbox.is_full();
+        self.held = self.held_bytes(tcp, receives);
+        role.may_hold(self.held)
+    }
+
+    /// Sends what waits and lets the peer close, for a while. What it has not taken then, the kernel
+    /// gives up as well: it would keep it for a minute, and nobody would count it.
+    async fn linger<R: Role>(&mut self, tcp: &TcpStream, role: &mut R) {
+        for _ in 0..LINGER_CHECKS {
+            if !self.may_hold_now(tcp, role) {
+                break;
+            }
+            if tokio::time::timeout(HELD_CHECK, close(tcp, &mut self.outbox)).await.is_ok() {
+                break;
+            }
+        }
+        if SocketMemory::of(tcp.as_fd()).is_ok_and(|memory| memory.queued > 0) {
+            let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+        }
     }
 
     fn held_bytes(&self, tcp: &TcpStream, receives: bool) -> BufferedBytes {
