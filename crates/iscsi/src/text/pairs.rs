@@ -1,6 +1,8 @@
 //! `key=value\0`, one after another. RFC 7143 §6.1.
 
 use super::table::Key;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{Display, Write};
@@ -172,16 +174,14 @@ impl TextBuilder {
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     known: u64,
-    /// Names, each with a zero byte behind it.
-    unknown: String,
-    unknown_count: usize,
+    unknown: BTreeSet<Box<str>>,
 }
 
 const _: () = assert!(Key::COUNT <= u64::BITS as usize);
 
 impl Seen {
     /// None so far.
-    pub const NOTHING: Self = Self { known: 0, unknown: String::new(), unknown_count: 0 };
+    pub const NOTHING: Self = Self { known: 0, unknown: BTreeSet::new() };
 
     /// Notes a known key.
     pub const fn mark(&mut self, key: Key) {
@@ -201,16 +201,14 @@ impl Seen {
                 self.mark(key);
                 Ok(())
             }
-            None if self.unknown.split_terminator('\0').any(|name| name == pair.name) => {
+            None if self.unknown.contains(pair.name) => {
                 Err(Violation::Repeated(pair.name.to_string()))
             }
-            None if self.unknown_count == PAIRS_MAX => {
+            None if self.unknown.len() == PAIRS_MAX => {
                 Err(Violation::TooManyPairs { pairs_max: PAIRS_MAX })
             }
             None => {
-                self.unknown_count += 1;
-                self.unknown.push_str(pair.name);
-                self.unknown.push('\0');
+                self.unknown.insert(pair.name.into());
                 Ok(())
             }
         }
