@@ -22,7 +22,6 @@ use crate::ports::PortGroups;
 use crate::reservations::{Access, ItNexus, Reservations};
 use crate::rights::Rights;
 use crate::sense::Sense;
-use crate::share::Origin;
 use crate::state::{self, SectionKind};
 use crate::threshold::RoomWatch;
 use alloc::collections::BTreeMap;
@@ -115,20 +114,16 @@ pub struct TargetPort {
 /// A nexus that begins, as the target knows it.
 #[derive(Clone, Debug)]
 pub struct NexusOptions {
-    /// The initiator's end of it.
-    pub initiator: InitiatorPort,
-    /// The target's end of it.
-    pub port: TargetPort,
-    /// Where the initiator comes from; `None`: it has proven its name.
-    pub origin: Option<Origin>,
+    /// Its ends, and where the initiator comes from: the same for all units of a session.
+    pub ports: Arc<ItNexus>,
     /// What the initiator may do to all that use the unit.
     pub rights: Rights,
 }
 
 impl NexusOptions {
     /// A nexus of an initiator that has proven its name and may do everything.
-    pub fn new(initiator: InitiatorPort, port: TargetPort) -> Self {
-        Self { initiator, port, origin: None, rights: Rights::default() }
+    pub fn new(initiator: &InitiatorPort, port: &TargetPort) -> Self {
+        Self { ports: Arc::new(ItNexus::new(initiator, port)), rights: Rights::default() }
     }
 }
 
@@ -280,15 +275,14 @@ impl BlockUnit {
 
     /// As [`attach_with`](Self::attach_with), for [`NexusOptions::new`].
     pub fn attach(&mut self, nexus: NexusId, initiator: InitiatorPort, port: TargetPort) {
-        self.attach_with(nexus, NexusOptions::new(initiator, port));
+        self.attach_with(nexus, NexusOptions::new(&initiator, &port));
     }
 
     /// An initiator has logged in; it is told of the power-on first, or, after an I_T NEXUS RESET,
     /// of the loss of its nexus and what came since, unless it
     /// [is expected back](Self::expect_return).
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
-        let NexusOptions { initiator, port, origin, rights } = options;
-        let ports = Arc::new(ItNexus::new(&initiator, &port).from_origin(origin));
+        let NexusOptions { ports, rights } = options;
         self.conditions.reservations.nexus_attached(&ports);
         let mut attentions = self.lost.find_again(&ports);
         if self.returning.take_if(|returning| *returning == ports.initiator().name).is_some() {

@@ -13,7 +13,7 @@ use iscsi::pdu::LoginStatus;
 use iscsi::text::Offer;
 use scsi::rights::Rights;
 use scsi::unit::TargetPort;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -142,6 +142,10 @@ pub(crate) struct TargetsQuery {
     pub(crate) text_bytes: usize,
 }
 
+/// To judge whether a target is shown counts in a turn as so many bytes that are moved: 2,000 of
+/// them take some 50 us.
+const TARGET_BYTES: usize = 512;
+
 /// The targets a discovery session is shown, with the addresses to reach them at, and whether there
 /// are more behind them. What is served may change between two parts of a list: what is there all
 /// the time is listed once.
@@ -152,6 +156,7 @@ pub(crate) fn visible_targets(
     query: &TargetsQuery,
 ) -> (Vec<TargetRecord>, bool) {
     let is_visible = |target: &&Arc<TargetOptions>| {
+        net::count_moved(TARGET_BYTES);
         target.access.allows(initiator, path.peer.ip())
             && sees_something(target, initiator, path.peer.ip())
             && chap_demand(target, initiator).is_ok()
@@ -212,23 +217,35 @@ pub(crate) fn visible_luns(target: &TargetOptions, initiator: &str, address: IpA
     seen.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
 }
 
-/// What an initiator of this name may do to all that use `unit`, seen from this address. A LUN that
-/// says who administers it says so in place of the target; a unit of several LUNs is administered
-/// by those who may through each of them that they see.
-pub(crate) fn rights(
-    target: &TargetOptions,
-    initiator: &str,
-    address: IpAddr,
-    unit: &LogicalUnit,
-) -> Rights {
-    let mut luns = target.luns.iter().filter(|lun| {
-        std::ptr::eq(&raw const *lun.unit, unit) && lun.access.allows(initiator, address)
-    });
-    let may = |list| may_administer(list, initiator);
-    Rights {
-        administers_unit: luns
-            .all(|lun| may(lun.administer.as_ref().or(target.administer.as_ref()))),
-        administers_target: may(target.administer.as_ref()),
+/// What an initiator may do to all that use the units of a target.
+#[derive(Debug)]
+pub(crate) struct UnitRights {
+    administers_target: bool,
+    /// Addresses of the units that it does not administer.
+    others: HashSet<usize>,
+}
+
+impl UnitRights {
+    /// The rights of an initiator of this name, seen from this address. A LUN that says who
+    /// administers it says so in place of the target; a unit of several LUNs is administered by
+    /// those who may through each of them that they see.
+    pub(crate) fn new(target: &TargetOptions, initiator: &str, address: IpAddr) -> Self {
+        let may = |list| may_administer(list, initiator);
+        let others = target.luns.iter().filter(|lun| {
+            lun.access.allows(initiator, address)
+                && !may(lun.administer.as_ref().or(target.administer.as_ref()))
+        });
+        Self {
+            administers_target: may(target.administer.as_ref()),
+            others: others.map(|lun| Arc::as_ptr(&lun.unit).addr()).collect(),
+        }
+    }
+
+    pub(crate) fn of(&self, unit: &Arc<LogicalUnit>) -> Rights {
+        Rights {
+            administers_unit: !self.others.contains(&Arc::as_ptr(unit).addr()),
+            administers_target: self.administers_target,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::access;
 use crate::options::TargetOptions;
 use crate::unit::LogicalUnit;
 use iscsi::login::ChapDemand;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -84,11 +84,6 @@ impl Catalogue {
 pub(crate) fn distinct<'a>(
     units: impl Iterator<Item = &'a Arc<LogicalUnit>>,
 ) -> Vec<Arc<LogicalUnit>> {
-    let mut found: Vec<Arc<LogicalUnit>> = Vec::new();
-    for unit in units {
-        if !found.iter().any(|other| Arc::ptr_eq(other, unit)) {
-            found.push(Arc::clone(unit));
-        }
-    }
-    found
+    let mut known = HashSet::new();
+    units.filter(|unit| known.insert(Arc::as_ptr(unit))).cloned().collect()
 }

@@ -3,7 +3,7 @@
 use crate::access::{self, Path, TargetsQuery};
 use crate::backoff::PeerNetwork;
 use crate::connection_table::Phase;
-use crate::join;
+use crate::join::{self, Joiner};
 use crate::login::Login;
 use crate::memory::ConnectionMemory;
 use crate::presence::Presence;
@@ -13,7 +13,7 @@ use crate::statistics::Commands;
 use crate::task_map::{TaskIds, TaskMap};
 use crate::tasks::{Asker, PlaceQueued, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
-use block::MemoryCharge;
+use block::{MemoryCharge, MemoryKind};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Abortable;
@@ -263,6 +263,9 @@ impl Connection {
         match output {
             Output::Identify(claim) => {
                 let answer = self.login.identify(&self.shared, *claim, self.path);
+                if answer.is_none() {
+                    self.presence.wait();
+                }
                 self.answers.extend(answer.map(Box::new).map(Input::Identified));
             }
             Output::Join(join) => self.join(*join),
@@ -384,7 +387,12 @@ impl Connection {
         }
         let cid = join.claim.cid;
         let shared = Arc::clone(&self.shared);
-        let joining = join::join(shared, join, key, self.path, self.mailbox.clone());
+        let joiner = Joiner {
+            path: self.path,
+            mailbox: self.mailbox.clone(),
+            memory: self.memory.control.sibling(MemoryKind::Session),
+        };
+        let joining = join::join(shared, join, key, joiner);
         self.joining = Some((Box::pin(joining), cid));
     }
 
@@ -511,7 +519,10 @@ impl Role for Connection {
 
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
-            Receiving::Control { data, charge, .. } => charge.attach(data),
+            Receiving::Control { data, charge, .. } => {
+                net::mark_costly();
+                charge.attach(data)
+            }
             _ => Bytes::new(),
         };
         self.handle(now, Input::Payload { data, digest_ok }, out);
@@ -585,7 +596,7 @@ impl Role for Connection {
         let task_bytes = self.machine.task_memory_bytes()
             + self.tasks.memory_bytes()
             + self.commands.memory_bytes();
-        let may = self.memory.may_hold(bytes, task_bytes);
+        let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
         if !may {
             let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";
             self.shared.warn_of_connection(Some(self.path.peer), why);

@@ -23,6 +23,10 @@ const NEWCOMER_CONNECTIONS: usize = 8;
 /// leaves a fifth of that free, and the next one may have four fifths of this.
 const UNPROVEN_PER_FREE: usize = 4;
 
+/// So many connections of an address that had to wait for their login are the last to make room:
+/// as many as come to wait in the time that a login may take, if each waits as long as it can.
+const WAITED_MAX: usize = 32;
+
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
@@ -81,6 +85,8 @@ pub(crate) struct ConnectionTable<T> {
     limits: TableLimits,
     connections: HashMap<u64, Entry<T>>,
     not_logged_in: ByNetwork,
+    /// Those of them that had to wait for their login: the last to make room.
+    waited: ByNetwork,
     unproven: ByNetwork,
     /// Connections that made room and have not been removed yet.
     evicted: usize,
@@ -99,6 +105,7 @@ impl<T> ConnectionTable<T> {
             limits,
             connections: HashMap::new(),
             not_logged_in: ByNetwork::default(),
+            waited: ByNetwork::default(),
             unproven: ByNetwork::default(),
             evicted: 0,
         }
@@ -139,7 +146,31 @@ impl<T> ConnectionTable<T> {
 
     /// One connection that is not logged in makes room for something else.
     pub(crate) fn make_room(&mut self) -> Option<T> {
-        self.not_logged_in.first_to_go().and_then(|id| self.evict(id))
+        self.first_to_go().and_then(|id| self.evict(id))
+    }
+
+    /// The login of a connection has to wait, because others failed before (decision 051): until it
+    /// is through, or the connection is closed, those of its address that came later make room.
+    pub(crate) fn wait(&mut self, id: u64) {
+        let Some(Entry { network, phase: Phase::NotLoggedIn, .. }) = self.connections.get(&id)
+        else {
+            return;
+        };
+        let waited_max = WAITED_MAX.min(self.limits.logins_per_address / 2);
+        if self.waited.count(*network) < waited_max {
+            self.waited.insert(*network, id);
+        }
+    }
+
+    fn first_to_go(&self) -> Option<u64> {
+        let oldest = self.connections.get(&self.not_logged_in.first_to_go()?)?;
+        self.oldest_to_go(oldest.network)
+    }
+
+    fn oldest_to_go(&self, network: PeerNetwork) -> Option<u64> {
+        let mut ids = self.not_logged_in.ids(network);
+        let oldest = ids.clone().next();
+        ids.find(|id| !self.waited.has(network, *id)).or(oldest)
     }
 
     /// A connection is about to be logged in. `keeps_proven`: some target asks for proof.
@@ -180,11 +211,11 @@ impl<T> ConnectionTable<T> {
 
     fn make_room_for_login(&mut self, network: PeerNetwork) -> Result<Option<T>, NoRoom> {
         let goes = if self.not_logged_in.count(network) >= self.limits.logins_per_address {
-            self.not_logged_in.oldest(network)
+            self.oldest_to_go(network)
         } else if self.not_logged_in.len() >= self.limits.logins
             || self.connections.len() >= self.limits.connections
         {
-            Some(self.not_logged_in.first_to_go().ok_or(NoRoom::Table)?)
+            Some(self.first_to_go().ok_or(NoRoom::Table)?)
         } else {
             None
         };
@@ -240,6 +271,9 @@ impl<T> ConnectionTable<T> {
     }
 
     fn leave(&mut self, phase: Phase, network: PeerNetwork, id: u64) {
+        if self.waited.has(network, id) {
+            self.waited.remove(network, id);
+        }
         if let Some(members) = self.members(phase) {
             members.remove(network, id);
         }
@@ -306,8 +340,13 @@ impl ByNetwork {
         self.networks.get(&network).map_or(0, BTreeSet::len)
     }
 
-    fn oldest(&self, network: PeerNetwork) -> Option<u64> {
-        self.networks.get(&network)?.first().copied()
+    /// Those of a network, the oldest first.
+    fn ids(&self, network: PeerNetwork) -> impl Iterator<Item = u64> + Clone {
+        self.networks.get(&network).into_iter().flatten().copied()
+    }
+
+    fn has(&self, network: PeerNetwork, id: u64) -> bool {
+        self.networks.get(&network).is_some_and(|ids| ids.contains(&id))
     }
 
     /// The oldest one of the network with the most.

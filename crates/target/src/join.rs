@@ -6,8 +6,11 @@ use crate::connection_table::Joins;
 use crate::options::TargetOptions;
 use crate::quota::{InitiatorGates, SessionQuota};
 use crate::server::{Sessions, Shared};
-use crate::session::{Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts};
+use crate::session::{
+    Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts, UNIT_BYTES,
+};
 use crate::view::Luns;
+use block::BufferPool;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
@@ -23,6 +26,22 @@ const REPLACE_SECONDS_MAX: Duration = Duration::from_secs(10);
 const REPLACE_POLL: Duration = Duration::from_millis(2);
 /// One initiator has at most half of all connections, but is never held to fewer than these.
 const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
+
+/// The connection that a login is for.
+#[derive(Clone)]
+pub(crate) struct Joiner {
+    pub(crate) path: Path,
+    pub(crate) mailbox: Mailbox,
+    /// An account for what its session takes.
+    pub(crate) memory: BufferPool,
+}
+
+impl Joiner {
+    fn member(self, join: &Join) -> Member {
+        let Self { path, mailbox, .. } = self;
+        Member { mailbox, path, parameters: join.connection }
+    }
+}
 
 /// Which session a login is for.
 pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
@@ -46,7 +65,7 @@ pub(crate) fn session_key(join: &Join, path: Path) -> SessionKey {
 pub(crate) fn joins(shared: &Shared, key: &SessionKey, tsih: u16) -> Joins {
     let sessions = shared.sessions();
     match tsih {
-        0 if is_replaced(key, &sessions) => Joins::Again,
+        0 if sessions.find(key).is_some() => Joins::Again,
         0 => Joins::New,
         tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => Joins::Further,
         _ => Joins::New,
@@ -58,12 +77,11 @@ pub(crate) async fn join(
     shared: Arc<Shared>,
     join: Join,
     key: SessionKey,
-    path: Path,
-    mailbox: Mailbox,
+    joiner: Joiner,
 ) -> Result<(Joined, Arc<Session>), LoginStatus> {
     let session = match join.claim.tsih {
-        0 => create(&shared, &join, key, path, mailbox).await?,
-        tsih => find(&shared, &join, &key, tsih, path, mailbox).await?,
+        0 => create(&shared, &join, key, joiner).await?,
+        tsih => find(&shared, &join, &key, tsih, joiner).await?,
     };
     let (exp_cmd_sn, max_cmd_sn) = session.window();
     let parameters = session.parameters();
@@ -74,27 +92,21 @@ async fn create(
     shared: &Arc<Shared>,
     join: &Join,
     key: SessionKey,
-    path: Path,
-    mailbox: Mailbox,
+    joiner: Joiner,
 ) -> Result<Arc<Session>, LoginStatus> {
     let session = loop {
-        replace_sessions(shared, &key).await?;
+        replace_session(shared, &key).await?;
         let mut sessions = shared.sessions();
         // Of two logins at once that are the same session, the later one replaces the other.
-        if !is_replaced(&key, &sessions) {
-            break insert(shared, &mut sessions, join, key, path)?;
+        if sessions.find(&key).is_none() {
+            break insert(shared, &mut sessions, join, key, &joiner)?;
         }
     };
     // A session is in use once it can be found; nobody else can know this one's TSIH.
     session
-        .join(shared, join.claim.cid, Member { mailbox, path, parameters: join.connection })
+        .join(shared, join.claim.cid, joiner.member(join))
         .map_err(|_| LoginStatus::TARGET_ERROR)?;
     Ok(session)
-}
-
-/// Sessions of this key have to end first.
-fn is_replaced(key: &SessionKey, sessions: &Sessions) -> bool {
-    sessions.all().iter().any(|session| session.key == *key)
 }
 
 fn insert(
@@ -102,8 +114,9 @@ fn insert(
     sessions: &mut Sessions,
     join: &Join,
     key: SessionKey,
-    path: Path,
+    joiner: &Joiner,
 ) -> Result<Arc<Session>, LoginStatus> {
+    let path = joiner.path;
     let target = match key.target_name.as_deref() {
         None => None,
         Some(name) => Some(shared.target(name).ok_or(LoginStatus::TARGET_REMOVED)?),
@@ -122,6 +135,8 @@ fn insert(
     };
     let origin = origin(target.as_deref(), join, path);
     check_share(shared, sessions, join, Owner { name: &key.initiator_name, origin })?;
+    let units_charge =
+        joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let limits = SessionLimits { window_commands: shared.limits.window_commands };
     let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
@@ -140,6 +155,7 @@ fn insert(
         quota,
         port,
         ports,
+        units_charge,
         machine,
     });
     sessions.insert(Arc::clone(&session));
@@ -197,20 +213,12 @@ fn discovery_port() -> TargetPort {
 }
 
 /// Session reinstatement: the old one ends first, with all its tasks.
-async fn replace_sessions(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
-    let same: Vec<_> = {
-        let sessions = shared.sessions();
-        sessions.all().into_iter().filter(|session| session.key == *key).collect()
-    };
-    for old in same {
-        old.end(shared);
-        if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
-            tracing::warn!(
-                initiator = key.initiator_name,
-                "the session to be replaced does not end"
-            );
-            return Err(LoginStatus::OUT_OF_RESOURCES);
-        }
+async fn replace_session(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
+    let Some(old) = shared.sessions().find(key) else { return Ok(()) };
+    old.end(shared);
+    if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
+        tracing::warn!(initiator = key.initiator_name, "the session to be replaced does not end");
+        return Err(LoginStatus::OUT_OF_RESOURCES);
     }
     Ok(())
 }
@@ -220,8 +228,7 @@ async fn find(
     join: &Join,
     key: &SessionKey,
     tsih: u16,
-    path: Path,
-    mailbox: Mailbox,
+    joiner: Joiner,
 ) -> Result<Arc<Session>, LoginStatus> {
     let session = shared.sessions().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
     if session.key != *key || key.target_name.is_none() {
@@ -230,7 +237,7 @@ async fn find(
     // Its leading connection may have come from an address that is shown more than this one.
     let target = key.target_name.as_deref().and_then(|name| shared.target(name));
     let target = target.ok_or(LoginStatus::TARGET_REMOVED)?;
-    let luns = access::visible_luns(&target, &key.initiator_name, path.peer.ip());
+    let luns = access::visible_luns(&target, &key.initiator_name, joiner.path.peer.ip());
     if !session.view().shows(&luns) {
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }
@@ -239,7 +246,7 @@ async fn find(
     if !session.members().contains_key(&cid) {
         check_share(shared, &shared.sessions(), join, session.owner())?;
     }
-    let member = Member { mailbox, path, parameters: join.connection };
+    let member = joiner.member(join);
     let until = Instant::now() + REPLACE_SECONDS_MAX;
     loop {
         if session.has_ended() {

@@ -109,6 +109,11 @@ impl Presence {
         self.shared.connections().log_in(self.id, phase, joins, keeps_proven)
     }
 
+    /// The connection's login has to wait.
+    pub(crate) fn wait(&self) {
+        self.shared.connections().wait(self.id);
+    }
+
     /// The connection is in no session any more.
     pub(crate) fn log_out(&self) {
         let evicted = self.shared.connections().log_out(self.id);

@@ -15,7 +15,7 @@ use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::presence::Link;
 use crate::quota::{InitiatorLimit, TargetQuotas};
 use crate::room;
-use crate::session::{Mail, Session};
+use crate::session::{Mail, Session, SessionKey};
 use crate::statistics::{Counters, Observer};
 use crate::trace::Places;
 use crate::unit::LogicalUnit;
@@ -333,10 +333,11 @@ fn cores_of(cores: usize) -> usize {
     }
 }
 
-/// The sessions by their handles.
+/// The sessions by their handles, and by what makes a login the same session.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_tsih: HashMap<u16, Arc<Session>>,
+    by_key: HashMap<SessionKey, Arc<Session>>,
     last_tsih: u16,
 }
 
@@ -352,8 +353,15 @@ impl Sessions {
         None
     }
 
+    /// Adds a session; none has its key.
     pub(crate) fn insert(&mut self, session: Arc<Session>) {
+        let other = self.by_key.insert(session.key.clone(), Arc::clone(&session));
+        debug_assert!(other.is_none());
         self.by_tsih.insert(session.tsih, session);
+    }
+
+    pub(crate) fn find(&self, key: &SessionKey) -> Option<Arc<Session>> {
+        self.by_key.get(key).cloned()
     }
 
     pub(crate) fn get(&self, tsih: u16) -> Option<Arc<Session>> {
@@ -361,7 +369,9 @@ impl Sessions {
     }
 
     pub(crate) fn remove(&mut self, tsih: u16) {
-        self.by_tsih.remove(&tsih);
+        if let Some(session) = self.by_tsih.remove(&tsih) {
+            self.by_key.remove(&session.key);
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {

@@ -104,9 +104,7 @@ pub(crate) async fn show(
 ) {
     let old = Arc::clone(&session.view());
     let new = View::after(&old, luns);
-    for unit in new.units().iter().filter(|unit| !old.has(unit)) {
-        session.attach_to(unit, target);
-    }
+    session.attach_to(new.units().iter().filter(|unit| !old.has(unit)), target);
     // Under which numbers another unit, or none, is seen now.
     let gone: Vec<Lun> = old
         .luns
@@ -114,6 +112,7 @@ pub(crate) async fn show(
         .filter(|(id, old)| new.luns.get(id).is_none_or(|now| !Arc::ptr_eq(&now.unit, &old.unit)))
         .map(|(id, _)| Lun::new(*id))
         .collect();
+    session.charge_units(new.luns.len());
     let new = session.set_view(new);
     for lun in gone {
         session.abort_for_other(shared, Some(lun)).await;

@@ -1,11 +1,14 @@
 //! A unit with two nexuses, and CDBs in one line.
 
 use scsi::plan::{NexusId, Plan, Refusal};
+use scsi::reservations::ItNexus;
+use scsi::rights::Rights;
 use scsi::sense::Sense;
 use scsi::share::Origin;
 use scsi::unit::{
     AtomicBlocks, BlockUnit, Context, InitiatorPort, NexusOptions, TargetPort, UnitOptions,
 };
+use std::sync::Arc;
 use wire::Lun;
 
 pub const A: NexusId = NexusId(1);
@@ -82,8 +85,8 @@ impl Bench {
     pub fn attach_named(&mut self, nexus: NexusId, name: &str, origin: Option<Origin>) {
         let isid = [0x80, 0, 0, 0, (nexus.0 >> 8) as u8, nexus.0 as u8];
         let initiator = InitiatorPort { name: name.into(), isid };
-        let options = NexusOptions::new(initiator, self.port.clone());
-        self.unit.attach_with(nexus, NexusOptions { origin, ..options });
+        let ports = Arc::new(ItNexus::new(&initiator, &self.port).from_origin(origin));
+        self.unit.attach_with(nexus, NexusOptions { ports, rights: Rights::default() });
         while self.run(nexus, &[0; 6]).is_err() {}
     }
 

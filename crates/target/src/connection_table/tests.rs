@@ -62,6 +62,27 @@ fn one_address_locks_out_no_other() {
     assert_eq!(rig.table.len(), 32, "its share");
 }
 
+/// Goal: a login that has to wait is not closed by silent connections of its address, neither while
+/// it waits nor before it is through. Named by: 100 silent connections a second and a few wrong
+/// logins shut a host out that has a credential of its own, behind the same address.
+#[test]
+fn a_login_that_waits_keeps_its_place() {
+    let mut rig = Rig::new(1024, 8);
+    let (good, _) = rig.enter(1).unwrap();
+    rig.table.wait(good);
+    for _ in 0..100 {
+        assert_ne!(rig.enter(1).unwrap().1, Some(good));
+    }
+    assert_eq!(rig.table.log_in(good, Phase::Proven, Joins::New, true), Ok(()));
+    // Those that wait may be half of what the address may have.
+    let waiting: Vec<u64> = (0..8).map(|_| rig.enter(1).unwrap().0).collect();
+    waiting.iter().for_each(|id| rig.table.wait(*id));
+    let gone: Vec<u64> = (0..4).filter_map(|_| rig.enter(1).unwrap().1).collect();
+    assert_eq!(gone, waiting[4..]);
+    let oldest = rig.enter(2).map(|_| rig.table.make_room());
+    assert!(!waiting[..4].contains(&oldest.unwrap().unwrap()));
+}
+
 /// Goal: within an address the one that was opened first goes first: a login that is meant is
 /// through before that, one that waits is not.
 #[test]
