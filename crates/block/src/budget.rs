@@ -489,7 +489,7 @@ impl MemoryCharge {
     }
 
     /// The bytes that it is for: it ends with their last share.
-    pub fn attach(self, bytes: Vec<u8>) -> Bytes {
+    pub fn attach(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Charged { bytes, _charge: self })
     }
 
@@ -512,14 +512,14 @@ impl MemoryCharge {
 }
 
 /// Bytes with their charge.
-struct Charged {
-    bytes: Vec<u8>,
+struct Charged<B> {
+    bytes: B,
     _charge: MemoryCharge,
 }
 
-impl AsRef<[u8]> for Charged {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Charged<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 

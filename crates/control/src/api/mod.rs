@@ -15,9 +15,11 @@ pub mod traces;
 
 use crate::auth::{Guard, Token, guard};
 use crate::daemon::Daemon;
+use crate::http::charged;
 use crate::renewal::Slot;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
+use block::MemoryKind;
 use shared::{Lane, Served, Shared};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -64,6 +66,7 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
         changes: Lane::new(1, "another change of what is served is under way"),
         recoveries: Lane::new(2, "other disks are being recovered"),
     };
+    let account = served.daemon.server().buffers().sibling(MemoryKind::Api);
     let (router, _) = resources().split_for_parts();
     router
         .method_not_allowed_fallback(async || {
@@ -76,6 +79,9 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
         })
         .with_state(Arc::new(served))
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(token)), guard))
+        .layer(middleware::map_response(move |response| {
+            std::future::ready(charged(account.clone(), response))
+        }))
 }
 
 /// The answer's type of the document's own route.

@@ -1,6 +1,7 @@
 //! HTTP on a thread of its own: a unix socket or TCP, with TLS or without, every wait limited.
 
 mod address;
+mod charged;
 mod connection;
 mod connection_slots;
 mod directory_lock;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 
 pub(crate) use address::runtime_directories;
 pub use address::{Address, default_sockets};
+pub(crate) use charged::charged;
 pub use connection::Peer;
 pub use socket_file::SocketFile;
 pub(crate) use socket_file::is_live;

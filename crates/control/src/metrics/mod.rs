@@ -4,11 +4,12 @@ mod families;
 mod points;
 
 use crate::Failure;
-use crate::http::{Address, HttpLimits, HttpOptions, HttpServer};
+use crate::http::{Address, HttpLimits, HttpOptions, HttpServer, charged};
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use block::MemoryKind;
 use families::FAMILIES;
 use points::Points;
 use prometheus_client::collector::Collector;
@@ -44,10 +45,18 @@ pub fn serve(address: SocketAddr, observer: Observer) -> Result<HttpServer, Fail
 
 /// `GET /metrics`.
 pub fn router(observer: Observer) -> Router {
+    let account = observer.buffers().map(|buffers| buffers.sibling(MemoryKind::Api));
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Server { observer }));
     let registry = Arc::new(registry);
-    Router::new().route("/metrics", get(move || async move { scrape(&registry) }))
+    let scraped = move || {
+        let response = scrape(&registry);
+        std::future::ready(match &account {
+            Some(account) => charged(account.clone(), response),
+            None => response,
+        })
+    };
+    Router::new().route("/metrics", get(scraped))
 }
 
 fn scrape(registry: &Registry) -> Response {

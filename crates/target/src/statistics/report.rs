@@ -6,7 +6,7 @@ use crate::login_refusal::LoginRefusal;
 use crate::options::LunOptions;
 use crate::server::Shared;
 use crate::unit::CacheMode;
-use block::{DurationCounts, MemoryUsage, SyncCounts};
+use block::{BufferPool, DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -141,6 +141,11 @@ impl Observer {
     /// meanwhile.
     pub fn statistics(&self) -> Option<Statistics> {
         self.shared.upgrade().map(|shared| of_server(&shared))
+    }
+
+    /// The memory of the server; `None`: it is gone.
+    pub fn buffers(&self) -> Option<BufferPool> {
+        self.shared.upgrade().map(|shared| shared.memory.buffers().clone())
     }
 }
 
