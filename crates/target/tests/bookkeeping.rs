@@ -12,6 +12,8 @@ use std::time::Duration;
 const MIB: usize = 1 << 20;
 /// Commands that a session has under way beside a WRITE.
 const COMMANDS: usize = 127;
+/// What a connection is charged at least.
+const CONNECTION_BYTES: usize = 16 << 10;
 /// A command with the task attribute ORDERED, RFC 7143 §11.3.1, and no data.
 const ORDERED: u8 = 0x82;
 
@@ -112,4 +114,27 @@ fn who_takes_all_memory_loses_its_own_connections() {
     rig.wait_for("their memory is back", |rig| used(rig, MemoryKind::Session) < MIB);
     log_out(other);
     assert_eq!(rig.stop(Duration::from_secs(5)), 0);
+}
+
+/// Goal: a session is charged for the units that it sees, and refused where there is no memory for
+/// that. Named by: 2,322 idle sessions of a target with 256 LUNs took 512 MiB; each was charged 16
+/// KiB.
+#[test]
+fn a_session_is_charged_for_its_units() {
+    let rig = rig();
+    let of_connection = |used: usize| used.checked_sub(CONNECTION_BYTES);
+    let raw = rig.log_in(1);
+    assert!(of_connection(used(&rig, MemoryKind::Session)).is_some_and(|bytes| bytes >= 1024));
+    let taken = rig.server().buffers().take(62 * MIB);
+    let mut other = connect_from("127.0.0.2", &rig.address);
+    const OUT_OF_RESOURCES: u16 = 0x0302;
+    assert_eq!(join(&mut other, 2, 0, 1).0, OUT_OF_RESOURCES);
+    drop(taken);
+    let mut other = connect_from("127.0.0.2", &rig.address);
+    assert_eq!(join(&mut other, 2, 0, 1).0, 0);
+    log_out(other);
+    log_out(raw);
+    rig.wait_for("they are gone", |rig| rig.sessions() == 0);
+    rig.wait_for("nothing is charged", |_| used(&rig, MemoryKind::Session) == 0);
+    rig.ends_well();
 }
