@@ -5,6 +5,7 @@ use crate::busy_poll::tell_busy;
 use crate::clock::Clock;
 use crate::inbound::{Arrived, Inbound};
 use crate::outbox::Outbox;
+use crate::owner_turns::{OwnerId, count_turn, wait_for_turn, yield_for_round};
 use crate::tap::TapChange;
 use crate::unsafe_socket_memory::SocketMemory;
 use iscsi::framing::Header;
@@ -62,6 +63,10 @@ pub trait Role {
     fn tap(&mut self) -> TapChange {
         TapChange::Same
     }
+    /// Who has to share a core's time with others as one; `None`: it has its turns like any other.
+    fn owner(&self) -> Option<OwnerId> {
+        None
+    }
     /// How much of its data is held. Asked in every turn; nothing is dropped that is held already.
     fn buffer_limits(&self) -> BufferLimits {
         BufferLimits::LARGEST
@@ -99,8 +104,14 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
         let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
+        let owner = role.owner();
+        let mut now = woken.now;
+        if let Some(owner) = owner
+            && wait_for_turn(owner).await
+        {
+            now = clock.now();
+        }
         connection.outbox.begin_turn();
-        let now = woken.now;
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
         }
@@ -108,9 +119,12 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         connection.send(&tcp, role, now);
         connection.check(&tcp, role, &woken);
         tell_busy();
+        if let Some(owner) = owner {
+            count_turn(owner, clock.now().since(now));
+        }
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.
-            tokio::task::yield_now().await;
+            yield_for_round().await;
         }
     }
     if connection.open {

@@ -15,6 +15,7 @@ mod cores;
 mod drive;
 mod inbound;
 mod outbox;
+mod owner_turns;
 mod socket;
 mod tap;
 mod turn;
@@ -29,6 +30,7 @@ pub use cores::{Around, CoreOptions, Cores, LocalFuture, spawn_local};
 pub use drive::{HELD_CHECK, Role, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
+pub use owner_turns::OwnerId;
 pub use socket::{connect, listen, prepare};
 pub use tap::{
     Direction, TAP_BYTES_MAX, TAP_PDUS_MAX, Tap, TapChange, TapReader, TappedConnection, TappedPdu,

@@ -26,8 +26,8 @@ use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{ToConnection, ToSession};
 use net::{
-    BufferLimits, BufferedBytes, Cores, MovingTurn, Outbox, Role, TURN_BYTES, TURN_PDUS, TapChange,
-    TappedConnection,
+    BufferLimits, BufferedBytes, Cores, MovingTurn, Outbox, OwnerId, Role, TURN_BYTES, TURN_PDUS,
+    TapChange, TappedConnection,
 };
 use std::collections::VecDeque;
 use std::future::Future;
@@ -578,6 +578,10 @@ impl Role for Connection {
         let tap;
         (*known, tap) = session.trace.tap();
         TapChange::To(tap.map(|tap| TappedConnection::new(tap, peer, local)))
+    }
+
+    fn owner(&self) -> Option<OwnerId> {
+        Some(OwnerId(Arc::as_ptr(self.memory.control.owner()).addr()))
     }
 
     fn buffer_limits(&self) -> BufferLimits {
