@@ -7,6 +7,7 @@ use crate::long_operation::Operating;
 use crate::poison::Poison;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
+use crate::resets::ResetQueue;
 use crate::room::{self, OutOfSpace};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
@@ -104,6 +105,8 @@ pub struct LogicalUnit {
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
     pub(crate) quota: Arc<UnitQuota>,
+    /// LOGICAL UNIT RESETs that wait for their turn.
+    pub(crate) resets: ResetQueue,
     /// Whoever changes its size does so alone.
     pub(crate) resizing: tokio::sync::Mutex<()>,
     /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
@@ -185,6 +188,7 @@ impl LogicalUnit {
             later: Mutex::default(),
             operating: Operating::default(),
             quota: Arc::default(),
+            resets: ResetQueue::default(),
             resizing: tokio::sync::Mutex::default(),
             recoveries: AtomicU64::new(0),
         });
