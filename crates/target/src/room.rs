@@ -114,7 +114,7 @@ impl HeldWrites {
     }
 
     /// Called once in [`ROOM_INTERVAL`]; `true`: none has waited for that long, and the log is to
-    /// say so. Not earlier: an initiator that aborts its writes and sends others would fill the log.
+    /// say so. Earlier an initiator that aborts its writes and sends others would fill the log.
     fn have_ceased(&mut self) -> bool {
         let recent = std::mem::replace(&mut self.recent, self.count > 0);
         let ceased = self.announced && self.count == 0 && !recent;

@@ -30,7 +30,7 @@ impl Run<'_> {
             let saved = unit.save_state().await;
             if let Err(error) = &saved {
                 unit.save_errors.write(|untold| {
-                    tracing::error!(%error, untold, "that EXIT FAILURE MODE was done could not be saved");
+                    tracing::error!(%error, untold, "EXIT FAILURE MODE could not be saved");
                 });
                 unit.scsi().fail_again(failure);
                 // Should the other state be on the medium after all.

@@ -85,8 +85,8 @@ fn requests(attacker: &Attacker, destination: Destination, function: u8) -> Resu
     )
 }
 
-/// Half of the sessions have commands under way that do not end by themselves; the other half send a
-/// reset each, all at once, and again when they have their answers.
+/// Half of the sessions have commands under way that do not end by themselves. The other half send
+/// a reset each, all at once, and again when they have their answers.
 fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let mut sessions = Vec::new();
