@@ -4,6 +4,7 @@
 use crate::mode::THRESHOLD_DESCRIPTOR_AT;
 use crate::sense::{Sense, SenseKey};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// How many different unit attentions may wait for one nexus; the oldest of the others makes room.
 pub const ATTENTIONS_MAX: usize = 16;
@@ -68,6 +69,26 @@ impl Attention {
     }
 }
 
+/// Unit attentions that one command establishes, by the nexuses that they concern.
+#[derive(Debug)]
+pub(crate) struct ByNexus<N>(Vec<(N, Attention)>);
+
+impl<N: Ord> ByNexus<N> {
+    pub(crate) fn new(mut attentions: Vec<(N, Attention)>) -> Self {
+        // Stable: those of one nexus stay in their order.
+        attentions.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Self(attentions)
+    }
+
+    /// Those of one nexus, in the order in which they were established.
+    pub(crate) fn of(&self, nexus: &N) -> impl Iterator<Item = Attention> {
+        let first = self.0.partition_point(|(other, _)| other < nexus);
+        let from_first = self.0.get(first..).unwrap_or_default();
+        let its = from_first.iter().take_while(move |(other, _)| other == nexus);
+        its.map(|(_, attention)| *attention)
+    }
+}
+
 /// The unit attentions that wait for one nexus, each at most once.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AttentionQueue {
@@ -129,7 +150,9 @@ impl AttentionQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
+    use alloc::vec;
+    use core::cell::Cell;
+    use core::cmp::Ordering;
 
     fn drain(queue: &mut AttentionQueue) -> Vec<Attention> {
         core::iter::from_fn(|| queue.take()).collect()
@@ -181,6 +204,52 @@ mod tests {
         queue.establish(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
         queue.clear(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
         assert_eq!(drain(&mut queue), [Attention::NEXUS_LOSS]);
+    }
+
+    /// A nexus that counts how often nexuses are compared.
+    #[derive(Clone, Copy)]
+    struct Counted<'a>(u32, &'a Cell<u32>);
+
+    impl Ord for Counted<'_> {
+        fn cmp(&self, other: &Self) -> Ordering {
+            self.1.set(self.1.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted<'_> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted<'_> {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+
+    impl Eq for Counted<'_> {}
+
+    /// Goal: each nexus finds its own unit attentions in their order, and the work for many
+    /// nexuses is no product with the number of those that are concerned.
+    #[test]
+    fn attentions_are_found_by_nexus() {
+        const NEXUSES: u32 = 6000;
+        const CONCERNED: u32 = 511;
+        let compared = Cell::new(0);
+        let nexus = |number| Counted(number, &compared);
+        let [first, second] =
+            [Attention::REGISTRATIONS_PREEMPTED, Attention::RESERVATIONS_RELEASED];
+        let concerned = |attention| (0..CONCERNED).rev().map(move |at| (nexus(3 * at), attention));
+        let attentions = ByNexus::new(concerned(first).chain(concerned(second)).collect());
+        for number in 0..NEXUSES {
+            let found: Vec<_> = attentions.of(&nexus(number)).collect();
+            let is_concerned = number % 3 == 0 && number / 3 < CONCERNED;
+            let expected = if is_concerned { vec![first, second] } else { Vec::new() };
+            assert_eq!(found, expected);
+        }
+        assert!(compared.get() < NEXUSES * 20, "{} comparisons", compared.get());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Task management that a unit itself carries out for one nexus: the loss of an I_T nexus by
 //! I_T NEXUS RESET, and QUERY ASYNCHRONOUS EVENT. SAM-5 §6.3.4, §7.
 
-use crate::attention::{Attention, AttentionQueue};
+use crate::attention::{Attention, AttentionQueue, ByNexus};
 use crate::plan::NexusId;
 use crate::reservations::ItNexus;
 use crate::share::Shares;
@@ -44,10 +44,17 @@ impl LostNexuses {
         attentions
     }
 
-    /// Something to be told to all of them, or to one.
-    pub(crate) fn establish(&mut self, attention: Attention, only: Option<&ItNexus>) {
+    /// Something to be told to all of them.
+    pub(crate) fn establish(&mut self, attention: Attention) {
+        for (_, attentions) in &mut self.waiting {
+            attentions.establish(attention);
+        }
+    }
+
+    /// To each of them what concerns it.
+    pub(crate) fn establish_each(&mut self, by_nexus: &ByNexus<ItNexus>) {
         for (ports, attentions) in &mut self.waiting {
-            if only.is_none_or(|only| *only == **ports) {
+            for attention in by_nexus.of(ports) {
                 attentions.establish(attention);
             }
         }

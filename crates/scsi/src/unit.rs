@@ -6,7 +6,7 @@
 pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
 
-use crate::attention::{Attention, AttentionQueue};
+use crate::attention::{Attention, AttentionQueue, ByNexus};
 use crate::commands::{self, Found, Request};
 use crate::conditions::{Conditions, Revised};
 use crate::copy::{CopyId, CopyResults, Party};
@@ -474,7 +474,7 @@ impl BlockUnit {
                 nexus.attentions.establish(Attention(attention_code));
             }
         }
-        self.lost.establish(Attention(attention_code), None);
+        self.lost.establish(Attention(attention_code));
     }
 
     /// Establishes a unit attention (`0xAAQQ`) for one nexus.
@@ -625,17 +625,29 @@ impl BlockUnit {
         Ok((&mut self.conditions.reservations, &nexus.ports))
     }
 
-    /// Establishes a unit attention for the nexus of these ports, if it is there.
-    pub(crate) fn tell(&mut self, ports: &ItNexus, attention: Attention) {
-        for nexus in self.nexuses.values_mut().filter(|nexus| *nexus.ports == *ports) {
-            nexus.attentions.establish(attention);
+    /// Establishes unit attentions for the nexuses of these ports, as far as they are there. One
+    /// walk over the nexuses does it for all: both may be many.
+    pub(crate) fn tell(&mut self, attentions: Vec<(ItNexus, Attention)>) {
+        if attentions.is_empty() {
+            return;
         }
-        self.lost.establish(attention, Some(ports));
+        let attentions = ByNexus::new(attentions);
+        for nexus in self.nexuses.values_mut() {
+            for attention in attentions.of(&nexus.ports) {
+                nexus.attentions.establish(attention);
+            }
+        }
+        self.lost.establish_each(&attentions);
     }
 
     /// Which of these are there now.
-    pub(crate) fn present(&self, ports: &[ItNexus]) -> Vec<NexusId> {
-        let present = self.nexuses.iter().filter(|(_, nexus)| ports.contains(&nexus.ports));
+    pub(crate) fn present(&self, mut ports: Vec<ItNexus>) -> Vec<NexusId> {
+        if ports.is_empty() {
+            return Vec::new();
+        }
+        ports.sort_unstable();
+        let is_one = |nexus: &Nexus| ports.binary_search(&nexus.ports).is_ok();
+        let present = self.nexuses.iter().filter(|(_, nexus)| is_one(nexus));
         present.map(|(id, _)| *id).collect()
     }
 

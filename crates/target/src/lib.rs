@@ -28,6 +28,7 @@ mod presence;
 mod quota;
 mod ranges;
 mod replace;
+mod resets;
 mod resize;
 mod room;
 mod server;

@@ -1,5 +1,6 @@
 //! Lines of the log that peers can cause: so many, or a flood would fill the disk.
 
+use net::Clock;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wire::Time;
@@ -45,6 +46,29 @@ impl LogBudget {
     }
 }
 
+/// A budget for lines about errors of one unit, with its clock.
+#[derive(Debug)]
+pub(crate) struct ErrorLines {
+    clock: Clock,
+    budget: LogBudget,
+}
+
+impl Default for ErrorLines {
+    fn default() -> Self {
+        Self { clock: Clock::start(), budget: LogBudget::default() }
+    }
+}
+
+impl ErrorLines {
+    /// Writes a line, unless such lines come in a flood. `write` is given how many were left out
+    /// before it, if any were.
+    pub(crate) fn write(&self, write: impl FnOnce(Option<u64>)) {
+        if let Some(untold) = self.budget.line(self.clock.now()) {
+            write((untold > 0).then_some(untold));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +84,22 @@ mod tests {
         assert_eq!(told(1), [30]);
         assert_eq!(told(3), [49, 0]);
         assert_eq!(told(1000).len(), LINES_BURST as usize);
+    }
+
+    /// Goal: a peer that causes an error with each of its commands does not fill the log. The clock
+    /// stands.
+    #[test]
+    fn errors_in_a_flood_are_left_out() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap().block_on(async {
+            let (lines, mut written) = (ErrorLines::default(), Vec::new());
+            for _ in 0..1000 {
+                lines.write(|untold| written.push(untold));
+            }
+            assert_eq!(written, [None; LINES_BURST as usize]);
+            tokio::time::advance(LINE_INTERVAL).await;
+            lines.write(|untold| written.push(untold));
+            assert_eq!(written.last(), Some(&Some(1000 - u64::from(LINES_BURST))));
+        });
     }
 }

@@ -166,7 +166,11 @@ impl LogicalUnit {
             }
             Err(Halt::Stopping) => return None,
             Err(Halt::Device(error)) => {
-                tracing::error!(%error, "{kind:?} has failed: the blocks stay out of reach");
+                self.late_errors.write(|untold| {
+                    tracing::error!(
+                        %error, untold, "{kind:?} has failed: the blocks stay out of reach"
+                    );
+                });
             }
         }
         self.scsi().fail_operation();
@@ -234,7 +238,9 @@ impl LogicalUnit {
     async fn save(self: &Arc<Self>) -> bool {
         let saved = self.save_state().await;
         if let Err(error) = &saved {
-            tracing::error!(%error, "the state of a SANITIZE or FORMAT could not be saved");
+            self.save_errors.write(|untold| {
+                tracing::error!(%error, untold, "state of a SANITIZE or FORMAT not saved");
+            });
         }
         saved.is_ok()
     }

@@ -2,6 +2,7 @@
 //! RFC 7143 §4.2.3, §11.5; SAM-5 §7.
 
 use crate::leftovers::ABORT_GRACE;
+use crate::resets::{reset_target, reset_unit};
 use crate::server::Shared;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
@@ -9,6 +10,7 @@ use futures_util::future::join_all;
 use iscsi::pdu::{ManagementFunction, ManagementResponse};
 use iscsi::session::target::Input;
 use scsi::plan::NexusId;
+use std::collections::HashSet;
 use std::sync::Arc;
 use wire::Lun;
 
@@ -48,8 +50,7 @@ async fn run(
 ) -> ManagementResponse {
     match function {
         ManagementFunction::TARGET_WARM_RESET | ManagementFunction::TARGET_COLD_RESET => {
-            let units = session.units();
-            join_all(units.iter().map(|unit| reset(shared, session, unit))).await;
+            reset_target(shared, session).await;
         }
         ManagementFunction::I_T_NEXUS_RESET => {
             for unit in session.units() {
@@ -66,7 +67,9 @@ async fn run(
                 ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_TASK_SET => {}
                 // The unit is there; what runs on it the session knows.
                 ManagementFunction::QUERY_TASK | ManagementFunction::QUERY_TASK_SET => {}
-                ManagementFunction::LOGICAL_UNIT_RESET => reset(shared, session, &unit).await,
+                ManagementFunction::LOGICAL_UNIT_RESET => {
+                    reset_unit(shared, session, &unit).await;
+                }
                 _ => return ManagementResponse::FUNCTION_NOT_SUPPORTED,
             }
         }
@@ -85,13 +88,6 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     }
 }
 
-async fn reset(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
-    // At once: where the disk is slow each takes a moment.
-    let aborts: Vec<_> = others(shared, by, unit).map(|other| abort(shared, other, unit)).collect();
-    join_all(aborts).await;
-    unit.scsi().reset(Some(by.nexus));
-}
-
 /// PREEMPT AND ABORT: the tasks of these nexuses on this unit; who lost some is told, as SAM-5 §5.6
 /// has it for commands that another nexus clears. Those of the nexus that asks are left alone: the
 /// command itself is one of them.
@@ -101,11 +97,18 @@ pub(crate) async fn abort_tasks_of(
     unit: Arc<LogicalUnit>,
     nexuses: Vec<NexusId>,
 ) {
+    let nexuses: HashSet<_> = nexuses.into_iter().filter(|nexus| *nexus != by.nexus).collect();
     let mut sessions = shared.sessions().all();
-    sessions.retain(|other| other.nexus != by.nexus && nexuses.contains(&other.nexus));
-    let aborts = sessions.into_iter().map(async |session| {
-        let nexus = session.nexus;
-        if abort(&shared, session, &unit).await > 0 {
+    sessions.retain(|session| nexuses.contains(&session.nexus));
+    let is_hit = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, &unit);
+    let begun = sessions.iter().map(|other| (other.nexus, other.abort_on_units(&shared, is_hit)));
+    let begun: Vec<_> = begun.filter(|(_, aborted)| !aborted.is_empty()).collect();
+    let aborts = begun.into_iter().map(async |(nexus, aborted)| {
+        let mut tasks: u32 = 0;
+        for of_number in aborted {
+            tasks = tasks.saturating_add(of_number.await.unwrap_or(0));
+        }
+        if tasks > 0 {
             unit.scsi().raise_for(COMMANDS_CLEARED, nexus);
         }
     });
@@ -118,28 +121,13 @@ pub(crate) async fn abort_tasks_of(
     }
 }
 
-async fn abort(shared: &Arc<Shared>, session: Arc<Session>, unit: &Arc<LogicalUnit>) -> u32 {
-    let luns = session.luns_of(unit).into_iter();
-    let tasks = join_all(luns.map(|lun| session.abort_for_other(shared, Some(lun)))).await;
-    tasks.into_iter().fold(0, u32::saturating_add)
-}
-
-fn others(
-    shared: &Arc<Shared>,
-    by: &Arc<Session>,
-    unit: &Arc<LogicalUnit>,
-) -> impl Iterator<Item = Arc<Session>> {
-    let all = shared.sessions().all();
-    all.into_iter().filter(move |other| !Arc::ptr_eq(other, by) && !other.luns_of(unit).is_empty())
-}
-
 /// TARGET COLD RESET ends every session of the target, RFC 7143 §11.5.1. The one that asked ends by
 /// itself once it has its answer. The target is what an initiator sees of it: a session that uses
 /// units which it does not see goes on, without its tasks on those that it does.
 fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
     let sessions = shared.sessions().all();
-    for session in sessions {
-        let same = session.key.target_name == by.key.target_name && !Arc::ptr_eq(&session, by);
+    for session in sessions.iter().filter(|session| !session.is_ending()) {
+        let same = session.key.target_name == by.key.target_name && !Arc::ptr_eq(session, by);
         if same && session.units().iter().all(|unit| !by.luns_of(unit).is_empty()) {
             session.end(shared);
         }

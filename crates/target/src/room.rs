@@ -5,7 +5,6 @@ use crate::server::Shared;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use scsi::unit::{Resources, Threshold};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -19,7 +18,7 @@ pub enum OutOfSpace {
     Hold,
 }
 
-/// How often the room of units with a threshold is looked at.
+/// How often the room of units is looked at.
 const ROOM_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a write that waits for room tries again.
 pub(crate) const HOLD_INTERVAL: Duration = Duration::from_millis(500);
@@ -53,10 +52,13 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
     }))
 }
 
-/// Looks at the room of the units that have a threshold until it is told to stop.
+/// Looks at the room of the units that have a threshold, and at the writes that wait for room,
+/// until it is told to stop.
 pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     loop {
-        for unit in shared.units() {
+        let units = shared.units();
+        units.iter().for_each(|unit| unit.tell_if_none_is_held());
+        for unit in units {
             if unit.options().thin_threshold_percent.is_some() {
                 look(&unit).await;
             }
@@ -84,6 +86,43 @@ async fn look(unit: &Arc<LogicalUnit>) {
     }
 }
 
+/// The writes of a unit that wait for room, and what the log says of them.
+#[derive(Debug, Default)]
+pub(crate) struct HeldWrites {
+    count: usize,
+    /// The log says that writes wait.
+    announced: bool,
+    /// One has waited since the last look.
+    recent: bool,
+}
+
+impl HeldWrites {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One more waits; `true`: the log is to say so.
+    fn add(&mut self) -> bool {
+        self.count += 1;
+        self.recent = true;
+        !std::mem::replace(&mut self.announced, true)
+    }
+
+    fn remove(&mut self) {
+        self.count -= 1;
+    }
+
+    /// Called once in [`ROOM_INTERVAL`]; `true`: none has waited for that long, and the log is to
+    /// say so. Earlier an initiator that aborts its writes and sends others would fill the log.
+    fn have_ceased(&mut self) -> bool {
+        let recent = std::mem::replace(&mut self.recent, self.count > 0);
+        let ceased = self.announced && self.count == 0 && !recent;
+        self.announced &= !ceased;
+        ceased
+    }
+}
+
 /// A write that waits for room is counted while this lives.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
@@ -93,20 +132,54 @@ pub(crate) struct Held<'a> {
 impl LogicalUnit {
     /// A place among the writes that wait for room, if one is free.
     pub(crate) fn hold(&self) -> Option<Held<'_>> {
-        let before = self.held.fetch_add(1, Ordering::SeqCst);
-        let held = Held { unit: self };
-        if before == 0 {
+        let mut writes = self.held();
+        if writes.count >= HELD_WRITES_MAX {
+            return None;
+        }
+        if writes.add() {
             let device = self.device().name();
             tracing::warn!(device, "no room is left: writes wait until there is (out_of_space)");
         }
-        (before < HELD_WRITES_MAX).then_some(held)
+        Some(Held { unit: self })
+    }
+
+    fn tell_if_none_is_held(&self) {
+        if self.held().have_ceased() {
+            tracing::warn!(device = self.device().name(), "no write waits for room any more");
+        }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if self.unit.held.fetch_sub(1, Ordering::SeqCst) == 1 {
-            tracing::warn!(device = self.unit.device().name(), "no write waits for room any more");
+        self.unit.held().remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the log says once that writes wait, and once that none does, however often the last
+    /// one is aborted and another one comes.
+    #[test]
+    fn writes_that_come_and_go_are_announced_once() {
+        let mut writes = HeldWrites::default();
+        let mut lines = 0;
+        for _ in 0..10 {
+            for _ in 0..1000 {
+                lines += u32::from(writes.add());
+                writes.remove();
+            }
+            assert!(!writes.have_ceased(), "some have waited since the last look");
         }
+        assert_eq!(lines, 1);
+        assert!(writes.have_ceased());
+        assert!(!writes.have_ceased(), "it is said once");
+        assert!(writes.add(), "again");
+        assert!((0..3).all(|_| !writes.have_ceased()), "it waits still");
+        writes.remove();
+        assert!(!writes.have_ceased(), "it did a moment ago");
+        assert!(writes.have_ceased());
     }
 }

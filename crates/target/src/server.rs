@@ -14,6 +14,7 @@ use crate::open_files::{self, EVICTED_MAX};
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::presence::Link;
 use crate::quota::{InitiatorLimit, TargetQuotas};
+use crate::resets::TargetResets;
 use crate::room;
 use crate::session::{Mail, Session, SessionKey};
 use crate::statistics::{Counters, Observer};
@@ -211,6 +212,7 @@ pub(crate) struct Shared {
     /// Lines of the log about connections that ended badly.
     pub(crate) connection_lines: LogBudget,
     pub(crate) traces: Places,
+    pub(crate) target_resets: TargetResets,
     sessions: Mutex<Sessions>,
     pub(crate) connections: Mutex<ConnectionTable<Link>>,
     next_id: AtomicU64,
@@ -260,6 +262,7 @@ impl Shared {
             login_lines: LogBudget::default(),
             connection_lines: LogBudget::default(),
             traces: Places::default(),
+            target_resets: TargetResets::default(),
             sessions: Mutex::default(),
             connections: Mutex::new(ConnectionTable::new(table_limits)),
             next_id: AtomicU64::new(1),

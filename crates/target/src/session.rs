@@ -22,7 +22,7 @@ use scsi::plan::NexusId;
 use scsi::reservations::ItNexus;
 use scsi::share::{Origin, Owner};
 use scsi::unit::{Context, InitiatorPort, NexusOptions, TargetPort};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
-use wire::{Lun, Time};
+use wire::{Lun, LunForm, Time};
 
 /// What reaches a connection from outside its socket.
 #[derive(Debug)]
@@ -64,6 +64,10 @@ pub(crate) struct KnownView {
 /// Sends to a connection. Unbounded in type only: a session sends at most a few values for each
 /// command in its window.
 pub(crate) type Mailbox = UnboundedSender<Mail>;
+
+/// How many tasks were aborted for another nexus, once they are quiet; an error if the session is
+/// over.
+pub(crate) type AbortedTasks = oneshot::Receiver<u32>;
 
 /// The connection that a step is taken for.
 struct Speaker<'a> {
@@ -132,6 +136,8 @@ pub(crate) struct Session {
     members: Mutex<BTreeMap<u16, Member>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
     ended: watch::Sender<bool>,
+    /// The server ends it.
+    ending: AtomicBool,
     /// The initiator took its leave.
     logged_out: AtomicBool,
     pub(crate) trace: Arc<TraceSlot>,
@@ -194,6 +200,7 @@ impl Session {
             members: Mutex::default(),
             aborts: Mutex::default(),
             ended: watch::Sender::new(false),
+            ending: AtomicBool::new(false),
             logged_out: AtomicBool::new(false),
             trace: Arc::default(),
             view: ArcSwap::from_pointee(view),
@@ -370,12 +377,18 @@ impl Session {
 
     /// Ends the session: its connections close, its tasks are aborted.
     pub(crate) fn end(self: &Arc<Self>, shared: &Arc<Shared>) {
+        self.ending.store(true, Release);
         self.step(shared, shared.clock.now(), Input::End, None);
     }
 
     /// Closes one connection, to be replaced: [`join`](Self::join) or [`end`](Self::end) follows.
     pub(crate) fn replace_connection(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
         self.step(shared, shared.clock.now(), Input::Replace(cid), None);
+    }
+
+    /// Whether [`end`](Self::end) was called.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Acquire)
     }
 
     /// Whether it is over.
@@ -389,18 +402,47 @@ impl Session {
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
-    /// Aborts this session's tasks on `lun` for another nexus; returns how many there were, once
-    /// they are quiet.
-    pub(crate) async fn abort_for_other(
+    /// Aborts this session's tasks on the units that `is_hit` names, for another nexus: one value
+    /// for each number under which there are some.
+    pub(crate) fn abort_on_units(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
-        lun: Option<Lun>,
-    ) -> u32 {
+        is_hit: impl Fn(&Arc<LogicalUnit>) -> bool,
+    ) -> Vec<AbortedTasks> {
+        let with_tasks = self.machine().units_of_tasks();
+        if with_tasks.is_empty() {
+            return Vec::new();
+        }
+        let view = self.view();
+        let hit = |lun: Lun| match lun.form() {
+            LunForm::Unit(id) if view.unit(lun).is_some_and(|nexus| is_hit(&nexus.unit)) => {
+                Some(id)
+            }
+            _ => None,
+        };
+        // Both forms of a number mean the same unit.
+        let hit: BTreeSet<u16> = with_tasks.into_iter().filter_map(hit).collect();
+        hit.into_iter().map(|id| self.begin_abort(shared, Lun::new(id))).collect()
+    }
+
+    /// Aborts this session's tasks on `lun` for another nexus; `None`: there are none.
+    pub(crate) fn abort_on(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        lun: Lun,
+    ) -> Option<AbortedTasks> {
+        let with_tasks = self.machine().units_of_tasks();
+        let has_tasks = with_tasks.iter().any(|other| other.form() == lun.form());
+        has_tasks.then(|| self.begin_abort(shared, lun))
+    }
+
+    fn begin_abort(self: &Arc<Self>, shared: &Arc<Shared>, lun: Lun) -> AbortedTasks {
         let id = shared.next_id();
         let (sender, receiver) = oneshot::channel();
         lock(&self.aborts).insert(id, sender);
-        self.step(shared, shared.clock.now(), Input::AbortedByOther { id, lun }, None);
-        receiver.await.unwrap_or(0)
+        let input = Input::AbortedByOther { id, lun: Some(lun) };
+        self.step(shared, shared.clock.now(), input, None);
+        receiver
     }
 
     /// Task management is through: `done` is [`Input::Managed`].

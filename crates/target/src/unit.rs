@@ -3,17 +3,19 @@
 use crate::Error;
 use crate::fair_mutex::FairMutex;
 use crate::leftovers::Leftovers;
+use crate::log_budget::ErrorLines;
 use crate::long_operation::Operating;
 use crate::poison::Poison;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
-use crate::room::{self, OutOfSpace};
+use crate::resets::ResetQueue;
+use crate::room::{self, HeldWrites, OutOfSpace};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// PRODUCT IDENTIFICATION of every block unit.
@@ -96,14 +98,19 @@ pub struct LogicalUnit {
     pub(crate) copies: Fence,
     /// Aborted writes that the system is still at.
     pub(crate) leftovers: Leftovers,
-    /// How many writes wait for room.
-    pub(crate) held: AtomicUsize,
+    held: Mutex<HeldWrites>,
     state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
     /// Held by who changes the reservations until that is saved.
     pub(crate) reserving: Arc<FairMutex>,
     later: Mutex<FlushLater>,
     pub(crate) operating: Operating,
     pub(crate) quota: Arc<UnitQuota>,
+    /// Lines of the log about state that could not be saved.
+    pub(crate) save_errors: ErrorLines,
+    /// Lines of the log about operations and syncs that failed after their commands had ended.
+    pub(crate) late_errors: ErrorLines,
+    /// LOGICAL UNIT RESETs that wait for their turn.
+    pub(crate) resets: ResetQueue,
     /// Whoever changes its size does so alone.
     pub(crate) resizing: tokio::sync::Mutex<()>,
     /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
@@ -179,12 +186,15 @@ impl LogicalUnit {
             ranges: Arc::default(),
             copies: Fence::default(),
             leftovers: Leftovers::default(),
-            held: AtomicUsize::new(0),
+            held: Mutex::default(),
             state: state.map(|file| Arc::new(tokio::sync::Mutex::new(file))),
             reserving: Arc::default(),
             later: Mutex::default(),
             operating: Operating::default(),
             quota: Arc::default(),
+            save_errors: ErrorLines::default(),
+            late_errors: ErrorLines::default(),
+            resets: ResetQueue::default(),
             resizing: tokio::sync::Mutex::default(),
             recoveries: AtomicU64::new(0),
         });
@@ -235,7 +245,11 @@ impl LogicalUnit {
 
     /// Writes that wait for room on the disk.
     pub fn held_writes(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.held().count()
+    }
+
+    pub(crate) fn held(&self) -> MutexGuard<'_, HeldWrites> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How much all initiators together may do.
@@ -299,7 +313,11 @@ impl LogicalUnit {
         net::spawn_local(async move {
             loop {
                 if let Err(error) = unit.device().flush().await {
-                    tracing::error!(%error, "a sync that was answered at once failed later");
+                    unit.late_errors.write(|untold| {
+                        tracing::error!(
+                            %error, untold, "a sync that was answered at once failed later"
+                        );
+                    });
                 }
                 let mut later = unit.later();
                 if *later == FlushLater::Running {

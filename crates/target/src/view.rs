@@ -115,7 +115,9 @@ pub(crate) async fn show(
     session.charge_units(new.luns.len());
     let new = session.set_view(new);
     for lun in gone {
-        session.abort_for_other(shared, Some(lun)).await;
+        if let Some(aborted) = session.abort_on(shared, lun) {
+            let _ = aborted.await; // the session may be over
+        }
     }
     for unit in old.units().iter().filter(|unit| !new.has(unit)) {
         unit.scsi().detach(session.nexus);

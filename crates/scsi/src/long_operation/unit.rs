@@ -78,7 +78,7 @@ impl BlockUnit {
         for nexus in self.operations_mut().end() {
             self.raise_for(Attention::MEDIUM_MAY_HAVE_CHANGED.0, nexus);
         }
-        self.lost.establish(Attention::MEDIUM_MAY_HAVE_CHANGED, None);
+        self.lost.establish(Attention::MEDIUM_MAY_HAVE_CHANGED);
     }
 
     /// It went wrong: the blocks stay out of reach.

@@ -65,10 +65,8 @@ pub(crate) fn persistent_out_list(
 ) -> Result<Plan, Refusal> {
     let (reservations, ports) = unit.reservations_mut(nexus)?;
     let outcome = reservations.out(ports, context.ports, out_request(cdb), list)?;
-    for (ports, attention) in &outcome.attentions {
-        unit.tell(ports, *attention);
-    }
-    let nexuses = unit.present(&outcome.abort);
+    unit.tell(outcome.attentions);
+    let nexuses = unit.present(outcome.abort);
     Ok(match (nexuses.is_empty(), outcome.save) {
         (false, save) => Plan::AbortTasksOf { nexuses, save },
         (true, true) => Plan::SaveState,

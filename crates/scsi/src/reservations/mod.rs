@@ -20,6 +20,7 @@ use crate::share::{Origin, Owner, Shares};
 use crate::unit::{InitiatorPort, TargetPort};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 /// Registrations of one unit; a further one is refused.
 pub const REGISTRATIONS_MAX: usize = 1024;
@@ -85,6 +86,22 @@ impl PartialEq for ItNexus {
 }
 
 impl Eq for ItNexus {}
+
+impl Ord for ItNexus {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let isids = self.initiator.isid.cmp(&other.initiator.isid);
+        isids
+            .then(self.port.portal_group_tag.cmp(&other.port.portal_group_tag))
+            .then_with(|| self.initiator.name.cmp(&other.initiator.name))
+            .then_with(|| self.port.name.cmp(&other.port.name))
+    }
+}
+
+impl PartialOrd for ItNexus {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// How a command stands to what another nexus has reserved. SPC-4 §5.12.1, SBC-3 §4.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

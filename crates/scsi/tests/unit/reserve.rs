@@ -171,3 +171,28 @@ fn reservations_survive_where_state_is_kept() {
     check(&mut after, B, [true, true, false, false], "a stranger");
     assert_eq!(after.unit.persistent_state(), state);
 }
+
+/// Goal: of many nexuses exactly those are told, and have their tasks aborted, whose registrations
+/// are preempted, however the two kinds alternate.
+#[test]
+fn preempt_and_abort_of_many_nexuses() {
+    const VICTIM: u64 = 0xb;
+    let mut bench = Bench::thin();
+    let initiators: Vec<_> = (100..200).map(NexusId).collect();
+    for (index, nexus) in initiators.iter().enumerate() {
+        bench.attach(*nexus);
+        assert_eq!(bench.refusal(*nexus, &READY), Sense::POWER_ON_RESET);
+        let key = if index % 3 == 0 { VICTIM } else { 0xc };
+        out(&mut bench, *nexus, 0, 0, [0, key]);
+    }
+    out(&mut bench, A, 0, 0, [0, 0xa]);
+    let plan = out(&mut bench, A, 5, 1, [0xa, VICTIM]);
+    let victims: Vec<_> = initiators.iter().step_by(3).copied().collect();
+    assert_eq!(plan, Plan::AbortTasksOf { nexuses: victims.clone(), save: false });
+    for nexus in initiators {
+        if victims.contains(&nexus) {
+            assert_eq!(bench.refusal(nexus, &READY), Sense::REGISTRATIONS_PREEMPTED);
+        }
+        bench.run(nexus, &READY).unwrap();
+    }
+}

@@ -29,7 +29,9 @@ impl Run<'_> {
         let saving = tokio::spawn(async move {
             let saved = unit.save_state().await;
             if let Err(error) = &saved {
-                tracing::error!(%error, "that EXIT FAILURE MODE was done could not be saved");
+                unit.save_errors.write(|untold| {
+                    tracing::error!(%error, untold, "EXIT FAILURE MODE could not be saved");
+                });
                 unit.scsi().fail_again(failure);
                 // Should the other state be on the medium after all.
                 let _ = unit.save_state().await;

@@ -41,7 +41,9 @@ impl Reserving {
             let Self { alone, before, after } = self; // all of it: the turn ends with the saving
             let saved = unit.save_state().await;
             if let Err(error) = &saved {
-                tracing::error!(%error, "reservations could not be saved");
+                unit.save_errors.write(|untold| {
+                    tracing::error!(%error, untold, "reservations could not be saved");
+                });
                 unit.scsi().roll_back(before, &after);
                 // Should the change be on the medium after all, the next start must not show it.
                 let _ = unit.save_state().await;

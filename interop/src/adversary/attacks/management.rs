@@ -3,6 +3,7 @@
 //! By default every initiator may reset what it can reach, as the standard has it; so resets go to
 //! a LUN or a target beside the well-behaved client's, and aborts to the attacker's own tasks.
 
+use super::withheld::clear_unit_attentions;
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
@@ -10,6 +11,7 @@ use crate::adversary::flood::Flood;
 use crate::adversary::server::SHARED_LBA;
 use crate::adversary::session::{Session, flags};
 use anyhow::Result;
+use std::time::Duration;
 
 const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
@@ -19,6 +21,15 @@ const LUN_RESET: u8 = 5;
 const TARGET_WARM_RESET: u8 = 6;
 const TARGET_COLD_RESET: u8 = 7;
 const TASK_REASSIGN: u8 = 8;
+
+/// Operation code of a Task Management Function Response.
+const TASK_MANAGEMENT_RESPONSE: u8 = 0x22;
+
+/// Sessions of [`many_sessions`].
+const MANY_SESSIONS: usize = 512;
+
+/// How long they wait before they reset again.
+const WAVE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
@@ -46,6 +57,16 @@ pub const ATTACKS: &[Attack] = &[
         requests(attacker, Destination::Own, TARGET_COLD_RESET)
     })
     .summary("TARGET COLD RESET of a target of its own without end, with new logins"),
+    Attack::new("lun-reset-512-sessions", 512, |attacker| {
+        many_sessions(attacker, Destination::Neighbour, LUN_RESET)
+    })
+    .summary(
+        "256 sessions: WRITEs whose data never comes, ORDERED commands behind; 256: LUN RESET",
+    ),
+    Attack::new("warm-reset-512-sessions", 512, |attacker| {
+        many_sessions(attacker, Destination::Own, TARGET_WARM_RESET)
+    })
+    .summary("The same to a target of its own, with TARGET WARM RESET"),
     Attack::new("functions-of-all-kinds", 4, all_kinds)
         .summary("CLEAR ACA, TASK REASSIGN and functions that do not exist"),
     Attack::new("management-unread", 4, unread)
@@ -62,6 +83,77 @@ fn requests(attacker: &Attacker, destination: Destination, function: u8) -> Resu
         },
         |_, _| {},
     )
+}
+
+/// Half of the sessions have commands under way that do not end by themselves. The other half send
+/// a reset each, all at once, and again when they have their answers.
+fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
+    attacker.in_threads(2, |thread| {
+        let mut sessions = Vec::new();
+        let mut next_number = thread;
+        while !attacker.is_over() {
+            if sessions.len() < MANY_SESSIONS / 2 {
+                let number = next_number % MANY_SESSIONS;
+                next_number += 2;
+                if let Ok(session) = attacker.log_in(destination, number) {
+                    let resets = (number / 2).is_multiple_of(2);
+                    let mut session = Resetting { session, resets, waits: false };
+                    clear_unit_attentions(&mut session.session);
+                    sessions.push(session);
+                    continue;
+                }
+            }
+            sessions.iter_mut().for_each(|session| session.go_on(attacker));
+            sessions.retain(|resetting| !resetting.session.connection.is_closed());
+            attacker.pause(Duration::from_millis(1));
+            // Behind the commands that are to be hit.
+            if sessions.iter().all(Resetting::is_ready) && attacker.pause(WAVE_PAUSE) {
+                sessions.iter_mut().for_each(|session| session.reset(function));
+            }
+        }
+    });
+    Ok(())
+}
+
+/// A session of [`many_sessions`].
+struct Resetting {
+    session: Session,
+    /// It resets; else it has commands that are hit.
+    resets: bool,
+    /// Its reset is not answered yet.
+    waits: bool,
+}
+
+impl Resetting {
+    /// True if nothing is to be waited for before the next resets.
+    fn is_ready(&self) -> bool {
+        if self.resets { !self.waits } else { !self.session.window_is_open() }
+    }
+
+    fn reset(&mut self, function: u8) {
+        if self.resets {
+            let reset = self.session.task_management(function, u32::MAX, self.session.cmd_sn);
+            self.session.queue(&reset);
+            self.waits = true;
+        }
+    }
+
+    fn go_on(&mut self, attacker: &Attacker) {
+        let session = &mut self.session;
+        while let Some(pdu) = session.receive() {
+            self.waits &= pdu.opcode() != TASK_MANAGEMENT_RESPONSE;
+        }
+        while !self.resets && session.window_is_open() {
+            let command = if session.cmd_sn.is_multiple_of(8) {
+                session.command(flags::SIMPLE | flags::WRITE, &cdb::write(0, 1), 512)
+            } else {
+                session.command(flags::ORDERED, &cdb::TEST_UNIT_READY, 0)
+            };
+            session.queue(&command);
+        }
+        session.connection.send();
+        attacker.count(session);
+    }
 }
 
 fn abort_own(attacker: &Attacker) -> Result<()> {

@@ -7,7 +7,7 @@ use crate::framing::TaskId;
 use crate::pdu::{LogoutResult, TaskAttribute};
 use crate::sorted_map::SortedMap;
 use crate::text::{SessionParameters, TaskReporting};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use wire::{Lun, SerialNumber, Time};
 
@@ -47,8 +47,8 @@ pub(super) struct Known {
     pub(super) counted: bool,
     /// Its connection was told to start it.
     pub(super) delivered: bool,
-    /// Its connection was told to abort it.
-    pub(super) aborting: bool,
+    /// Its connection was told to abort it; the strongest of what it was told.
+    pub(super) aborting: Option<DataDue>,
 }
 
 /// Names a task within the session.
@@ -90,6 +90,8 @@ pub(super) struct Link {
     pub(super) leaving: bool,
     /// Another one takes its place.
     replaced: bool,
+    /// It was told to close as the session ends.
+    ended: bool,
     /// ExpCmdSN and MaxCmdSN as it knows them.
     pub(super) told: (SerialNumber, SerialNumber),
 }
@@ -188,6 +190,11 @@ impl TargetSession {
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// The units that have tasks, each under the number that its commands bear.
+    pub fn units_of_tasks(&self) -> BTreeSet<Lun> {
+        self.tasks.iter().map(|(_, known)| known.lun).collect()
     }
 
     /// The unit and the attribute of the command that connection `cid` knows by this ticket;
@@ -299,7 +306,7 @@ impl TargetSession {
                 immediate: waiting.immediate,
                 counted: false,
                 delivered: false,
-                aborting: false,
+                aborting: None,
             };
             self.tasks.insert((cid, *task), known);
         }
@@ -349,7 +356,7 @@ impl TargetSession {
             Arrival::Command { task, .. } => {
                 // Gone: aborted while it waited.
                 let Some(known) = self.tasks.get_mut((cid, *task)) else { return };
-                if !known.aborting {
+                if known.aborting.is_none() {
                     known.delivered = true;
                     self.tell_delivered(cid, ticket);
                 }
@@ -397,16 +404,19 @@ impl TargetSession {
         }
     }
 
+    /// Has the connection of a task abort it, if it was told nothing as strong before.
     pub(super) fn abort(&mut self, key: Key, data: DataDue) {
         let Some(known) = self.tasks.get_mut(key) else { return };
-        let first = !core::mem::replace(&mut known.aborting, true);
-        if first && !known.counted && !known.immediate {
+        let told = known.aborting;
+        if told >= Some(data) {
+            return; // it would change nothing, and many resets may hit the same task
+        }
+        known.aborting = Some(data);
+        if told.is_none() && !known.counted && !known.immediate {
             // It came ahead of its turn: its number stays received.
             self.window.plug(known.cmd_sn);
         }
-        if first || data != DataDue::Awaited {
-            self.tell(key.0, ToConnection::AbortTask { task: key.1, data });
-        }
+        self.tell(key.0, ToConnection::AbortTask { task: key.1, data });
     }
 
     fn join(&mut self, cid: u16) {
@@ -420,7 +430,7 @@ impl TargetSession {
         }
         self.state = State::Open;
         let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
-        self.connections.insert(cid, Link { leaving: false, replaced: false, told });
+        self.connections.insert(cid, Link { leaving: false, replaced: false, ended: false, told });
         self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
     }
 
@@ -545,8 +555,12 @@ impl TargetSession {
         self.state = State::Ending;
         let all: Vec<_> = self.connections.keys().collect();
         for cid in all {
-            self.leave(cid);
-            self.tell(cid, ToConnection::Close);
+            if let Some(link) = self.connections.get_mut(cid)
+                && !core::mem::replace(&mut link.ended, true)
+            {
+                link.leaving = true;
+                self.tell(cid, ToConnection::Close);
+            }
         }
     }
 

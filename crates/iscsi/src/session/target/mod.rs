@@ -150,16 +150,17 @@ pub enum ToConnection {
     Close,
 }
 
-/// What becomes of data that an aborted task has asked for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// What becomes of data that an aborted task has asked for. Each includes what those before it do:
+/// a task that is being aborted with one of them need not be told of a lesser one.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum DataDue {
     /// The task is not quiet before the initiator has sent it. RFC 7143 §4.2.3.3 a).
     Awaited,
+    /// It is discarded: the initiator knows better than to send it, or did so before.
+    Discarded,
     /// It may come, and is discarded, until the initiator acknowledges
     /// [`ToConnection::TasksTerminated`]. RFC 7143 §4.2.3.4 c), g).
     Retired,
-    /// It is discarded: the initiator knows better than to send it, or did so before.
-    Discarded,
 }
 
 /// What a session is told, besides [`ToSession`].

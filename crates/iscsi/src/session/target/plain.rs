@@ -66,7 +66,7 @@ fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, Know
         immediate: false,
         counted: true,
         delivered: true,
-        aborting: false,
+        aborting: None,
     };
     Some(((cid, task), known))
 }

@@ -1,6 +1,8 @@
 //! What a session tells, and whom.
 
-use super::{Arrival, Input, Output, SessionLimits, TargetSession, ToConnection, ToSession};
+use super::{
+    Arrival, DataDue, Input, Output, SessionLimits, TargetSession, ToConnection, ToSession,
+};
 use crate::framing::TaskId;
 use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse, TaskAttribute};
 use crate::text::SessionParameters;
@@ -127,4 +129,43 @@ fn resets_of_the_target_are_for_administrators() {
             }
         }
     }
+}
+
+/// Goal: a task that many functions hit is aborted once, and again only where the data that it has
+/// asked for is to be treated otherwise; each function is still answered when the task has ended.
+#[test]
+fn a_task_that_is_being_aborted_is_not_told_again() {
+    const RESETS: u64 = 100;
+    let mut session = session(1);
+    arrives(&mut session, 1, 0);
+    let abort_task_set = Arrival::Management {
+        initiator_task_tag: 7,
+        function: ManagementFunction::ABORT_TASK_SET,
+        lun: Lun::ZERO,
+        referenced_task_tag: u32::MAX,
+        ref_cmd_sn: SerialNumber(0),
+    };
+    let cmd_sn = SerialNumber(1);
+    let arrived =
+        ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request: abort_task_set };
+    let mut told = tell(&mut session, Input::Connection(1, arrived));
+    for id in 0..RESETS {
+        told.extend(tell(&mut session, Input::AbortedByOther { id, lun: Some(Lun::ZERO) }));
+    }
+    told.retain(|(_, message)| matches!(message, ToConnection::AbortTask { .. }));
+    let abort = |data| (1, ToConnection::AbortTask { task: TaskId(0), data });
+    assert_eq!(told, [abort(DataDue::Awaited), abort(DataDue::Discarded)]);
+    session.handle(Time::default(), Input::Connection(1, ToSession::TaskEnded(TaskId(0))));
+    let answers = core::iter::from_fn(|| session.poll())
+        .filter(|output| matches!(output, Output::OthersAborted { tasks: 1, .. }));
+    assert_eq!(answers.count() as u64, RESETS);
+}
+
+/// Goal: a session that is ended again and again tells its connections once.
+#[test]
+fn a_connection_is_told_once_that_the_session_ends() {
+    let mut session = session(2);
+    let mut told = tell(&mut session, Input::End);
+    (0..100).for_each(|_| told.extend(tell(&mut session, Input::End)));
+    assert_eq!(told, [(1, ToConnection::Close), (2, ToConnection::Close)]);
 }
