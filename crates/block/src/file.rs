@@ -38,6 +38,10 @@ const OWNER_THREADS_MAX: usize = 16;
 /// Threads of one device. Transfers of one owner that take long leave some to the others.
 const THREADS_MAX: usize = 20;
 
+/// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
+/// and each costs the core that waits for it a change to another thread and back.
+const UNMAP_JOB_RANGES: usize = 64;
+
 /// A longer read is often cached in part; what was read of it at hand would be read again.
 const AT_HAND_BYTES_MAX: usize = 64 << 10;
 
@@ -262,6 +266,28 @@ impl FileDevice {
         .await
     }
 
+    async fn unmap_ranges(&self, ranges: &[BlockRange], durable: bool) -> Result<(), Error> {
+        let geometry = self.disk.geometry();
+        let checked = |range: &BlockRange| geometry.checked_range(self.name(), *range);
+        let bytes: Vec<_> = ranges.iter().map(checked).collect::<Result<_, _>>()?;
+        let era = self.check_writable()?;
+        let pairs: Vec<_> = ranges.iter().copied().zip(bytes).collect();
+        let Some(first) = ranges.first() else { return Ok(()) };
+        for piece in pairs.chunks(UNMAP_JOB_RANGES) {
+            let piece = piece.to_vec();
+            self.blocking(*first, move |disk| {
+                piece.iter().filter(|(_, bytes)| !bytes.is_empty()).try_for_each(
+                    |(range, bytes)| {
+                        let result = disk.deallocate(bytes);
+                        result.map_err(|error| disk.failed("zeroing failed", *range, error))
+                    },
+                )
+            })
+            .await?;
+        }
+        if durable { self.commit(era).await } else { Ok(()) }
+    }
+
     /// Deallocates or zeroes.
     async fn clear(&self, range: BlockRange, deallocate: bool, durable: bool) -> Result<(), Error> {
         let bytes = self.disk.geometry().checked_range(self.name(), range)?;
@@ -420,6 +446,14 @@ impl BlockDevice for FileDevice {
 impl Sparse for FileDevice {
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.clear(range, true, durable))
+    }
+
+    fn unmap_all(
+        &self,
+        ranges: Vec<BlockRange>,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move { self.unmap_ranges(&ranges, durable).await })
     }
 
     fn write_zeroes(

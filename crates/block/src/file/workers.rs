@@ -104,6 +104,12 @@ impl Workers {
         has_room
     }
 
+    /// How many jobs were run or wait.
+    #[cfg(test)]
+    pub(super) fn jobs(&self) -> u64 {
+        self.shared.lock().jobs.numbered()
+    }
+
     /// Runs `job` before all others: for the one job of its kind that others wait for.
     pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
         self.shared.submit(|jobs| jobs.push_first(Box::new(job)));

@@ -46,6 +46,12 @@ impl JobQueue {
         self.waiting
     }
 
+    /// How many jobs have come with a number.
+    #[cfg(test)]
+    pub(super) fn numbered(&self) -> u64 {
+        self.next_number
+    }
+
     /// Puts a job before all others; the threads of an owner are not counted for it.
     pub(super) fn push_first(&mut self, job: Job) {
         self.first.push_front(job);
