@@ -12,7 +12,7 @@ use crate::quota::Dues;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use block::{ErrorKind, Extent, ExtentState};
+use block::{ErrorKind, Extent, ExtentState, IoContext};
 use bytes::Bytes;
 use futures_util::future::join;
 use scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
@@ -241,7 +241,7 @@ impl<'a> Copy<'a> {
             *written += bytes;
             self.running.progress(job.number, before + *written);
             ahead = next?;
-            // A device that never waits must not keep everybody else waiting.
+            // Small pieces end no turn: a device that never waits must not keep everybody waiting.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -255,7 +255,11 @@ impl<'a> Copy<'a> {
         let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
         to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
         loop {
-            let Err(error) = self.put_now(job, &piece).await? else { return Ok(()) };
+            // In another turn than the next piece is read in, if that was read at once.
+            net::may_move().await;
+            let done = self.put_now(job, &piece).await?;
+            net::count_moved(piece.bytes as usize);
+            let Err(error) = done else { return Ok(()) };
             let holds = unit.options().out_of_space == OutOfSpace::Hold;
             if error.kind != ErrorKind::NoSpace || !holds {
                 let stop = write_failed(error).into();
@@ -364,8 +368,10 @@ impl Reader<'_, '_> {
         let from = &self.job.source;
         let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
         from.pay(1, range).await?;
+        net::may_move().await;
         let data = from.get(range).await;
         let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
+        net::count_moved(data.len());
         Ok(Piece { offset, bytes, data: Some(data.freeze()) })
     }
 
@@ -383,7 +389,9 @@ impl Reader<'_, '_> {
         };
         let range = part(moved.source, from.block_bytes, offset, end - offset);
         from.abort.unless(from.unit.ranges.shown(range)).await?;
-        let found = from.abort.unless(sparse.status(block_range(range), 1)).await?;
+        let context = IoContext::new(from.memory.buffers.owner());
+        let status = context.scope(sparse.status(block_range(range), 1));
+        let found = from.abort.unless(status).await?;
         let Some(Extent { range, state }) = found.ok().and_then(|found| found.first().copied())
         else {
             return Ok(());
