@@ -24,9 +24,9 @@ use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
 use ring::{Flights, Memory, ReadAnswer, Transfer};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use workers::{CLOSING_WAIT_MAX, Workers};
+use workers::{CLOSING_WAIT_MAX, ComputingLimit, Workers};
 
 pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
@@ -37,6 +37,12 @@ const OWNER_THREADS_MAX: usize = 16;
 
 /// Threads of one device. Transfers of one owner that take long leave some to the others.
 const THREADS_MAX: usize = 20;
+
+/// Maps of one device that are made at a time, and of all devices together. The kernel computes
+/// them: more would take the processor from the cores.
+const DEVICE_MAPS_MAX: usize = 1;
+const MAPS_MAX: usize = 2;
+static MAPS: LazyLock<ComputingLimit> = LazyLock::new(|| ComputingLimit::new(MAPS_MAX));
 
 /// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
 /// and each costs the core that waits for it a change to another thread and back.
@@ -64,6 +70,8 @@ pub struct FileDevice {
     disk: Arc<Disk>,
     commit: Arc<GroupCommit>,
     workers: Workers,
+    /// Of this device; [`MAPS`] is of all. A device that hangs has one permit of these.
+    maps: ComputingLimit,
     /// What is with rings.
     flights: Arc<Flights>,
     /// The file, if it was made for this device.
@@ -104,6 +112,7 @@ impl FileDevice {
             disk,
             commit: GroupCommit::new(sync),
             workers: Workers::new("lunar-file", THREADS_MAX, OWNER_THREADS_MAX),
+            maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             flights: Arc::default(),
             created: Mutex::default(),
         })
@@ -472,7 +481,13 @@ impl Sparse for FileDevice {
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
-            self.blocking(range, move |disk| disk.extents(range, &bytes, extents_max)).await
+            let of_device = self.maps.permit().await;
+            let of_all = MAPS.permit().await;
+            self.blocking(range, move |disk| {
+                let _permits = (of_device, of_all);
+                disk.extents(range, &bytes, extents_max)
+            })
+            .await
         })
     }
 
