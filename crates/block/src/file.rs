@@ -46,7 +46,7 @@ static MAPS: LazyLock<ComputingLimit> = LazyLock::new(|| ComputingLimit::new(MAP
 
 /// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
 /// and each costs the core that waits for it a change to another thread and back.
-const UNMAP_JOB_RANGES: usize = 64;
+const CLEAR_JOB_RANGES: usize = 64;
 
 /// A longer read is often cached in part; what was read of it at hand would be read again.
 const AT_HAND_BYTES_MAX: usize = 64 << 10;
@@ -275,36 +275,26 @@ impl FileDevice {
         .await
     }
 
-    async fn unmap_ranges(&self, ranges: &[BlockRange], durable: bool) -> Result<(), Error> {
-        let geometry = self.disk.geometry();
-        let checked = |range: &BlockRange| geometry.checked_range(self.name(), *range);
-        let bytes: Vec<_> = ranges.iter().map(checked).collect::<Result<_, _>>()?;
-        let era = self.check_writable()?;
-        let pairs: Vec<_> = ranges.iter().copied().zip(bytes).collect();
-        let Some(first) = ranges.first() else { return Ok(()) };
-        for piece in pairs.chunks(UNMAP_JOB_RANGES) {
-            let piece = piece.to_vec();
-            self.blocking(*first, move |disk| {
-                piece.iter().filter(|(_, bytes)| !bytes.is_empty()).try_for_each(
-                    |(range, bytes)| {
-                        let result = disk.deallocate(bytes);
-                        result.map_err(|error| disk.failed("zeroing failed", *range, error))
-                    },
-                )
-            })
-            .await?;
-        }
-        if durable { self.commit(era).await } else { Ok(()) }
-    }
-
     /// Deallocates or zeroes.
-    async fn clear(&self, range: BlockRange, deallocate: bool, durable: bool) -> Result<(), Error> {
-        let bytes = self.disk.geometry().checked_range(self.name(), range)?;
+    async fn clear(
+        &self,
+        ranges: &[BlockRange],
+        deallocate: bool,
+        durable: bool,
+    ) -> Result<(), Error> {
+        let geometry = self.disk.geometry();
+        let checked =
+            |range: &BlockRange| Ok((*range, geometry.checked_range(self.name(), *range)?));
+        let mut parts: Vec<_> = ranges.iter().map(checked).collect::<Result<_, Error>>()?;
         let era = self.check_writable()?;
-        if !bytes.is_empty() {
-            self.blocking(range, move |disk| {
-                let result = if deallocate { disk.deallocate(&bytes) } else { disk.zero(&bytes) };
-                result.map_err(|error| disk.failed("zeroing failed", range, error))
+        parts.retain(|(_, bytes)| !bytes.is_empty());
+        for job in parts.chunks(CLEAR_JOB_RANGES) {
+            let (first, job) = (job[0].0, job.to_vec());
+            self.blocking(first, move |disk| {
+                job.iter().try_for_each(|(range, bytes)| {
+                    let result = if deallocate { disk.deallocate(bytes) } else { disk.zero(bytes) };
+                    result.map_err(|error| disk.failed("zeroing failed", *range, error))
+                })
             })
             .await?;
         }
@@ -454,7 +444,7 @@ impl BlockDevice for FileDevice {
 
 impl Sparse for FileDevice {
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(self.clear(range, true, durable))
+        self.unmap_all(vec![range], durable)
     }
 
     fn unmap_all(
@@ -462,7 +452,7 @@ impl Sparse for FileDevice {
         ranges: Vec<BlockRange>,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(async move { self.unmap_ranges(&ranges, durable).await })
+        Box::pin(async move { self.clear(&ranges, true, durable).await })
     }
 
     fn write_zeroes(
@@ -471,7 +461,7 @@ impl Sparse for FileDevice {
         may_unmap: bool,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(self.clear(range, may_unmap, durable))
+        Box::pin(async move { self.clear(&[range], may_unmap, durable).await })
     }
 
     fn status(

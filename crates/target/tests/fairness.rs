@@ -14,7 +14,8 @@ use target::LunOptions;
 /// Reads and writes of all devices, in the order they were done: whose, and how many blocks.
 type Log = Arc<Mutex<Vec<(u8, u64)>>>;
 
-/// A disk in memory whose reads and writes are written down; while the log is held, the core stands still.
+/// A disk in memory whose reads and writes are written down; while the log is held, the core stands
+/// still.
 #[derive(Debug)]
 struct Watched {
     memory: MemoryDevice,
@@ -80,8 +81,8 @@ fn copies(raw: &mut Raw, count: usize) {
     }
 }
 
-/// Whose turns there were and how many reads and writes of the disk in each, while two connections ask for as
-/// much as `ask` does (`commands` of them) and one for little, all on one core.
+/// Whose turns there were and how many reads and writes of the disk in each, while two connections
+/// ask for as much as `ask` does (`commands` of them) and one for little, all on one core.
 ///
 /// The core is stopped until all have asked, so that no clock decides.
 fn turns(commands: usize, ask: impl Fn(&mut Raw)) -> Vec<(u8, usize)> {

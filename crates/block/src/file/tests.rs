@@ -246,7 +246,7 @@ fn a_list_is_unmapped_in_a_few_jobs() {
     block_on(device.unmap_all(ranges.clone(), true)).unwrap();
     let jobs = device.workers.jobs() - before;
     // And a sync.
-    assert!(jobs <= RANGES.div_ceil(UNMAP_JOB_RANGES as u64) + 1, "{jobs} jobs");
+    assert!(jobs <= RANGES.div_ceil(CLEAR_JOB_RANGES as u64) + 1, "{jobs} jobs");
     let read = block_on(device.read(all, BufferPool::default().take(all.count as usize * 512)));
     let read = read.unwrap();
     assert!(read.chunks(4096).enumerate().all(|(at, half)| half == [(at % 2) as u8; 4096]));
