@@ -286,6 +286,20 @@ pub trait Sparse: Send + Sync {
     /// zeroed.
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>>;
 
+    /// Deallocates all these ranges, one after the other, as far as the first that fails.
+    fn unmap_all(
+        &self,
+        ranges: Vec<BlockRange>,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            for (at, range) in ranges.iter().enumerate() {
+                self.unmap(*range, durable && at + 1 == ranges.len()).await?;
+            }
+            Ok(())
+        })
+    }
+
     /// Makes `range` read as zeroes; with `may_unmap` deallocation is welcome, else room is kept.
     fn write_zeroes(
         &self,

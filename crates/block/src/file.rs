@@ -24,9 +24,9 @@ use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
 use ring::{Flights, Memory, ReadAnswer, Transfer};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use workers::{CLOSING_WAIT_MAX, Workers};
+use workers::{CLOSING_WAIT_MAX, ComputingLimit, Workers};
 
 pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
@@ -37,6 +37,16 @@ const OWNER_THREADS_MAX: usize = 16;
 
 /// Threads of one device. Transfers of one owner that take long leave some to the others.
 const THREADS_MAX: usize = 20;
+
+/// Maps of one device that are made at a time, and of all devices together. The kernel computes
+/// them: more would take the processor from the cores.
+const DEVICE_MAPS_MAX: usize = 1;
+const MAPS_MAX: usize = 2;
+static MAPS: LazyLock<ComputingLimit> = LazyLock::new(|| ComputingLimit::new(MAPS_MAX));
+
+/// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
+/// and each costs the core that waits for it a change to another thread and back.
+const CLEAR_JOB_RANGES: usize = 64;
 
 /// A longer read is often cached in part; what was read of it at hand would be read again.
 const AT_HAND_BYTES_MAX: usize = 64 << 10;
@@ -60,6 +70,8 @@ pub struct FileDevice {
     disk: Arc<Disk>,
     commit: Arc<GroupCommit>,
     workers: Workers,
+    /// Of this device; [`MAPS`] is of all. A device that hangs has one permit of these.
+    maps: ComputingLimit,
     /// What is with rings.
     flights: Arc<Flights>,
     /// The file, if it was made for this device.
@@ -100,6 +112,7 @@ impl FileDevice {
             disk,
             commit: GroupCommit::new(sync),
             workers: Workers::new("lunar-file", THREADS_MAX, OWNER_THREADS_MAX),
+            maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             flights: Arc::default(),
             created: Mutex::default(),
         })
@@ -263,13 +276,25 @@ impl FileDevice {
     }
 
     /// Deallocates or zeroes.
-    async fn clear(&self, range: BlockRange, deallocate: bool, durable: bool) -> Result<(), Error> {
-        let bytes = self.disk.geometry().checked_range(self.name(), range)?;
+    async fn clear(
+        &self,
+        ranges: &[BlockRange],
+        deallocate: bool,
+        durable: bool,
+    ) -> Result<(), Error> {
+        let geometry = self.disk.geometry();
+        let checked =
+            |range: &BlockRange| Ok((*range, geometry.checked_range(self.name(), *range)?));
+        let mut parts: Vec<_> = ranges.iter().map(checked).collect::<Result<_, Error>>()?;
         let era = self.check_writable()?;
-        if !bytes.is_empty() {
-            self.blocking(range, move |disk| {
-                let result = if deallocate { disk.deallocate(&bytes) } else { disk.zero(&bytes) };
-                result.map_err(|error| disk.failed("zeroing failed", range, error))
+        parts.retain(|(_, bytes)| !bytes.is_empty());
+        for job in parts.chunks(CLEAR_JOB_RANGES) {
+            let (first, job) = (job[0].0, job.to_vec());
+            self.blocking(first, move |disk| {
+                job.iter().try_for_each(|(range, bytes)| {
+                    let result = if deallocate { disk.deallocate(bytes) } else { disk.zero(bytes) };
+                    result.map_err(|error| disk.failed("zeroing failed", *range, error))
+                })
             })
             .await?;
         }
@@ -419,7 +444,15 @@ impl BlockDevice for FileDevice {
 
 impl Sparse for FileDevice {
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(self.clear(range, true, durable))
+        self.unmap_all(vec![range], durable)
+    }
+
+    fn unmap_all(
+        &self,
+        ranges: Vec<BlockRange>,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move { self.clear(&ranges, true, durable).await })
     }
 
     fn write_zeroes(
@@ -428,7 +461,7 @@ impl Sparse for FileDevice {
         may_unmap: bool,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(self.clear(range, may_unmap, durable))
+        Box::pin(async move { self.clear(&[range], may_unmap, durable).await })
     }
 
     fn status(
@@ -438,7 +471,13 @@ impl Sparse for FileDevice {
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
-            self.blocking(range, move |disk| disk.extents(range, &bytes, extents_max)).await
+            let of_device = self.maps.permit().await;
+            let of_all = MAPS.permit().await;
+            self.blocking(range, move |disk| {
+                let _permits = (of_device, of_all);
+                disk.extents(range, &bytes, extents_max)
+            })
+            .await
         })
     }
 

@@ -188,7 +188,7 @@ fn device_identification(options: &UnitOptions, context: &Context<'_>) -> Vec<u8
         data.extend_from_slice(&designation(association, code_set, kind, designator));
     };
     for (code_set, kind) in UNIT_DESIGNATORS {
-        add(LogicalUnit, code_set, kind, &unit_designator(options, kind));
+        add(LogicalUnit, code_set, kind, &unit_designator(&options.uuid, kind));
     }
     let [high, low] = port.relative_id.to_be_bytes();
     add(Port, Binary, Type::RELATIVE_TARGET_PORT, &[0, 0, high, low]);
@@ -217,8 +217,7 @@ const UNIT_DESIGNATORS: [(CodeSet, DesignatorType); 4] = [
 ];
 
 /// One of [`UNIT_DESIGNATORS`].
-fn unit_designator(options: &UnitOptions, kind: DesignatorType) -> Vec<u8> {
-    let uuid = &options.uuid;
+fn unit_designator(uuid: &[u8; 16], kind: DesignatorType) -> Vec<u8> {
     match kind {
         DesignatorType::NAA => naa(uuid).to_be_bytes().to_vec(),
         DesignatorType::UUID => [&[0x10, 0], &uuid[..]].concat(),
@@ -227,9 +226,10 @@ fn unit_designator(options: &UnitOptions, kind: DesignatorType) -> Vec<u8> {
     }
 }
 
-/// Whether page 83h gives the unit this very designator, with the association of a logical unit.
+/// Whether page 83h gives the unit with this UUID this very designator, with the association of a
+/// logical unit.
 pub fn designates_unit(
-    options: &UnitOptions,
+    uuid: &[u8; 16],
     code_set: u8,
     kind: DesignatorType,
     designator: &[u8],
@@ -237,7 +237,7 @@ pub fn designates_unit(
     UNIT_DESIGNATORS.iter().any(|(own_code_set, own_kind)| {
         *own_code_set as u8 == code_set
             && *own_kind == kind
-            && unit_designator(options, kind) == designator
+            && unit_designator(uuid, kind) == designator
     })
 }
 

@@ -15,7 +15,7 @@ use crate::leftovers::Change;
 use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::quota::{Cost, Dues, prefetch_bytes_max};
-use crate::ranges::{RangeGuard, RangeLocks, TooManyWaiting};
+use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState, IoContext};
@@ -348,7 +348,7 @@ impl Run<'_> {
     }
 
     /// Holds `range`, shared with other writers or alone, as soon as it is free.
-    async fn lock(&self, range: LbaRange, exclusive: bool) -> Step<RangeGuard> {
+    async fn lock(&self, range: impl Into<ClaimedBlocks>, exclusive: bool) -> Step<RangeGuard> {
         let owner = self.memory.buffers.owner();
         let lock = self.unit.ranges.lock_for(owner, range, exclusive);
         let guard = self.abort.unless(lock).await??;
@@ -503,28 +503,25 @@ impl Run<'_> {
         })
     }
 
-    fn unmap_work(&self, range: LbaRange, durable: bool) -> Change {
+    fn unmap_work(&self, ranges: &[LbaRange], durable: bool) -> Change {
         let device = Arc::clone(self.unit.device());
+        let ranges = ranges.iter().copied().map(block_range).collect();
         Box::pin(async move {
             let sparse = device.sparse().ok_or_else(|| not_sparse(&*device))?;
-            sparse.unmap(block_range(range), durable).await
+            sparse.unmap_all(ranges, durable).await
         })
     }
 
+    /// Holds the ranges of the whole list as one claim: it waits for all of them or has them all.
     async fn unmap(&self, ranges: &[LbaRange], durable: bool) -> Step<()> {
         if self.device().sparse().is_none() {
             return Err(internal_failure().into()); // the table refuses UNMAP on such units
         }
-        let (last, first) = match ranges.split_last() {
-            Some((last, first)) => (*last, first),
-            None => return Ok(()),
-        };
-        for range in first {
-            let guard = self.lock(*range, false).await?;
-            self.with_room(guard, || self.unmap_work(*range, false)).await?;
+        if ranges.is_empty() {
+            return Ok(());
         }
-        let guard = self.lock(last, false).await?;
-        self.with_room(guard, || self.unmap_work(last, durable)).await.map(drop)
+        let guard = self.lock(ClaimedBlocks::of(ranges), false).await?;
+        self.with_room(guard, || self.unmap_work(ranges, durable)).await.map(drop)
     }
 
     async fn flush(&self, immediate: bool) -> Step<()> {

@@ -13,13 +13,15 @@ mod model;
 mod tests;
 
 use block::MemoryOwner;
-use claims::{Claim, Claims, RemovedClaim, overlap};
+use claims::{Claim, Claims, RemovedClaim};
 use scsi::plan::LbaRange;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
+
+pub(crate) use claims::ClaimedBlocks;
 
 /// The locks of one unit.
 #[derive(Debug, Default)]
@@ -44,6 +46,7 @@ const SHARE: usize = 2;
 pub(crate) struct RangeGuard {
     locks: Arc<RangeLocks>,
     id: u64,
+    slot: u32,
 }
 
 /// Everything is shared, at the cost of two additions: who wants any range for himself waits until
@@ -95,7 +98,11 @@ impl Fence {
 
 impl RangeLocks {
     /// Holds `range`, shared with other writers, or alone.
-    pub(crate) async fn lock(self: &Arc<Self>, range: LbaRange, exclusive: bool) -> RangeGuard {
+    pub(crate) async fn lock(
+        self: &Arc<Self>,
+        range: impl Into<ClaimedBlocks>,
+        exclusive: bool,
+    ) -> RangeGuard {
         self.queue(range, exclusive).granted().await
     }
 
@@ -104,60 +111,64 @@ impl RangeLocks {
     pub(crate) async fn lock_for(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
-        range: LbaRange,
+        range: impl Into<ClaimedBlocks>,
         exclusive: bool,
     ) -> Result<RangeGuard, TooManyWaiting> {
         Ok(self.queue_for(owner, range, exclusive)?.granted().await)
     }
 
     /// Takes a place in the queue now; it may be waited for later.
-    pub(crate) fn queue(self: &Arc<Self>, range: LbaRange, exclusive: bool) -> RangeQueued {
+    pub(crate) fn queue(
+        self: &Arc<Self>,
+        range: impl Into<ClaimedBlocks>,
+        exclusive: bool,
+    ) -> RangeQueued {
         let mut claims = self.claims();
-        let new = self.new_claim(&mut claims, range, exclusive);
-        self.add(&mut claims, &new, None)
+        let new = self.new_claim(&mut claims, range.into(), exclusive);
+        self.add(&mut claims, new, None)
     }
 
     /// Takes a place in the queue as for [`lock_for`](Self::lock_for).
     pub(crate) fn queue_for(
         self: &Arc<Self>,
         owner: &Arc<MemoryOwner>,
-        range: LbaRange,
+        range: impl Into<ClaimedBlocks>,
         exclusive: bool,
     ) -> Result<RangeQueued, TooManyWaiting> {
         let mut claims = self.claims();
-        let new = self.new_claim(&mut claims, range, exclusive);
+        let new = self.new_claim(&mut claims, range.into(), exclusive);
         if new.has_to_wait && !claims.may_wait(owner) {
             if exclusive {
                 self.end_exclusive_claim(&mut claims);
             }
             return Err(TooManyWaiting);
         }
-        Ok(self.add(&mut claims, &new, Some(owner)))
+        Ok(self.add(&mut claims, new, Some(owner)))
     }
 
     /// Holds `range`, shared with other writers, unless that has to be waited for.
     pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
         let mut claims = self.claims();
-        let claim = claims.new_claim(range, false);
+        let claim = claims.new_claim(range.into(), false);
         if claims.blockers(&claim) > 0 {
             return None;
         }
-        claims.held.push(claim);
-        Some(self.guard(&claim))
+        let id = claim.id;
+        Some(self.guard(id, claims.hold(claim)))
     }
 
     /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
     pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
         let mut claims = self.claims();
-        let claim = claims.new_claim(range, true);
+        let claim = claims.new_claim(range.into(), true);
         self.begin_exclusive_claims(&mut claims, 1);
-        claims.hold_at_head(claim);
-        RangeQueued { guard: self.guard(&claim), wait: None }
+        let id = claim.id;
+        RangeQueued { guard: self.guard(id, claims.hold_at_head(claim)), wait: None }
     }
 
     /// A claim that has come, and what it has to wait for.
-    fn new_claim(&self, claims: &mut Claims, range: LbaRange, exclusive: bool) -> NewClaim {
-        let claim = claims.new_claim(range, exclusive);
+    fn new_claim(&self, claims: &mut Claims, blocks: ClaimedBlocks, exclusive: bool) -> NewClaim {
+        let claim = claims.new_claim(blocks, exclusive);
         if exclusive {
             self.begin_exclusive_claims(claims, 1);
         }
@@ -168,20 +179,21 @@ impl RangeLocks {
     fn add(
         self: &Arc<Self>,
         claims: &mut Claims,
-        new: &NewClaim,
+        new: NewClaim,
         owner: Option<&Arc<MemoryOwner>>,
     ) -> RangeQueued {
-        let wait = if new.has_to_wait {
-            Some(claims.wait(new.claim, new.blockers, owner))
+        let id = new.claim.id;
+        let (slot, wait) = if new.has_to_wait {
+            let (slot, granted) = claims.wait(new.claim, new.blockers, owner);
+            (slot, Some(granted))
         } else {
-            claims.held.push(new.claim);
-            None
+            (claims.hold(new.claim), None)
         };
-        RangeQueued { guard: self.guard(&new.claim), wait }
+        RangeQueued { guard: self.guard(id, slot), wait }
     }
 
-    fn guard(self: &Arc<Self>, claim: &Claim) -> RangeGuard {
-        RangeGuard { locks: Arc::clone(self), id: claim.id }
+    fn guard(self: &Arc<Self>, id: u64, slot: u32) -> RangeGuard {
+        RangeGuard { locks: Arc::clone(self), id, slot }
     }
 
     /// Shares everything with all others who share, unless there is an exclusive claim: then a
@@ -230,10 +242,11 @@ impl RangeLocks {
 
     /// Waits until no block of `range` is secluded.
     pub(crate) async fn shown(&self, range: LbaRange) {
+        let blocks = range.into();
         while !self.are_shown() {
             let mut shown = pin!(self.shown.notified());
             shown.as_mut().enable();
-            let hides = |held: &Claim| held.secluded && overlap(held.range, range);
+            let hides = |held: &Claim| held.secluded && held.blocks.overlap(&blocks);
             if !self.claims().held.iter().any(hides) {
                 return;
             }
@@ -268,7 +281,7 @@ impl RangeGuard {
     /// It is a piece of a copy that is locked.
     pub(crate) fn of_copy(self) -> Self {
         let mut claims = self.locks.claims();
-        if let Some(claim) = claims.held.iter_mut().find(|claim| claim.id == self.id) {
+        if let Some(claim) = claims.held_mut(self.slot) {
             claim.of_copy = true;
         }
         drop(claims);
@@ -306,7 +319,7 @@ impl RangeQueued {
 impl Drop for RangeGuard {
     fn drop(&mut self) {
         let mut claims = self.locks.claims();
-        let Some(removed) = claims.remove(self.id) else { return };
+        let Some(removed) = claims.remove(self.id, self.slot) else { return };
         if removed.claim.exclusive {
             self.locks.end_exclusive_claim(&mut claims);
         }

@@ -5,15 +5,17 @@ mod common;
 
 use block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry, MemoryDevice};
 use bytes::Bytes;
+use common::copy::{Segment, copy_cdb, cscd, list};
 use common::raw::Raw;
 use common::*;
 use std::sync::{Arc, Mutex};
 use target::LunOptions;
 
-/// Reads of all devices, in the order they were done: whose, and how many blocks.
+/// Reads and writes of all devices, in the order they were done: whose, and how many blocks.
 type Log = Arc<Mutex<Vec<(u8, u64)>>>;
 
-/// A disk in memory whose reads are written down; while the log is held, the core stands still.
+/// A disk in memory whose reads and writes are written down; while the log is held, the core stands
+/// still.
 #[derive(Debug)]
 struct Watched {
     memory: MemoryDevice,
@@ -33,6 +35,7 @@ impl BlockDevice for Watched {
         self.memory.read(range, into)
     }
     fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
+        self.log.lock().unwrap().push((self.who, at.count));
         self.memory.write(at, from, fua)
     }
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -65,8 +68,21 @@ fn verifies(raw: &mut Raw, count: usize) {
     }
 }
 
-/// Whose turns there were and how many reads of the disk in each, while two connections ask for as
-/// much as `ask` does (`commands` of them) and one for little, all on one core.
+/// EXTENDED COPY of 8 MiB from the first half of the disk to the second.
+fn copies(raw: &mut Raw, count: usize) {
+    let segment =
+        Segment { from: 0, to: 0, blocks: 16_384, source_lba: 0, destination_lba: 1 << 16 };
+    let list = list(1, &[cscd(NOISY.into(), 512)], &[segment]);
+    for name in 0..count {
+        let mut list = list.clone();
+        list[0] = name as u8;
+        let pdu = raw.command(0xa1, &copy_cdb(list.len()), list.len() as u32);
+        raw.send(&pdu.with_data(list)).unwrap();
+    }
+}
+
+/// Whose turns there were and how many reads and writes of the disk in each, while two connections
+/// ask for as much as `ask` does (`commands` of them) and one for little, all on one core.
 ///
 /// The core is stopped until all have asked, so that no clock decides.
 fn turns(commands: usize, ask: impl Fn(&mut Raw)) -> Vec<(u8, usize)> {
@@ -150,5 +166,16 @@ fn who_verifies_leaves_turns_to_a_quiet_one() {
     let turns = turns(20, |raw| verifies(raw, 20));
     assert_eq!(turns.iter().map(|(_, reads)| reads).sum::<usize>(), SMALL_READS + 2 * 20 * 8);
     // A mebibyte for what comes and one for what goes on, three times before others have a turn.
+    were_bounded(&turns, 12);
+}
+
+/// Fault: what third-party copies read and wrote did not count, and each of them moved 2 MiB in
+/// each turn of its connection: eight left a well-behaved initiator a sixteenth of its rate.
+#[test]
+fn who_copies_leaves_turns_to_a_quiet_one() {
+    const COPIES: usize = 6;
+    let turns = turns(COPIES, |raw| copies(raw, COPIES));
+    let moves: usize = turns.iter().map(|(_, moves)| moves).sum();
+    assert_eq!(moves, SMALL_READS + 2 * COPIES * 8 * 2, "a mebibyte each");
     were_bounded(&turns, 12);
 }

@@ -59,7 +59,8 @@ impl Subject {
             match (draw % 8, self.device.sparse()) {
                 (0 | 1, _) => self.write(model, range, durable, draw).await,
                 (2, Some(sparse)) => {
-                    sparse.unmap(range, durable).await.unwrap();
+                    let [first, rest] = halves(range);
+                    sparse.unmap_all(vec![rest, first], durable).await.unwrap();
                     model.zero(range);
                 }
                 (3, Some(sparse)) => {
@@ -107,4 +108,10 @@ async fn check_status(sparse: &dyn Sparse, model: &Model, range: BlockRange, dra
     }
     let end = range.lba + range.count;
     assert!(next == end || (next < end && extents.len() == extents_max), "{range:?}: {extents:?}");
+}
+
+/// The two halves of a range, of which one may be empty.
+fn halves(range: BlockRange) -> [BlockRange; 2] {
+    let count = range.count / 2;
+    [BlockRange { count, ..range }, BlockRange::new(range.lba + count, range.count - count)]
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::ExtentState;
 use crate::contract::Contract;
+use futures_util::FutureExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -228,6 +229,51 @@ fn opening_waits_for_no_pipe() {
     let device = FileDevice::open(options).unwrap();
     let flags = rustix::fs::fcntl_getfl(&device.disk.file).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+}
+
+/// Fault: each range of an UNMAP was a job of its own, and 64 sessions with 250 ranges in each had
+/// the core change threads instead of serving others.
+#[test]
+fn a_list_is_unmapped_in_a_few_jobs() {
+    const RANGES: u64 = 250;
+    let scratch = Scratch::new();
+    let device = FileDevice::open(scratch.options(RANGES * 8192)).unwrap();
+    let all = BlockRange::new(0, RANGES * 16);
+    let ones = Bytes::from(vec![1; (RANGES * 8192) as usize]);
+    block_on(device.write(all, ones, false)).unwrap();
+    let before = device.workers.jobs();
+    let ranges: Vec<_> = (0..RANGES).map(|at| BlockRange::new(at * 16, 8)).collect();
+    block_on(device.unmap_all(ranges.clone(), true)).unwrap();
+    let jobs = device.workers.jobs() - before;
+    // And a sync.
+    assert!(jobs <= RANGES.div_ceil(CLEAR_JOB_RANGES as u64) + 1, "{jobs} jobs");
+    let read = block_on(device.read(all, BufferPool::default().take(all.count as usize * 512)));
+    let read = read.unwrap();
+    assert!(read.chunks(4096).enumerate().all(|(at, half)| half == [(at % 2) as u8; 4096]));
+    let past_the_end = vec![ranges[0], BlockRange::new(RANGES * 16, 1)];
+    let refused = block_on(device.unmap_all(past_the_end, false)).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::OutOfRange);
+}
+
+/// Fault: all threads of a device made maps of a file of many extents at once, which the kernel
+/// computes: one connection had sixteen times as much of the processor as a core.
+#[test]
+fn few_maps_are_made_at_once() {
+    let scratch = Scratch::new();
+    let device = FileDevice::open(scratch.options(1 << 20)).unwrap();
+    let all = BlockRange::new(0, 2048);
+    for (limit, permits) in [(&device.maps, DEVICE_MAPS_MAX), (&MAPS, MAPS_MAX)] {
+        let held: Vec<_> = (0..permits).map(|_| block_on(limit.permit())).collect();
+        let before = device.workers.jobs();
+        let mut maps: Vec<_> = (0..20).map(|_| device.status(all, 9)).collect();
+        assert!(maps.iter_mut().all(|map| map.now_or_never().is_none()));
+        assert_eq!(device.workers.jobs(), before, "all wait, and no thread does");
+        drop(held);
+        for map in maps {
+            assert_eq!(block_on(map).unwrap().len(), 1);
+        }
+        assert_eq!(device.workers.jobs(), before + 20);
+    }
 }
 
 /// An empty file, as a crash leaves it, is given its size; the whole of a huge file is unmapped and

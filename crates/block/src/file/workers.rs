@@ -1,5 +1,6 @@
 //! A bounded pool of threads for system calls that block.
 
+mod computing;
 mod queue;
 
 use crate::IoContext;
@@ -9,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
+
+pub(super) use computing::ComputingLimit;
 
 /// While as many jobs wait in the queue of one pool, hints are dropped. Of other jobs there are no
 /// more than futures that wait for them.
@@ -39,7 +42,7 @@ struct Shared {
 }
 
 struct State {
-    jobs: JobQueue,
+    jobs: JobQueue<Job>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -104,6 +107,12 @@ impl Workers {
         has_room
     }
 
+    /// How many jobs were run or wait.
+    #[cfg(test)]
+    pub(super) fn jobs(&self) -> u64 {
+        self.shared.lock().jobs.numbered()
+    }
+
     /// Runs `job` before all others: for the one job of its kind that others wait for.
     pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
         self.shared.submit(|jobs| jobs.push_first(Box::new(job)));
@@ -131,7 +140,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn submit<T>(self: &Arc<Self>, push: impl FnOnce(&mut JobQueue) -> T) -> T {
+    fn submit<T>(self: &Arc<Self>, push: impl FnOnce(&mut JobQueue<Job>) -> T) -> T {
         let mut state = self.lock();
         let pushed = push(&mut state.jobs);
         if state.jobs.len() <= state.idle || state.threads >= self.threads_max {

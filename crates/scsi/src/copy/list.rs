@@ -6,7 +6,6 @@ use super::limits::{
     SEGMENT_BYTES, SEGMENT_DESCRIPTORS_MAX,
 };
 use crate::sense::{FieldPointer, Sense};
-use crate::unit::UnitOptions;
 use crate::vpd::{self, DesignatorType};
 use alloc::vec::Vec;
 
@@ -234,9 +233,9 @@ impl Cscd {
         })
     }
 
-    /// Whether page 83h of such a unit has this designator.
-    pub fn designates(&self, unit: &UnitOptions) -> bool {
-        vpd::designates_unit(unit, self.code_set, self.kind, &self.designator)
+    /// Whether page 83h of the unit with this UUID has this designator.
+    pub fn designates(&self, uuid: &[u8; 16]) -> bool {
+        vpd::designates_unit(uuid, self.code_set, self.kind, &self.designator)
     }
 }
 

@@ -5,6 +5,10 @@
 //! two copies that cross cannot wait for each other. Before each piece both units are asked anew
 //! whether this nexus may use them, so that a reservation keeps a running copy out as well.
 
+#[cfg(test)]
+mod tests;
+mod units;
+
 use super::{Ending, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
 use crate::memory::WorkMemory;
@@ -12,13 +16,14 @@ use crate::quota::Dues;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use block::{ErrorKind, Extent, ExtentState};
+use block::{ErrorKind, Extent, ExtentState, IoContext};
 use bytes::Bytes;
 use futures_util::future::join;
 use scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, Move, Party, Reported, Segment};
 use scsi::plan::{LbaRange, NexusId, Refusal};
 use scsi::sense::{Sense, Status};
 use std::sync::Arc;
+use units::NamedUnits;
 
 /// Data move in pieces of this size. A copy holds two of them: one is written while the next is
 /// read. It is a multiple of every block length.
@@ -42,7 +47,14 @@ pub(crate) async fn copy(
         Err(Refusal::Busy) => return Ending::Busy,
     };
     let units = session.units();
-    let copy = Copy { units: &units, session, running: &running, abort: &abort, dues, memory };
+    let copy = Copy {
+        units: &units,
+        nexus: session.nexus,
+        running: &running,
+        abort: &abort,
+        dues,
+        memory,
+    };
     match copy.all(&list).await {
         Ok(()) => {
             running.end(CopyEnd::Completed);
@@ -97,7 +109,7 @@ impl Drop for Running<'_> {
 struct Copy<'a> {
     /// What this initiator sees in this session; nothing else exists.
     units: &'a [Arc<LogicalUnit>],
-    session: &'a Arc<Session>,
+    nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
     dues: &'a Dues,
@@ -107,8 +119,8 @@ struct Copy<'a> {
 /// A segment that may be processed.
 struct Job<'a> {
     number: u16,
-    source: Run<'a>,
-    destination: Run<'a>,
+    source: &'a Run<'a>,
+    destination: &'a Run<'a>,
     moved: Move,
 }
 
@@ -134,10 +146,18 @@ struct Piece {
 impl<'a> Copy<'a> {
     /// Everything that can be refused is refused before anything is written.
     async fn all(&self, list: &CopyList) -> Step<()> {
-        let mut jobs = Vec::with_capacity(list.segments.len());
-        for (number, segment) in list.segments.iter().enumerate() {
-            jobs.push(self.prepare(list, number, segment)?);
+        let mut named = NamedUnits::new(list);
+        let mut moves = Vec::with_capacity(list.segments.len());
+        for (number, segment) in (0..).zip(&list.segments) {
+            self.name_units(list, number, &mut named).await?;
+            moves.push(judge(list, number, segment, &named)?);
         }
+        let job = |((number, segment), moved): ((u16, &Segment), Move)| {
+            let source = &named.get(segment.source)?.run;
+            let destination = &named.get(segment.destination)?.run;
+            Some(Job { number, source, destination, moved })
+        };
+        let jobs: Vec<_> = (0..).zip(&list.segments).zip(moves).filter_map(job).collect();
         let done = self.jobs(&jobs).await;
         if matches!(done, Err(Stop::Aborted)) {
             return done;
@@ -147,7 +167,7 @@ impl<'a> Copy<'a> {
         done.and(durable)
     }
 
-    async fn jobs(&self, jobs: &[Job<'a>]) -> Step<()> {
+    async fn jobs(&self, jobs: &[Job<'_>]) -> Step<()> {
         let mut bytes = 0;
         for job in jobs {
             self.running.progress(job.number, bytes);
@@ -158,47 +178,9 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    fn prepare(&self, list: &CopyList, number: usize, segment: &Segment) -> Step<Job<'a>> {
-        let index = number as u16; // there are at most SEGMENT_DESCRIPTORS_MAX
-        let unit = |cscd: u16| self.resolve(list, cscd).ok_or_else(|| unreachable_unit(index));
-        let (source, destination) = (unit(segment.source)?, unit(segment.destination)?);
-        // From before they are judged: a SANITIZE that begins later overtakes the copy.
-        let generations = [source, destination].map(|unit| unit.generation());
-        self.check(index, source, Party::Source)?;
-        self.check(index, destination, Party::Destination)?;
-        // Cloned, for the two may be one, and its lock is held once.
-        let from = source.scsi().options().clone();
-        let to = destination.scsi().options().clone();
-        let moved = list.judge(number, &from, &to).ok_or_else(internal_failure)??;
-        let run = |unit: &'a Arc<LogicalUnit>, generation, block_bytes: u32| Run {
-            unit,
-            generation,
-            block_bytes: block_bytes.into(),
-            abort: self.abort.clone(),
-            dues: self.dues.clone(),
-            memory: self.memory.clone(),
-            entry: None,
-        };
-        Ok(Job {
-            number: index,
-            source: run(source, generations[0], from.block_bytes),
-            destination: run(destination, generations[1], to.block_bytes),
-            moved,
-        })
-    }
-
-    /// The unit of a CSCD descriptor. A designator that fits more than one names none.
-    fn resolve(&self, list: &CopyList, cscd: u16) -> Option<&'a Arc<LogicalUnit>> {
-        let cscd = list.cscds.get(usize::from(cscd))?;
-        let fits = |unit: &&Arc<LogicalUnit>| cscd.designates(unit.scsi().options());
-        let mut fitting = self.units.iter().filter(fits);
-        let unit = fitting.next()?;
-        if fitting.next().is_some() { None } else { Some(unit) }
-    }
-
     /// Whether this nexus may use a unit, now.
     fn check(&self, number: u16, unit: &LogicalUnit, party: Party) -> Result<(), Sense> {
-        let checked = unit.scsi().check_copy(self.session.nexus, party);
+        let checked = unit.scsi().check_copy(self.nexus, party);
         checked.map_err(|refusal| {
             let reported = match refusal {
                 Refusal::Check(sense) => Reported::check(party, &sense),
@@ -211,7 +193,7 @@ impl<'a> Copy<'a> {
         })
     }
 
-    async fn segment(&self, job: &Job<'a>, before: u64) -> Step<()> {
+    async fn segment(&self, job: &Job<'_>, before: u64) -> Step<()> {
         let order = job.order();
         let mut written = 0;
         let done = match order {
@@ -226,7 +208,7 @@ impl<'a> Copy<'a> {
 
     async fn pieces(
         &self,
-        job: &Job<'a>,
+        job: &Job<'_>,
         order: Order,
         before: u64,
         written: &mut u64,
@@ -241,7 +223,7 @@ impl<'a> Copy<'a> {
             *written += bytes;
             self.running.progress(job.number, before + *written);
             ahead = next?;
-            // A device that never waits must not keep everybody else waiting.
+            // Small pieces end no turn: a device that never waits must not keep everybody waiting.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -249,13 +231,17 @@ impl<'a> Copy<'a> {
 
     /// Writes a piece. Where the destination is to hold writes that find no room, it is tried again
     /// and again, but nothing is locked meanwhile, and whoever was shut out does not go on.
-    async fn put(&self, job: &Job<'a>, piece: Piece) -> Step<()> {
-        let (to, mut held) = (&job.destination, None);
+    async fn put(&self, job: &Job<'_>, piece: Piece) -> Step<()> {
+        let (to, mut held) = (job.destination, None);
         let unit = to.unit;
         let data_bytes = piece.data.as_ref().map_or(0, |_| piece.bytes);
         to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
         loop {
-            let Err(error) = self.put_now(job, &piece).await? else { return Ok(()) };
+            // In another turn than the next piece is read in, if that was read at once.
+            net::may_move().await;
+            let done = self.put_now(job, &piece).await?;
+            net::count_moved(piece.bytes as usize);
+            let Err(error) = done else { return Ok(()) };
             let holds = unit.options().out_of_space == OutOfSpace::Hold;
             if error.kind != ErrorKind::NoSpace || !holds {
                 let stop = write_failed(error).into();
@@ -270,8 +256,8 @@ impl<'a> Copy<'a> {
     }
 
     /// What the device says, if both units may still be used.
-    async fn put_now(&self, job: &Job<'a>, piece: &Piece) -> Step<Result<(), block::Error>> {
-        let to = &job.destination;
+    async fn put_now(&self, job: &Job<'_>, piece: &Piece) -> Step<Result<(), block::Error>> {
+        let to = job.destination;
         let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
         let overtaken = |party| move |stop| reported(stop, job.number, party);
         let guard = to.lock(range, false).await.map_err(overtaken(Party::Destination))?;
@@ -297,7 +283,7 @@ impl<'a> Copy<'a> {
     }
 
     /// GOOD of a unit that writes through means on stable storage.
-    async fn make_durable(&self, jobs: &[Job<'a>]) -> Step<()> {
+    async fn make_durable(&self, jobs: &[Job<'_>]) -> Step<()> {
         for (at, job) in jobs.iter().enumerate() {
             let unit = job.destination.unit;
             let later = &jobs[at + 1..];
@@ -311,6 +297,17 @@ impl<'a> Copy<'a> {
         }
         Ok(())
     }
+}
+
+/// The move of a segment between the units that it names.
+fn judge(list: &CopyList, number: u16, segment: &Segment, named: &NamedUnits<'_>) -> Step<Move> {
+    let options = |cscd| Some(&named.get(cscd)?.options);
+    let (from, to) = (options(segment.source), options(segment.destination));
+    let judged = match (from, to) {
+        (Some(from), Some(to)) => list.judge(number.into(), from, to),
+        _ => None,
+    };
+    Ok(judged.ok_or_else(internal_failure)??)
 }
 
 impl Job<'_> {
@@ -361,11 +358,13 @@ impl Reader<'_, '_> {
     }
 
     async fn read(&self, offset: u64, bytes: u64) -> Step<Piece> {
-        let from = &self.job.source;
+        let from = self.job.source;
         let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
         from.pay(1, range).await?;
+        net::may_move().await;
         let data = from.get(range).await;
         let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
+        net::count_moved(data.len());
         Ok(Piece { offset, bytes, data: Some(data.freeze()) })
     }
 
@@ -375,7 +374,7 @@ impl Reader<'_, '_> {
         if self.hole_until > offset || self.data_until > offset {
             return Ok(());
         }
-        let Job { source: from, destination: to, moved, .. } = self.job;
+        let Job { source: from, destination: to, moved, .. } = *self.job;
         let end = moved.bytes;
         self.data_until = end;
         let (Some(sparse), true) = (from.device().sparse(), to.device().sparse().is_some()) else {
@@ -383,7 +382,9 @@ impl Reader<'_, '_> {
         };
         let range = part(moved.source, from.block_bytes, offset, end - offset);
         from.abort.unless(from.unit.ranges.shown(range)).await?;
-        let found = from.abort.unless(sparse.status(block_range(range), 1)).await?;
+        let context = IoContext::new(from.memory.buffers.owner());
+        let status = context.scope(sparse.status(block_range(range), 1));
+        let found = from.abort.unless(status).await?;
         let Some(Extent { range, state }) = found.ok().and_then(|found| found.first().copied())
         else {
             return Ok(());

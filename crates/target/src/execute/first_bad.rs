@@ -3,7 +3,7 @@
 
 use super::{Run, Stop, block_range, read_failed, write_failed};
 use crate::ranges::RangeGuard;
-use block::ErrorKind;
+use block::{ErrorKind, IoContext};
 use bytes::Bytes;
 use scsi::plan::LbaRange;
 use std::time::{Duration, Instant};
@@ -77,7 +77,8 @@ impl Run<'_> {
         while let Some(part) = search.next() {
             // At most half of what the command held before: it needs no room of its own.
             let buffer = self.memory.buffers.take(self.bytes(part));
-            let read = self.device().read(block_range(part), buffer);
+            let context = IoContext::new(self.memory.buffers.owner());
+            let read = context.scope(self.device().read(block_range(part), buffer));
             match self.abort.unless(read).await {
                 Ok(read) => search.tried(part, read.is_err()),
                 Err(aborted) => return aborted.into(),

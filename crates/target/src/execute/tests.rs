@@ -232,6 +232,41 @@ fn leftovers_of_one_owner_are_not_those_of_another() {
     assert_eq!(content(&unit, 1000, 1), [7; 512].as_slice());
 }
 
+/// Goal: an aborted UNMAP that the disk has begun leaves all its ranges to nobody until the disk is
+/// through with the last one; what lies between them is free.
+#[test]
+fn an_aborted_unmap_keeps_its_whole_list() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    good(&unit, Plan::Write { range: range(0, 64), durable: true }, &[7; 64 * 512]);
+    let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+    let plan = Plan::Unmap { ranges: vec![range(32, 8), range(0, 8)], durable: true };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
+        device.inject(Fault::new(Effect::Hang).on(block::Operation::Unmap));
+        let mut unmap = Box::pin(run_as(&unit, &memory, &plan, &[], &abort));
+        assert!((&mut unmap).now_or_never().is_none());
+        abort.raise();
+        assert!(matches!(unmap.await, Ending::Aborted));
+        assert_eq!(unit.leftover_writes(), 1);
+        let mut second = Box::pin(unit.ranges.shown(range(7, 1)));
+        assert!((&mut second).now_or_never().is_none(), "not begun, and yet to come");
+        assert!(unit.ranges.shown(range(39, 1)).now_or_never().is_none());
+        assert!(unit.ranges.lock(range(8, 24), true).now_or_never().is_some());
+        device.heal();
+        device.release();
+        second.await;
+    });
+    assert_eq!(unit.leftover_writes(), 0);
+    let unmapped = |lba| content(&unit, lba, 1)[0] == 0;
+    assert_eq!(
+        [0, 7, 8, 31, 32, 39, 40].map(unmapped),
+        [true, true, false, false, true, true, false]
+    );
+}
+
 /// Fault: one initiator that sent many PERSISTENT RESERVE OUT commands had all others wait for all
 /// of them, each of which is saved.
 #[test]

@@ -17,16 +17,27 @@ pub(super) const OWNER_WAITING_MAX: usize = 1024;
 /// limits bound, are not counted.
 pub(super) const WAITING_MAX: usize = 8192;
 
-/// A range that somebody holds or waits for.
-#[derive(Clone, Copy, Debug)]
+/// Blocks that somebody holds or waits for.
+#[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) id: u64,
-    pub(super) range: LbaRange,
+    /// Where `positions` has it, once it is held or waits.
+    pub(super) slot: u32,
+    pub(super) blocks: ClaimedBlocks,
     pub(super) exclusive: bool,
     /// Reads wait for it as well.
     pub(super) secluded: bool,
     /// A piece of a third-party copy.
     pub(super) of_copy: bool,
+}
+
+/// The blocks of one claim.
+#[derive(Clone, Debug)]
+pub(crate) enum ClaimedBlocks {
+    /// One range.
+    Range(LbaRange),
+    /// Ranges that are not empty, in order and apart from each other.
+    List(Arc<[LbaRange]>),
 }
 
 /// A claim that waits.
@@ -63,25 +74,85 @@ pub(super) struct Claims {
     pub(super) held: Vec<Claim>,
     /// In order of arrival, which is the order of their ids.
     pub(super) waiting: VecDeque<WaitingClaim>,
+    /// By slot: where a claim is in `held`, or [`NOT_HELD`].
+    positions: Vec<u32>,
+    free_slots: Vec<u32>,
 }
+
+/// In `positions`: the claim waits, or the slot is free.
+const NOT_HELD: u32 = u32::MAX;
+/// Of a claim that is not held and does not wait.
+const NO_SLOT: u32 = u32::MAX;
 
 impl Claim {
     pub(super) fn excludes(&self, other: &Self) -> bool {
         #[cfg(test)]
         COMPARISONS.with(|count| count.set(count.get() + 1));
-        (self.exclusive || other.exclusive) && overlap(self.range, other.range)
+        (self.exclusive || other.exclusive) && self.blocks.overlap(&other.blocks)
+    }
+
+    fn is(&self, id: u64) -> bool {
+        #[cfg(test)]
+        COMPARISONS.with(|count| count.set(count.get() + 1));
+        self.id == id
+    }
+}
+
+impl ClaimedBlocks {
+    /// The blocks of several ranges, in any order.
+    pub(crate) fn of(ranges: &[LbaRange]) -> Self {
+        if let [range] = ranges {
+            return Self::Range(*range);
+        }
+        let mut sorted: Vec<_> = ranges.iter().filter(|range| range.count > 0).copied().collect();
+        sorted.sort_unstable_by_key(|range| range.lba);
+        sorted.dedup_by(|next, last| {
+            let joins = next.lba <= end(*last);
+            if joins {
+                last.count = end(*last).max(end(*next)) - last.lba;
+            }
+            joins
+        });
+        Self::List(sorted.into())
+    }
+
+    pub(super) fn overlap(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Range(one), Self::Range(other)) => overlap(*one, *other),
+            (Self::List(list), Self::Range(range)) | (Self::Range(range), Self::List(list)) => {
+                list_overlaps(list, *range)
+            }
+            (Self::List(one), Self::List(other)) => {
+                one.iter().any(|range| list_overlaps(other, *range))
+            }
+        }
+    }
+}
+
+impl From<LbaRange> for ClaimedBlocks {
+    fn from(range: LbaRange) -> Self {
+        Self::Range(range)
     }
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Calls of [`Claim::excludes`] in this thread.
+    /// Calls of [`Claim::excludes`] and [`Claim::is`] in this thread.
     pub(super) static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-pub(super) fn overlap(a: LbaRange, b: LbaRange) -> bool {
-    let (a_end, b_end) = (a.lba.saturating_add(a.count), b.lba.saturating_add(b.count));
-    a.count > 0 && b.count > 0 && a.lba < b_end && b.lba < a_end
+fn end(range: LbaRange) -> u64 {
+    range.lba.saturating_add(range.count)
+}
+
+fn overlap(a: LbaRange, b: LbaRange) -> bool {
+    a.count > 0 && b.count > 0 && a.lba < end(b) && b.lba < end(a)
+}
+
+/// Of a list in order only the first range that ends behind the beginning of `range` matters.
+fn list_overlaps(list: &[LbaRange], range: LbaRange) -> bool {
+    let first = list.partition_point(|listed| end(*listed) <= range.lba);
+    list.get(first).is_some_and(|listed| overlap(*listed, range))
 }
 
 impl WaitingClaim {
@@ -98,10 +169,37 @@ impl ClaimOwner {
 
 impl Claims {
     /// A claim that is neither held nor waits yet.
-    pub(super) fn new_claim(&mut self, range: LbaRange, exclusive: bool) -> Claim {
+    pub(super) fn new_claim(&mut self, blocks: ClaimedBlocks, exclusive: bool) -> Claim {
         let id = self.next_id;
         self.next_id += 1;
-        Claim { id, range, exclusive, secluded: false, of_copy: false }
+        Claim { id, slot: NO_SLOT, blocks, exclusive, secluded: false, of_copy: false }
+    }
+
+    /// Holds a claim that nothing keeps out; returns its slot.
+    pub(super) fn hold(&mut self, mut claim: Claim) -> u32 {
+        let slot = self.take_slot();
+        claim.slot = slot;
+        self.positions[slot as usize] = self.held.len() as u32;
+        self.held.push(claim);
+        slot
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        self.free_slots.pop().unwrap_or_else(|| {
+            self.positions.push(NOT_HELD);
+            self.positions.len() as u32 - 1
+        })
+    }
+
+    fn free_slot(&mut self, slot: u32) {
+        self.positions[slot as usize] = NOT_HELD;
+        self.free_slots.push(slot);
+    }
+
+    /// The held claim in a slot.
+    pub(super) fn held_mut(&mut self, slot: u32) -> Option<&mut Claim> {
+        let at = *self.positions.get(slot as usize)?;
+        self.held.get_mut(at as usize)
     }
 
     /// How many claims keep a new one out, which `exclusive_claims` counts already.
@@ -124,24 +222,28 @@ impl Claims {
     }
 
     /// Has a claim wait for its blockers, or for those who share everything without a claim.
+    /// Returns its slot, and what tells of the grant.
     pub(super) fn wait(
         &mut self,
-        claim: Claim,
+        mut claim: Claim,
         blockers: usize,
         owner: Option<&Arc<MemoryOwner>>,
-    ) -> oneshot::Receiver<()> {
+    ) -> (u32, oneshot::Receiver<()>) {
+        let slot = self.take_slot();
+        claim.slot = slot;
         let owner = owner.map(|owner| ClaimOwner(Arc::clone(owner)));
         let (grant, granted) = oneshot::channel();
         self.waiting.push_back(WaitingClaim { claim, blockers, owner, _grant: grant });
-        granted
+        (slot, granted)
     }
 
-    /// Holds a claim in spite of all others; those that wait already wait for it, too.
-    pub(super) fn hold_at_head(&mut self, claim: Claim) {
+    /// Holds a claim in spite of all others; those that wait already wait for it, too. Returns its
+    /// slot.
+    pub(super) fn hold_at_head(&mut self, claim: Claim) -> u32 {
         for waiting in &mut self.waiting {
             waiting.blockers += usize::from(claim.excludes(&waiting.claim));
         }
-        self.held.push(claim);
+        self.hold(claim)
     }
 
     /// Secludes held claims, which makes them exclusive.
@@ -164,13 +266,20 @@ impl Claims {
     }
 
     /// Removes a claim that is held or waits. [`grant`](Self::grant) has to follow.
-    pub(super) fn remove(&mut self, id: u64) -> Option<RemovedClaim> {
-        if let Some(at) = self.held.iter().position(|held| held.id == id) {
-            return Some(RemovedClaim { claim: self.held.swap_remove(at), counted_from: 0 });
-        }
-        let at = self.waiting.binary_search_by_key(&id, |waiting| waiting.claim.id).ok()?;
-        let claim = self.waiting.remove(at)?.claim;
-        Some(RemovedClaim { claim, counted_from: at })
+    pub(super) fn remove(&mut self, id: u64, slot: u32) -> Option<RemovedClaim> {
+        let at = *self.positions.get(slot as usize)? as usize;
+        let removed = if self.held.get(at).is_some_and(|held| held.is(id)) {
+            let claim = self.held.swap_remove(at);
+            if let Some(moved) = self.held.get(at) {
+                self.positions[moved.slot as usize] = at as u32;
+            }
+            RemovedClaim { claim, counted_from: 0 }
+        } else {
+            let at = self.waiting.binary_search_by_key(&id, |waiting| waiting.claim.id).ok()?;
+            RemovedClaim { claim: self.waiting.remove(at)?.claim, counted_from: at }
+        };
+        self.free_slot(slot);
+        Some(removed)
     }
 
     /// Lets go of `removed`, and grants the claims that nothing keeps out any more. `shared`:
@@ -186,7 +295,8 @@ impl Claims {
             }
             // Those behind it have counted it and go on doing so. A waiter that is gone removes its
             // claim itself when its guard is dropped.
-            self.held.push(waiting.claim);
+            self.positions[waiting.claim.slot as usize] = self.held.len() as u32;
+            self.held.push(waiting.claim.clone());
             if granted == 0 {
                 first_granted = at;
             }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 enum Step {
     Queue {
-        range: LbaRange,
+        ranges: Vec<LbaRange>,
         exclusive: bool,
     },
     AtHead(LbaRange),
@@ -25,8 +25,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let range = || (0..12u64, 0..5u64).prop_map(|(lba, count)| LbaRange { lba, count });
     let step = prop_oneof![
-        8 => (range(), any::<bool>())
-            .prop_map(|(range, exclusive)| Step::Queue { range, exclusive }),
+        8 => (prop::collection::vec(range(), 1..4), any::<bool>())
+            .prop_map(|(ranges, exclusive)| Step::Queue { ranges, exclusive }),
         1 => range().prop_map(Step::AtHead),
         1 => range().prop_map(Step::TryLock),
         2 => Just(Step::Share),
@@ -83,27 +83,35 @@ struct Rig {
 }
 
 impl Rig {
-    fn claim(&self, queued: &RangeQueued, range: LbaRange, exclusive: bool) -> Claim {
-        Claim { id: queued.guard.id, range, exclusive, secluded: false, of_copy: false }
+    fn claim(&self, queued: &RangeQueued, blocks: ClaimedBlocks, exclusive: bool) -> Claim {
+        Claim {
+            id: queued.guard.id,
+            slot: queued.guard.slot,
+            blocks,
+            exclusive,
+            secluded: false,
+            of_copy: false,
+        }
     }
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Queue { range, exclusive } => {
-                let queued = self.locks.queue(range, exclusive);
-                self.model.waiting.push(self.claim(&queued, range, exclusive));
+            Step::Queue { ref ranges, exclusive } => {
+                let blocks = ClaimedBlocks::of(ranges);
+                let queued = self.locks.queue(blocks.clone(), exclusive);
+                self.model.waiting.push(self.claim(&queued, blocks, exclusive));
                 self.queued.push(queued);
             }
             Step::AtHead(range) => {
                 let queued = self.locks.at_head(range);
-                self.model.held.push(self.claim(&queued, range, true));
+                self.model.held.push(self.claim(&queued, range.into(), true));
                 self.model.forced.insert(queued.guard.id);
                 self.queued.push(queued);
             }
             Step::TryLock(range) => {
                 if let Some(guard) = self.locks.try_lock_shared(range) {
                     let queued = RangeQueued { guard, wait: None };
-                    let claim = self.claim(&queued, range, false);
+                    let claim = self.claim(&queued, range.into(), false);
                     let mut others = self.model.held.iter().chain(&self.model.waiting);
                     assert!(!others.any(|other| other.excludes(&claim)));
                     self.model.held.push(claim);
@@ -143,9 +151,10 @@ impl Rig {
     }
 
     fn check(&self) {
-        let claims = self.locks.claims();
+        let mut claims = self.locks.claims();
         let ids = |claims: &[Claim]| claims.iter().map(|claim| claim.id).collect::<BTreeSet<_>>();
-        let waiting: Vec<Claim> = claims.waiting.iter().map(|waiting| waiting.claim).collect();
+        let waiting: Vec<Claim> =
+            claims.waiting.iter().map(|waiting| waiting.claim.clone()).collect();
         assert_eq!(ids(&claims.held), ids(&self.model.held));
         assert_eq!(ids(&waiting), ids(&self.model.waiting));
         assert!(waiting.is_sorted_by_key(|claim| claim.id));
@@ -168,12 +177,34 @@ impl Rig {
         assert_eq!(claims.exclusive_claims, exclusive);
         let bit = if exclusive > 0 { EXCLUSIVE } else { 0 };
         assert_eq!(self.locks.shares.load(SeqCst), (self.shares.len() * SHARE) | bit);
+        for RangeQueued { guard, .. } in &self.queued {
+            let is_held = claims.held.iter().any(|held| held.id == guard.id);
+            let in_slot = claims.held_mut(guard.slot).map(|held| held.id);
+            assert_eq!(in_slot, is_held.then_some(guard.id));
+        }
         let secluded = claims.held.iter().filter(|claim| claim.secluded).count();
         assert_eq!(self.locks.secluded.load(SeqCst), secluded);
     }
 }
 
 proptest! {
+    /// Goal: blocks of claims overlap where they have a block in common.
+    #[test]
+    fn blocks_overlap_by_what_they_have_in_common(
+        one in prop::collection::vec((0..40u64, 0..5u64), 0..6),
+        other in prop::collection::vec((0..40u64, 0..5u64), 0..6),
+    ) {
+        let blocks = |ranges: &[(u64, u64)]| {
+            ranges.iter().flat_map(|(lba, count)| *lba..lba + count).collect::<BTreeSet<_>>()
+        };
+        let claimed = |ranges: &[(u64, u64)]| {
+            let ranges = ranges.iter().map(|(lba, count)| LbaRange { lba: *lba, count: *count });
+            ClaimedBlocks::of(&ranges.collect::<Vec<_>>())
+        };
+        let common = !blocks(&one).is_disjoint(&blocks(&other));
+        prop_assert_eq!(claimed(&one).overlap(&claimed(&other)), common);
+    }
+
     /// Goal: whatever happens, those are held who would be if all were judged anew, the counts are
     /// right, nobody waits for nothing, and claims that exclude each other are held together only
     /// where the head of the queue or seclusion has it so. In the end all are granted in order,

@@ -15,6 +15,8 @@ pub const ATTACKS: &[Attack] = &[
         .summary("4 sessions: EXTENDED COPY of 32 MiB within a neighbour LUN, 128 under way"),
     Attack::new("copy-long-lists", 4, long_lists)
         .summary("EXTENDED COPY with lists of up to 64 KiB: thousands of segments of one block"),
+    Attack::new("copy-lists-refused", 8, lists_refused)
+        .summary("8 sessions: EXTENDED COPY with 256 segments, of which the last is refused"),
     Attack::new("copy-then-reset", 4, copy_then_reset)
         .summary("EXTENDED COPY is sent and the connection is reset, as fast as it goes"),
     Attack::new("tokens", 4, tokens)
@@ -41,12 +43,12 @@ fn copy(list: u8, designator: &[u8], segments: &[u8]) -> (Cdb, Vec<u8>) {
 }
 
 /// Sends copies of these segments, each as a WRITE whose list goes along or is asked for by R2T.
-fn flood(attacker: &Attacker, segments: &[u8]) -> Result<()> {
+fn flood(attacker: &Attacker, sessions: usize, segments: &[u8]) -> Result<()> {
     let Some(mut first) = attacker.retry(|| attacker.log_in(Destination::Neighbour, 9)) else {
         return Ok(());
     };
     let Some(name) = attacker.retry(|| designator(&mut first)) else { return Ok(()) };
-    Flood::new(4, Destination::Neighbour).reading(
+    Flood::new(sessions, Destination::Neighbour).reading(
         attacker,
         |session| {
             let list = session.random.next_u64() as u8;
@@ -62,7 +64,7 @@ fn flood(attacker: &Attacker, segments: &[u8]) -> Result<()> {
 
 fn copies(attacker: &Attacker) -> Result<()> {
     // 32 MiB from the first half of the disk to the second.
-    flood(attacker, &segment([0, 0], 0xfff8, 0, 0x1_0000))
+    flood(attacker, 4, &segment([0, 0], 0xfff8, 0, 0x1_0000))
 }
 
 fn long_lists(attacker: &Attacker) -> Result<()> {
@@ -71,9 +73,16 @@ fn long_lists(attacker: &Attacker) -> Result<()> {
     // What the target refuses for its length is sent in a length that it may take, too.
     attacker.in_threads(2, |thread| {
         let end = if thread == 0 { segments.len() } else { 28 * 64 };
-        drop(flood(attacker, &segments[..end]));
+        drop(flood(attacker, 4, &segments[..end]));
     });
     Ok(())
+}
+
+/// Every segment is looked at before the last one ends the command: it lies behind the end.
+fn lists_refused(attacker: &Attacker) -> Result<()> {
+    let good = (0..255).flat_map(|_| segment([0, 0], 1, 0, 8));
+    let segments: Vec<u8> = good.chain(segment([0, 0], 1, 1 << 40, 8)).collect();
+    flood(attacker, 8, &segments)
 }
 
 fn copy_then_reset(attacker: &Attacker) -> Result<()> {

@@ -20,9 +20,13 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("write-same-aborted", 64, write_same_aborted).summary(
         "64 sessions: 100 WRITE SAME of 32 MiB of zeroes on the shared LUN, then ABORT TASK SET",
     ),
-    Attack::new("unmap-descriptors", 4, unmap).summary(
+    Attack::new("unmap-descriptors", 4, |attacker| unmap(attacker, 4, &[256, 4095])).summary(
         "UNMAP with 256 and with 4,096 descriptors, on the attacker's half of the shared LUN",
     ),
+    Attack::new("unmap-descriptors-64-sessions", 64, |attacker| unmap(attacker, 64, &[250]))
+        .summary(
+            "64 sessions: UNMAP with 250 descriptors, on the attacker's half of the shared LUN",
+        ),
     Attack::new("compare-and-write", 16, compare_and_write)
         .summary("16 sessions: COMPARE AND WRITE of one block of the shared LUN"),
     Attack::new("compare-and-write-wide", 64, compare_and_write_wide).summary(
@@ -94,11 +98,11 @@ fn write_same(attacker: &Attacker, destination: Destination) -> Result<()> {
     )
 }
 
-fn unmap(attacker: &Attacker) -> Result<()> {
-    Flood::new(4, Destination::Shared).reading(
+fn unmap(attacker: &Attacker, sessions: usize, counts: &[u64]) -> Result<()> {
+    Flood::new(sessions, Destination::Shared).reading(
         attacker,
         |session| {
-            let count = [256, 4095][session.random.below(2) as usize];
+            let count = counts[session.random.below(counts.len() as u64) as usize];
             let first = u64::from(SHARED_LBA);
             // Every second physical block: none can be joined with its neighbour.
             let (cdb, list) = cdb::unmap((0..count).map(|at| (first + at * 16 % 65_000, 8)));

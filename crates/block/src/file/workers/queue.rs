@@ -1,6 +1,5 @@
 //! The jobs that wait for a worker thread: owners take turns.
 
-use super::Job;
 use crate::MemoryOwner;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,10 +8,10 @@ use std::sync::Arc;
 pub(super) type JobOwner = Option<Arc<MemoryOwner>>;
 
 /// Jobs that wait, and the number of those that run, of one owner.
-struct OwnerJobs {
+struct OwnerJobs<J> {
     owner: JobOwner,
     /// By their numbers, which is the order of arrival.
-    waiting: BTreeMap<u64, Job>,
+    waiting: BTreeMap<u64, J>,
     running: usize,
 }
 
@@ -20,17 +19,17 @@ struct OwnerJobs {
 ///
 /// The threads are a few more than one owner gets: jobs that take long, or hang, keep only other
 /// jobs of their owner waiting.
-pub(super) struct JobQueue {
+pub(super) struct JobQueue<J> {
     owner_running_max: usize,
     next_number: u64,
     waiting: usize,
     /// Jobs before all others, of nobody.
-    first: VecDeque<Job>,
+    first: VecDeque<J>,
     /// Those that have jobs, in the order of their turns.
-    owners: VecDeque<OwnerJobs>,
+    owners: VecDeque<OwnerJobs<J>>,
 }
 
-impl JobQueue {
+impl<J> JobQueue<J> {
     pub(super) fn new(owner_running_max: usize) -> Self {
         Self {
             owner_running_max,
@@ -46,14 +45,20 @@ impl JobQueue {
         self.waiting
     }
 
+    /// How many jobs have come with a number.
+    #[cfg(test)]
+    pub(super) fn numbered(&self) -> u64 {
+        self.next_number
+    }
+
     /// Puts a job before all others; the threads of an owner are not counted for it.
-    pub(super) fn push_first(&mut self, job: Job) {
+    pub(super) fn push_first(&mut self, job: J) {
         self.first.push_front(job);
         self.waiting += 1;
     }
 
     /// Queues a job; returns the number under which it can be removed.
-    pub(super) fn push(&mut self, owner: &JobOwner, job: Job) -> u64 {
+    pub(super) fn push(&mut self, owner: &JobOwner, job: J) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
         let at = self.position(owner).unwrap_or_else(|| {
@@ -67,13 +72,13 @@ impl JobQueue {
     }
 
     /// Takes the next job that may run. [`end`](Self::end) has to follow for its owner.
-    pub(super) fn pop(&mut self) -> Option<(Option<JobOwner>, Job)> {
+    pub(super) fn pop(&mut self) -> Option<(Option<JobOwner>, J)> {
         if let Some(job) = self.first.pop_front() {
             self.waiting -= 1;
             return Some((None, job));
         }
         let may_run =
-            |jobs: &OwnerJobs| jobs.running < self.owner_running_max && !jobs.waiting.is_empty();
+            |jobs: &OwnerJobs<J>| jobs.running < self.owner_running_max && !jobs.waiting.is_empty();
         let at = self.owners.iter().position(may_run)?;
         let mut jobs = self.owners.remove(at)?;
         let (_, job) = jobs.waiting.pop_first()?;
@@ -93,7 +98,7 @@ impl JobQueue {
     }
 
     /// Takes back a job that no thread has begun.
-    pub(super) fn remove(&mut self, owner: &JobOwner, number: u64) -> Option<Job> {
+    pub(super) fn remove(&mut self, owner: &JobOwner, number: u64) -> Option<J> {
         let at = self.position(owner)?;
         let job = self.owners[at].waiting.remove(&number)?;
         self.waiting -= 1;
