@@ -65,6 +65,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) 
         }
         let stopped = stop.wait_for(|stop| *stop);
         if tokio::time::timeout(ROOM_INTERVAL, stopped).await.is_ok() {
+            shared.units().iter().for_each(|unit| unit.tell_at_the_end());
             return;
         }
     }
@@ -141,6 +142,12 @@ impl LogicalUnit {
             tracing::warn!(device, "no room is left: writes wait until there is (out_of_space)");
         }
         Some(Held { unit: self })
+    }
+
+    /// The server stops, and looks no more.
+    fn tell_at_the_end(&self) {
+        self.held().recent = false;
+        self.tell_if_none_is_held();
     }
 
     fn tell_if_none_is_held(&self) {
