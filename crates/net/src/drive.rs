@@ -259,8 +259,8 @@ impl Connection {
         role.may_hold(self.held)
     }
 
-    /// Sends what waits and lets the peer close, for a while. What it has not taken then, the kernel
-    /// gives up as well: it would keep it for a minute, and nobody would count it.
+    /// Sends what waits and lets the peer close, for a while. What it has not taken then, the
+    /// kernel gives up as well: it would keep it for a minute, and nobody would count it.
     async fn linger<R: Role>(&mut self, tcp: &TcpStream, role: &mut R) {
         for _ in 0..LINGER_CHECKS {
             if !self.may_hold_now(tcp, role) {

@@ -222,8 +222,8 @@ mod tests {
         assert!(turn.is_over(&out));
     }
 
-    /// Goal: one costly PDU ends a turn when the time is over. Named by: eight Text Requests of 275 us
-    /// each in a turn; with 64 such connections a good one had 93 requests a second.
+    /// Goal: one costly PDU ends a turn when the time is over. Named by: eight Text Requests of
+    /// 275 us each in a turn; with 64 such connections a good one had 93 requests a second.
     #[test]
     fn time_is_looked_at_behind_costly_pdus() {
         let out = Outbox::default();
