@@ -44,6 +44,10 @@ const DEVICE_MAPS_MAX: usize = 1;
 const MAPS_MAX: usize = 2;
 static MAPS: LazyLock<ComputingLimit> = LazyLock::new(|| ComputingLimit::new(MAPS_MAX));
 
+/// Jobs of one device that deallocate or zero at a time. The kernel computes them, and has a lock
+/// for each file that lets one through: the threads of others would spin.
+const DEVICE_CLEARS_MAX: usize = 1;
+
 /// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
 /// and each costs the core that waits for it a change to another thread and back.
 const CLEAR_JOB_RANGES: usize = 64;
@@ -72,6 +76,7 @@ pub struct FileDevice {
     workers: Workers,
     /// Of this device; [`MAPS`] is of all. A device that hangs has one permit of these.
     maps: ComputingLimit,
+    clears: ComputingLimit,
     /// What is with rings.
     flights: Arc<Flights>,
     /// The file, if it was made for this device.
@@ -113,6 +118,7 @@ impl FileDevice {
             commit: GroupCommit::new(sync),
             workers: Workers::new("lunar-file", THREADS_MAX, OWNER_THREADS_MAX),
             maps: ComputingLimit::new(DEVICE_MAPS_MAX),
+            clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             flights: Arc::default(),
             created: Mutex::default(),
         })
@@ -290,7 +296,9 @@ impl FileDevice {
         parts.retain(|(_, bytes)| !bytes.is_empty());
         for job in parts.chunks(CLEAR_JOB_RANGES) {
             let (first, job) = (job[0].0, job.to_vec());
+            let permit = self.clears.permit().await;
             self.blocking(first, move |disk| {
+                let _permit = permit;
                 job.iter().try_for_each(|(range, bytes)| {
                     let result = if deallocate { disk.deallocate(bytes) } else { disk.zero(bytes) };
                     result.map_err(|error| disk.failed("zeroing failed", *range, error))

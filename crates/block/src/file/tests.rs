@@ -276,6 +276,31 @@ fn few_maps_are_made_at_once() {
     }
 }
 
+/// Fault: all threads of a device zeroed and unmapped at once, which the kernel computes for one at
+/// a time: 64 sessions with UNMAP lists left another host a fifth of its reads.
+#[test]
+fn one_job_of_a_device_clears_at_a_time() {
+    let scratch = Scratch::new();
+    let device = FileDevice::open(scratch.options(1 << 20)).unwrap();
+    let context = IoContext::new(&Arc::default());
+    let held = block_on(device.clears.permit());
+    let before = device.workers.jobs();
+    let range = |at: u64| BlockRange::new(8 * at, 8);
+    let mut clears: Vec<_> = (0..20).map(|at| device.unmap(range(at), false)).collect();
+    clears.extend((20..40).map(|at| device.write_zeroes(range(at), false, false)));
+    let mut waits = context.scope(device.unmap(range(40), false)).boxed();
+    assert!((&mut waits).now_or_never().is_none());
+    assert!(context.cancel(), "what waits can be cancelled");
+    drop(waits);
+    assert!(clears.iter_mut().all(|clear| clear.now_or_never().is_none()));
+    assert_eq!(device.workers.jobs(), before, "all wait, and no thread does");
+    drop(held);
+    for clear in clears {
+        block_on(clear).unwrap();
+    }
+    assert_eq!(device.workers.jobs(), before + 40);
+}
+
 /// An empty file, as a crash leaves it, is given its size; the whole of a huge file is unmapped and
 /// looked at in no time.
 #[test]

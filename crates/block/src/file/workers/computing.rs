@@ -47,8 +47,11 @@ impl ComputingLimit {
         Self(Arc::new(Mutex::new(State { jobs_max, waiting, next_id: 0, granted: Vec::new() })))
     }
 
-    /// Waits until a job of this owner ([`IoContext`]) may compute.
+    /// Waits until a job of this owner ([`IoContext`]) may compute. It may be cancelled meanwhile.
     pub(in crate::file) async fn permit(&self) -> ComputingPermit {
+        if let Some(context) = IoContext::current() {
+            context.allow_cancel();
+        }
         let (permit, granted) = self.queue();
         let _ = granted.await; // dropped meanwhile, the permit leaves the queue
         permit
