@@ -1,6 +1,7 @@
 //! The data plane's threads: one `current_thread` runtime each; a connection stays on its core.
 
 use crate::busy_poll::poll_while_busy;
+use crate::owner_turns::end_round;
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
@@ -93,6 +94,7 @@ impl Core {
         let thread =
             std::thread::Builder::new().name(format!("core-{index}")).spawn(move || {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
+                builder.on_thread_unpark(end_round);
                 match builder.enable_all().build_local(tokio::runtime::LocalOptions::default()) {
                     Ok(runtime) => {
                         let _ = started.send(Ok(()));

@@ -3,9 +3,9 @@
 use crate::buffer_limits::{BufferLimits, BufferedBytes, SocketBuffers};
 use crate::busy_poll::tell_busy;
 use crate::clock::Clock;
-use crate::inbound::{Arrived, Inbound};
+use crate::inbound::{Arrived, Inbound, discard};
 use crate::outbox::Outbox;
-use crate::owner_turns::{OwnerId, count_turn, wait_for_turn, yield_for_round};
+use crate::owner_turns::{OwnerId, OwnerTurns, yield_for_round};
 use crate::tap::TapChange;
 use crate::unsafe_socket_memory::SocketMemory;
 use iscsi::framing::Header;
@@ -27,8 +27,14 @@ const FAR: Duration = Duration::from_secs(24 * 3600);
 pub const HELD_CHECK: Duration = Duration::from_secs(1);
 /// A busy connection is asked after so many turns already.
 const HELD_CHECK_TURNS: u32 = 32;
+/// And so is one that has given so many bytes to its socket. Until then they count as held there.
+const HELD_CHECK_BYTES: usize = 64 << 10;
+/// What was given to the socket is counted in steps of this.
+const SENT_STEP_BYTES: usize = 4 << 10;
 /// Each takes a [`HELD_CHECK`]: how often a connection that ends is asked, 5 seconds in all.
 const LINGER_CHECKS: usize = 5;
+/// A connection that ends discards no more than so much of what the peer still sends.
+const DISCARDED_BYTES_MAX: usize = 4 << 20;
 
 /// A protocol machine and what it stands on, as the loop sees it.
 ///
@@ -103,32 +109,29 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         if connection.has_to_be_checked() {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
-        let woken = connection.wait(&tcp, role, timer.as_mut(), &clock).await;
-        let owner = role.owner();
-        let mut now = woken.now;
-        if let Some(owner) = owner
-            && wait_for_turn(owner).await
-        {
-            now = clock.now();
-        }
+        connection.turns.set_owner(role.owner());
+        connection.turns.wait().await;
+        let Some(woken) = connection.wait(&tcp, role, timer.as_mut(), &clock).await else {
+            continue;
+        };
         connection.outbox.begin_turn();
+        let now = woken.now;
         if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
             role.elapsed(now, &mut connection.outbox);
         }
         let more = woken.readable && connection.receive(&tcp, role, now);
         connection.send(&tcp, role, now);
+        connection.sent_bytes += connection.outbox.turn_bytes();
         connection.check(&tcp, role, &woken);
         tell_busy();
-        if let Some(owner) = owner {
-            count_turn(owner, clock.now().since(now));
-        }
+        connection.count(now, &clock);
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.
             yield_for_round().await;
         }
     }
     if connection.open {
-        connection.linger(&tcp, role).await;
+        connection.linger(&tcp, role, &clock).await;
     }
 }
 
@@ -137,8 +140,11 @@ struct Connection {
     outbox: Outbox,
     limits: BufferLimits,
     socket_buffers: SocketBuffers,
+    turns: OwnerTurns,
     /// As the role was told last.
     held: BufferedBytes,
+    /// Given to the socket since it was looked at.
+    sent_bytes: usize,
     /// Something came or went since the socket was looked at.
     is_unchecked: bool,
     /// When it is looked at next, if it has to be.
@@ -156,7 +162,9 @@ impl Connection {
             outbox: Outbox::default(),
             limits: BufferLimits::LARGEST,
             socket_buffers: SocketBuffers::default(),
+            turns: OwnerTurns::default(),
             held: BufferedBytes::default(),
+            sent_bytes: 0,
             is_unchecked: false,
             check_at: Time::ZERO,
             unchecked_turns: 0,
@@ -175,15 +183,20 @@ impl Connection {
         self.limits = limits;
     }
 
+    /// Lets the role work until there is something to do with the socket. `None`: the time of its
+    /// owner is over.
     async fn wait<R: Role>(
         &mut self,
         tcp: &TcpStream,
         role: &mut R,
         mut timer: Pin<&mut Sleep>,
         clock: &Clock,
-    ) -> Woken {
+    ) -> Option<Woken> {
         let mut at_once = true;
         poll_fn(|context| {
+            if !at_once && !self.turns.may_go_on() {
+                return Poll::Ready(None);
+            }
             if let TapChange::To(tap) = role.tap() {
                 self.inbound.tap.set(tap.clone());
                 self.outbox.set_tap(tap);
@@ -206,28 +219,36 @@ impl Connection {
                 writable = !self.outbox.is_empty() && tcp.poll_write_ready(context).is_ready();
             }
             if woken.work || woken.timer || woken.readable || writable || role.is_over() {
-                return Poll::Ready(woken);
+                return Poll::Ready(Some(woken));
             }
             at_once = false;
             if self.open && !self.may_hold(tcp, role, receives) {
                 self.drop_at_once(tcp, role, now);
-                return Poll::Ready(woken);
+                return Poll::Ready(Some(woken));
             }
+            self.count(now, clock);
             Poll::Pending
         })
         .await
     }
 
+    /// Counts what it has worked since `began` for its owner.
+    fn count(&self, began: Time, clock: &Clock) {
+        if self.turns.are_counted() {
+            self.turns.count(clock.now().since(began));
+        }
+    }
+
     /// Asks the role whether what is held may be held while the connection waits.
     fn may_hold<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, receives: bool) -> bool {
-        let bytes = if receives && self.outbox.is_empty() {
-            // As mostly: what the peer has not taken is looked at now and then.
-            BufferedBytes { socket: self.held.socket, ..BufferedBytes::default() }
-        } else {
-            self.held_bytes(tcp, receives)
-        };
-        self.held = bytes;
-        role.may_hold(bytes)
+        if !receives || !self.outbox.is_empty() || self.sent_bytes >= HELD_CHECK_BYTES {
+            return self.may_hold_now(tcp, role);
+        }
+        // As mostly: what the peer has not taken is looked at now and then.
+        let socket = self.held.socket;
+        self.held = BufferedBytes { socket, ..BufferedBytes::default() };
+        let sent = self.sent_bytes.next_multiple_of(SENT_STEP_BYTES);
+        role.may_hold(BufferedBytes { socket: socket + sent, ..self.held })
     }
 
     fn has_to_be_checked(&self) -> bool {
@@ -243,7 +264,9 @@ impl Connection {
             self.is_unchecked = true;
         }
         self.unchecked_turns += 1;
-        let is_due = self.check_at <= now || self.unchecked_turns >= HELD_CHECK_TURNS;
+        let is_due = self.check_at <= now
+            || self.unchecked_turns >= HELD_CHECK_TURNS
+            || self.sent_bytes >= HELD_CHECK_BYTES;
         if is_due && self.has_to_be_checked() {
             (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
             self.is_unchecked = false;
@@ -256,22 +279,49 @@ impl Connection {
     fn may_hold_now<R: Role>(&mut self, tcp: &TcpStream, role: &mut R) -> bool {
         let receives = role.can_receive() && !self.outbox.is_full();
         self.held = self.held_bytes(tcp, receives);
+        self.sent_bytes = 0;
         role.may_hold(self.held)
     }
 
     /// Sends what waits and lets the peer close, for a while. What it has not taken then, the
     /// kernel gives up as well: it would keep it for a minute, and nobody would count it.
-    async fn linger<R: Role>(&mut self, tcp: &TcpStream, role: &mut R) {
+    async fn linger<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, clock: &Clock) {
         for _ in 0..LINGER_CHECKS {
             if !self.may_hold_now(tcp, role) {
                 break;
             }
-            if tokio::time::timeout(HELD_CHECK, close(tcp, &mut self.outbox)).await.is_ok() {
+            if tokio::time::timeout(HELD_CHECK, self.close(tcp, clock)).await.is_ok() {
                 break;
             }
         }
         if SocketMemory::of(tcp.as_fd()).is_ok_and(|memory| memory.queued > 0) {
             let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    async fn close(&mut self, tcp: &TcpStream, clock: &Clock) {
+        while !self.outbox.is_empty() {
+            self.outbox.begin_turn();
+            if tcp.writable().await.is_err() || self.outbox.write_to(tcp).is_err() {
+                return;
+            }
+        }
+        // Half-close, then wait for the peer: closing with unread bytes would reset the connection
+        // and could take our last PDU from it.
+        let _ = SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
+        let mut discarded = 0;
+        while discarded < DISCARDED_BYTES_MAX && tcp.readable().await.is_ok() {
+            self.turns.wait().await;
+            let began = clock.now();
+            match discard(tcp) {
+                Ok(0) => return,
+                Ok(bytes) => discarded += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+            self.count(began, clock);
+            // A socket that has always more is always ready.
+            yield_for_round().await;
         }
     }
 
@@ -348,31 +398,6 @@ fn set_timer(mut timer: Pin<&mut Sleep>, deadline: Option<Time>, clock: &Clock) 
     if instant < timer.deadline() || timer.is_elapsed() {
         timer.as_mut().reset(instant);
     }
-}
-
-async fn close(tcp: &TcpStream, outbox: &mut Outbox) {
-    while !outbox.is_empty() {
-        outbox.begin_turn();
-        if tcp.writable().await.is_err() || outbox.write_to(tcp).is_err() {
-            return;
-        }
-    }
-    // Half-close, then wait for the peer: closing with unread bytes would reset the connection
-    // and could take our last PDU from it.
-    let _ = SockRef::from(tcp).shutdown(std::net::Shutdown::Write);
-    while tcp.readable().await.is_ok() {
-        match discard(tcp) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return,
-        }
-    }
-}
-
-/// Reads what nobody wants. Apart, so that no connection carries the buffer all its life.
-fn discard(tcp: &TcpStream) -> io::Result<usize> {
-    tcp.try_read(&mut [0; 4096])
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use wire::Time;
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Payloads with at least this much missing are received straight into their place.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
+/// A connection whose turns end before what it received does, receives no less than this at once.
+const RECEIVED_BYTES_MIN: usize = 16 << 10;
 /// Memory of the leftover that a connection keeps once it is handled.
 const LEFTOVER_KEPT_BYTES: usize = 4 << 10;
 
@@ -68,6 +70,8 @@ pub(crate) struct Inbound {
     digests: Digests,
     /// Received at once, at most.
     pub(crate) receive_bytes_max: usize,
+    /// About as much as was handled in a turn of late: what is left of a turn is copied.
+    turn_bytes: usize,
     pub(crate) tap: InboundTap,
 }
 
@@ -93,6 +97,7 @@ impl Inbound {
             stalled: false,
             digests: Digests::default(),
             receive_bytes_max: CHUNK_BYTES,
+            turn_bytes: CHUNK_BYTES,
             tap: InboundTap::default(),
         }
     }
@@ -145,7 +150,8 @@ impl Inbound {
             let mut chunk = chunk.borrow_mut();
             let missing = self.deframer.payload_missing();
             let start = self.leftover.len();
-            let chunk_bytes = chunk.len().min(self.receive_bytes_max.max(start + 1));
+            let bytes_max = self.receive_bytes_max.min(self.turn_bytes).max(start + 1);
+            let chunk_bytes = chunk.len().min(bytes_max);
             let chunk = &mut chunk[..chunk_bytes];
             let received = if start == 0 && missing >= DIRECT_BYTES_MIN {
                 self.read_in_place(tcp, chunk, missing, role)
@@ -167,6 +173,11 @@ impl Inbound {
             let filled = start + in_chunk;
             let used = self.handle(&chunk[..filled], tcp, role, now, out);
             self.keep(&chunk[used..filled]);
+            if self.stalled {
+                self.turn_bytes = used.max(RECEIVED_BYTES_MIN);
+            } else if arrived == Arrived::Bytes {
+                self.turn_bytes = (2 * self.turn_bytes).min(CHUNK_BYTES);
+            }
             Ok(arrived)
         })
     }
@@ -262,6 +273,11 @@ impl Inbound {
     fn keep(&mut self, bytes: &[u8]) {
         self.leftover.extend_from_slice(bytes);
     }
+}
+
+/// Reads what nobody wants.
+pub(crate) fn discard(tcp: &TcpStream) -> io::Result<usize> {
+    CHUNK.with(|chunk| tcp.try_read(&mut chunk.borrow_mut()))
 }
 
 /// Copies payload to where the role wants it; what it has no room for is discarded.

@@ -152,6 +152,11 @@ impl Outbox {
         self.turn_bytes = 0;
     }
 
+    /// How many bytes were sent in this turn.
+    pub(crate) fn turn_bytes(&self) -> usize {
+        self.turn_bytes
+    }
+
     /// Sends what the socket takes now, as much as is left of the turn.
     pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
         while !self.pieces.is_empty() && self.turn_bytes < TURN_BYTES {

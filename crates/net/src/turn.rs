@@ -1,11 +1,15 @@
 //! How much a connection does before the others of its core get their turn.
 
 use crate::outbox::Outbox;
+use crate::owner_turns::is_core_of_one;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// So much is moved in one turn, to be sent or not: what is begun before is finished.
 pub const TURN_BYTES: usize = 1 << 20;
+
+/// What is moved without being sent is moved in pieces of this: about what a turn has time for.
+pub const MOVED_PIECE_BYTES: usize = 256 << 10;
 
 /// So many PDUs are handled in one turn, and about as many completions taken.
 pub const TURN_PDUS: usize = 64;
@@ -23,18 +27,17 @@ const BURST_BYTES: usize = 512 << 10;
 thread_local! {
     /// Which connection of this core had the last turn, by the address of its outbox.
     static LAST: Cell<usize> = const { Cell::new(0) };
-    /// In a turn: what commands may still move in it without sending it.
-    static LEFT_BYTES: Cell<Option<usize>> = const { Cell::new(None) };
+    /// In a turn: what commands may still move in it without sending it, and when it began.
+    static LEFT: Cell<Option<(usize, Instant)>> = const { Cell::new(None) };
     /// The PDU that was handled last may have taken long.
     static IS_COSTLY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A turn lasts no longer, if one command does not: expensive commands would make turns long that
-/// few bytes or PDUs make short. As long as some fifty small reads take.
-const TURN_TIME_MAX: Duration = Duration::from_micros(250);
+/// few bytes or PDUs make short. As long as some thirty small reads take.
+const TURN_TIME_MAX: Duration = Duration::from_micros(100);
 
-/// Where nobody else has work on this core, and no PDU was costly. What a turn has received and not
-/// handled is copied to be kept: a busy machine should not make that happen in every turn.
+/// Where no other owner has connections on this core, and no PDU was costly. Longer turns cost less.
 const ALONE_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// The time is looked at after so many PDUs that are not costly.
@@ -51,8 +54,9 @@ pub struct MovingTurn {
 impl MovingTurn {
     /// Begins one.
     pub fn begin() -> Self {
-        LEFT_BYTES.set(Some(TURN_BYTES));
-        Self { began: Instant::now() }
+        let began = Instant::now();
+        LEFT.set(Some((TURN_BYTES, began)));
+        Self { began }
     }
 
     /// Nothing more is to be begun.
@@ -61,7 +65,7 @@ impl MovingTurn {
     }
 
     fn has_moved_all(&self) -> bool {
-        LEFT_BYTES.get() == Some(0)
+        matches!(LEFT.get(), Some((0, _)))
     }
 
     fn has_lasted(&self, time: Duration) -> bool {
@@ -71,13 +75,13 @@ impl MovingTurn {
 
 impl Drop for MovingTurn {
     fn drop(&mut self) {
-        LEFT_BYTES.set(None);
+        LEFT.set(None);
     }
 }
 
 /// A command has moved so many bytes that are no answer.
 pub fn count_moved(bytes: usize) {
-    LEFT_BYTES.set(LEFT_BYTES.get().map(|left| left.saturating_sub(bytes)));
+    LEFT.set(LEFT.get().map(|(left, began)| (left.saturating_sub(bytes), began)));
 }
 
 /// The PDU that is handled is none of those that mostly come, and may take long: the time of the
@@ -87,9 +91,9 @@ pub fn mark_costly() {
 }
 
 /// Waits for the next turn if nothing more may be moved in this one. To be asked before each
-/// mebibyte or so.
+/// [`MOVED_PIECE_BYTES`].
 pub async fn may_move() {
-    while LEFT_BYTES.get() == Some(0) {
+    while LEFT.get().is_some_and(|(left, began)| left == 0 || began.elapsed() >= TURN_TIME_MAX) {
         tokio::task::yield_now().await;
     }
 }
@@ -118,7 +122,7 @@ impl Turn {
             pdus: 0,
             burst_pdus: 0,
             burst_pdus_max: if is_alone { BURST_PDUS } else { TURN_PDUS },
-            time_max: if is_alone { ALONE_TIME_MAX } else { TURN_TIME_MAX },
+            time_max: if is_core_of_one() { ALONE_TIME_MAX } else { TURN_TIME_MAX },
             answered_bytes: 0,
             outbox_bytes: out.bytes(),
             moving: MovingTurn::begin(),
@@ -169,6 +173,7 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owner_turns::{OwnerId, OwnerTurns};
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Waker};
@@ -218,6 +223,9 @@ mod tests {
         assert!(turn.is_over(&out) && !may_move_now());
         drop(turn);
         assert!(may_move_now(), "outside of turns all may be moved");
+        LEFT.set(Some((TURN_BYTES, Instant::now() - TURN_TIME_MAX)));
+        assert!(!may_move_now(), "the time of the turn is over");
+        LEFT.set(None);
     }
 
     /// Goal: a few PDUs that take long end a turn.
@@ -225,7 +233,7 @@ mod tests {
     fn time_ends_a_turn() {
         let out = Outbox::default();
         let mut turn = Turn::new(&out);
-        turn.moving.began -= TURN_TIME_MAX;
+        turn.moving.began -= ALONE_TIME_MAX;
         for _ in 1..TIMED_PDUS {
             assert!(!turn.is_over(&out));
             turn.count();
@@ -262,8 +270,12 @@ mod tests {
             turn.is_over(&out);
             turn.time_max
         };
-        assert_eq!(time_max(false), TURN_TIME_MAX, "the first one behind others");
         assert_eq!([time_max(false), time_max(true)], [ALONE_TIME_MAX, TURN_TIME_MAX]);
+        let [mut one, mut other] = [1, 2].map(|_| OwnerTurns::default());
+        one.set_owner(Some(OwnerId(1)));
+        assert_eq!(time_max(false), ALONE_TIME_MAX);
+        other.set_owner(Some(OwnerId(2)));
+        assert_eq!(time_max(false), TURN_TIME_MAX);
     }
 
     /// Goal: a connection that has its core alone sends early; with others it sends a turn at once.

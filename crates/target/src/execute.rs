@@ -28,8 +28,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Long operations go on in pieces of this size.
-pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// What a command moves without sending it goes on in pieces of this size.
+const PIECE_BYTES: usize = net::MOVED_PIECE_BYTES;
 /// Between two lines of the log about failing devices.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -5,7 +5,7 @@
 //! and that it is done is durable before the unit takes commands again. In between, the next start
 //! begins it anew.
 
-use crate::execute::{PIECE_BYTES, internal_failure};
+use crate::execute::internal_failure;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::LogicalUnit;
 use block::{BlockRange, BufferPool, ErrorKind, PHYSICAL_BLOCK_BYTES_MAX};
@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// Writing goes on in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Deallocating and zeroing goes on in pieces of this size: it is quick, and progress is told.
 const SPARSE_PIECE_BYTES: u64 = 64 << 20;

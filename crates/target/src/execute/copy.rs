@@ -27,7 +27,7 @@ use units::NamedUnits;
 
 /// Data move in pieces of this size. A copy holds two of them: one is written while the next is
 /// read. It is a multiple of every block length.
-const COPY_PIECE_BYTES: u64 = 1 << 20;
+const COPY_PIECE_BYTES: u64 = net::MOVED_PIECE_BYTES as u64;
 /// What reads as zeroes because it is deallocated is not read, and goes on in larger pieces.
 const ZERO_PIECE_BYTES: u64 = 16 << 20;
 
