@@ -8,7 +8,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -23,69 +22,77 @@ pub struct OwnerId(pub usize);
 thread_local! {
     /// The number of this core's round.
     static ROUND: Cell<u64> = const { Cell::new(0) };
-    /// Those who have connections on this core.
-    static OWNERS: RefCell<HashMap<OwnerId, Rc<Owner>>> = RefCell::default();
+    static OWNERS: RefCell<Owners> = RefCell::default();
+}
+
+/// Those who have connections on this core.
+#[derive(Debug, Default)]
+struct Owners {
+    places: HashMap<OwnerId, usize>,
+    owners: Vec<Owner>,
+    /// Places among them that nobody has.
+    free: Vec<usize>,
 }
 
 /// What the connections of an owner have done on this core, and which of them wait.
 #[derive(Debug, Default)]
 struct Owner {
+    connections: usize,
     /// The last round in which they worked.
-    round: Cell<u64>,
+    round: u64,
     /// For how long they worked in it.
-    worked: Cell<Duration>,
+    worked: Duration,
     /// Connections for which no time was left, by their tickets. Only the first one is woken.
-    waiting: RefCell<BTreeMap<u64, Option<Waker>>>,
-    next_ticket: Cell<u64>,
+    waiting: BTreeMap<u64, Option<Waker>>,
+    next_ticket: u64,
 }
 
-/// The place of a connection among those of its owner. Without an owner it always has its turn.
+/// The place of a connection among those of its owner. Without an owner it always has its turn, and
+/// may move from thread to thread.
 #[derive(Debug, Default)]
-pub(crate) struct OwnerTurns(Option<(OwnerId, Rc<Owner>)>);
+pub(crate) struct OwnerTurns(Option<(OwnerId, usize)>);
 
 /// A place among the connections of an owner that wait; given up when dropped.
-struct Ticket<'a> {
-    owner: &'a Owner,
+struct Ticket {
+    owner: usize,
     number: u64,
 }
 
 impl OwnerTurns {
     /// The connection is of this owner from now on.
     pub(crate) fn set_owner(&mut self, owner: Option<OwnerId>) {
-        if self.0.as_ref().map(|(id, _)| *id) != owner {
+        if self.0.map(|(id, _)| id) != owner {
             self.leave();
-            self.0 = owner.map(|id| {
-                let owners =
-                    |owners: &mut HashMap<_, Rc<Owner>>| Rc::clone(owners.entry(id).or_default());
-                (id, OWNERS.with_borrow_mut(owners))
-            });
+            self.0 = owner.map(|id| (id, OWNERS.with_borrow_mut(|owners| owners.join(id))));
         }
     }
 
     /// Whether the connection may do something now: its owner has time, and no other one waits.
     pub(crate) fn may_go_on(&self) -> bool {
-        let Some((_, owner)) = &self.0 else { return true };
-        owner.has_time() && owner.waiting.borrow().is_empty()
+        let Some((_, owner)) = self.0 else { return true };
+        with_owner(owner, |owner| owner.has_time() && owner.waiting.is_empty())
     }
 
     /// Waits until the connection may have its turn.
     pub(crate) async fn wait(&self) {
-        let Some((_, owner)) = &self.0 else { return };
+        let Some((_, owner)) = self.0 else { return };
         if self.may_go_on() {
             return;
         }
         let ticket = Ticket::take(owner);
-        poll_fn(|context| owner.poll_first(ticket.number, context)).await;
-        while !owner.has_time() {
+        poll_fn(|context| ticket.poll_first(context)).await;
+        while !with_owner(owner, |owner| owner.has_time()) {
             yield_for_round().await;
         }
     }
 
     /// The connection has worked for so long.
     pub(crate) fn count(&self, worked: Duration) {
-        if let Some((_, owner)) = &self.0 {
-            owner.worked.set(owner.worked() + worked);
-            owner.round.set(ROUND.get());
+        if let Some((_, owner)) = self.0 {
+            with_owner(owner, |owner| {
+                owner.worked = owner.worked() + worked;
+                owner.round = ROUND.get();
+            });
         }
     }
 
@@ -95,11 +102,9 @@ impl OwnerTurns {
     }
 
     fn leave(&mut self) {
-        let Some((id, owner)) = self.0.take() else { return };
-        // The table and this one.
-        if Rc::strong_count(&owner) <= 2 {
+        if let Some((id, owner)) = self.0.take() {
             // A thread that ends may have dropped the table before its connections.
-            let _ = OWNERS.try_with(|owners| owners.borrow_mut().remove(&id));
+            let _ = OWNERS.try_with(|owners| owners.borrow_mut().leave(id, owner));
         }
     }
 }
@@ -110,50 +115,83 @@ impl Drop for OwnerTurns {
     }
 }
 
+fn with_owner<T>(owner: usize, act: impl FnOnce(&mut Owner) -> T) -> T {
+    OWNERS.with_borrow_mut(|owners| act(&mut owners.owners[owner]))
+}
+
+impl Owners {
+    fn join(&mut self, id: OwnerId) -> usize {
+        let place = *self.places.entry(id).or_insert_with(|| {
+            self.free.pop().unwrap_or_else(|| {
+                self.owners.push(Owner::default());
+                self.owners.len() - 1
+            })
+        });
+        self.owners[place].connections += 1;
+        place
+    }
+
+    fn leave(&mut self, id: OwnerId, place: usize) {
+        self.owners[place].connections -= 1;
+        if self.owners[place].connections == 0 {
+            self.places.remove(&id);
+            self.owners[place] = Owner::default();
+            self.free.push(place);
+        }
+    }
+}
+
 impl Owner {
     /// For how long it worked in this round.
     fn worked(&self) -> Duration {
-        if self.round.get() == ROUND.get() { self.worked.get() } else { Duration::ZERO }
+        if self.round == ROUND.get() { self.worked } else { Duration::ZERO }
     }
 
     fn has_time(&self) -> bool {
         self.worked() < ROUND_TIME_MAX
     }
-
-    /// Ready when this ticket is the first one.
-    fn poll_first(&self, number: u64, context: &Context<'_>) -> Poll<()> {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.first_key_value().is_some_and(|(first, _)| *first == number) {
-            return Poll::Ready(());
-        }
-        waiting.insert(number, Some(context.waker().clone()));
-        Poll::Pending
-    }
 }
 
-impl<'a> Ticket<'a> {
-    fn take(owner: &'a Owner) -> Self {
-        let number = owner.next_ticket.replace(owner.next_ticket.get() + 1);
-        owner.waiting.borrow_mut().insert(number, None);
+impl Ticket {
+    fn take(owner: usize) -> Self {
+        let number = with_owner(owner, |owner| {
+            owner.next_ticket += 1;
+            owner.waiting.insert(owner.next_ticket, None);
+            owner.next_ticket
+        });
         Self { owner, number }
     }
+
+    /// Ready when it is the first one.
+    fn poll_first(&self, context: &Context<'_>) -> Poll<()> {
+        let waker = context.waker().clone();
+        let (poll, _dropped_late) = with_owner(self.owner, |owner| {
+            if owner.waiting.first_key_value().is_some_and(|(first, _)| *first == self.number) {
+                return (Poll::Ready(()), None);
+            }
+            (Poll::Pending, owner.waiting.insert(self.number, Some(waker)))
+        });
+        poll
+    }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut waiting = self.owner.waiting.borrow_mut();
-        waiting.remove(&self.number);
-        let first = waiting.first_entry().and_then(|mut first| first.get_mut().take());
-        drop(waiting);
-        if let Some(waker) = first {
-            waker.wake();
+        // A waker that is dropped may drop a connection, which needs the table.
+        let wakers = OWNERS.try_with(|owners| {
+            let waiting = &mut owners.borrow_mut().owners[self.owner].waiting;
+            let removed = waiting.remove(&self.number);
+            (removed, waiting.first_entry().and_then(|mut first| first.get_mut().take()))
+        });
+        if let Ok((_, Some(first))) = wakers {
+            first.wake();
         }
     }
 }
 
 /// Whether no more than one owner has connections on this core.
 pub(crate) fn is_core_of_one() -> bool {
-    OWNERS.with_borrow(|owners| owners.len() <= 1)
+    OWNERS.with_borrow(|owners| owners.places.len() <= 1)
 }
 
 /// The runtime has looked at the sockets: the owners have their time again.
@@ -174,6 +212,7 @@ pub(crate) async fn yield_for_round() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::rc::Rc;
 
     fn of(owner: usize) -> OwnerTurns {
         let mut turns = OwnerTurns::default();
@@ -262,8 +301,8 @@ mod tests {
             drop(stranger);
             assert!(is_core_of_one());
             drop((other, third));
-            assert_eq!(OWNERS.with_borrow(HashMap::len), 1);
+            assert_eq!(OWNERS.with_borrow(|owners| owners.places.len()), 1);
         });
-        assert_eq!(OWNERS.with_borrow(HashMap::len), 0);
+        assert_eq!(OWNERS.with_borrow(|owners| (owners.places.len(), owners.free.len())), (0, 2));
     }
 }
