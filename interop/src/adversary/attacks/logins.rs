@@ -39,6 +39,8 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("chap-stalled", 4096, chap_stalled)
         .before_login()
         .summary("4,096 logins that stop after the CHAP challenge"),
+    Attack::new("logout-and-zeroes", 2, logout_and_zeroes)
+        .summary("Log in, log out, and send zeroes on the connection that is over"),
     Attack::new("login-logout", 2, login_logout).summary("Log in, log out, as fast as it goes"),
     Attack::new("reinstatement", 4, |attacker| reinstatement(attacker, false))
         .summary("The same initiator name and ISID logs in again and again (reinstatement)"),
@@ -168,6 +170,26 @@ fn chap_stalled(attacker: &Attacker) -> Result<()> {
         connection.queue(&login.request(0, 1, b"CHAP_A=7\0"));
         Ok(())
     })
+}
+
+/// What is sent on a connection that is over has no meaning, but it has to be read.
+fn logout_and_zeroes(attacker: &Attacker) -> Result<()> {
+    let zeroes = vec![0; 1 << 20];
+    attacker.in_threads(2, |thread| {
+        for number in (thread..).step_by(2).take_while(|_| !attacker.is_over()) {
+            let Ok(mut session) = attacker.log_in(Destination::Own, number % 8) else { continue };
+            let logout = session.immediate_request(opcode::LOGOUT, 0x80).put(8, &[0; 8]);
+            session.queue(&logout);
+            while !session.connection.is_closed() && !attacker.is_over() {
+                if session.connection.unsent_bytes() == 0 {
+                    session.connection.queue_bytes(&zeroes);
+                }
+                session.connection.send();
+            }
+            attacker.count(&mut session);
+        }
+    });
+    Ok(())
 }
 
 fn login_logout(attacker: &Attacker) -> Result<()> {

@@ -13,13 +13,15 @@ use anyhow::Result;
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
-    Attack::new("write-same", 4, |attacker| write_same(attacker, Destination::Neighbour))
+    Attack::new("write-same", 4, |attacker| write_same(attacker, 4, Destination::Neighbour))
         .summary("WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
-    Attack::new("write-same-shared", 4, |attacker| write_same(attacker, Destination::Shared))
+    Attack::new("write-same-shared", 4, |attacker| write_same(attacker, 4, Destination::Shared))
         .summary("The same over the attacker's half of the shared LUN"),
     Attack::new("write-same-aborted", 64, write_same_aborted).summary(
         "64 sessions: 100 WRITE SAME of 32 MiB of zeroes on the shared LUN, then ABORT TASK SET",
     ),
+    Attack::new("write-same-400-sessions", 400, |attacker| write_same(attacker, 400, Destination::Neighbour))
+        .summary("400 sessions: WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
     Attack::new("unmap-descriptors", 4, |attacker| unmap(attacker, 4, &[256, 4095])).summary(
         "UNMAP with 256 and with 4,096 descriptors, on the attacker's half of the shared LUN",
     ),
@@ -31,6 +33,9 @@ pub const ATTACKS: &[Attack] = &[
         .summary("16 sessions: COMPARE AND WRITE of one block of the shared LUN"),
     Attack::new("compare-and-write-wide", 64, compare_and_write_wide).summary(
         "64 sessions: COMPARE AND WRITE of one block and of 8,192 others, and VERIFY over them all",
+    ),
+    Attack::new("compare-and-write-foreign-blocks", 300, compare_and_write_foreign).summary(
+        "300 sessions: COMPARE AND WRITE that fails of a block of the well-behaved client, and VERIFY",
     ),
     Attack::new("verify", 4, |attacker| verify(attacker, 4, Destination::Shared, 0))
         .summary("VERIFY (16) of 8 MiB of the shared LUN at depth 128"),
@@ -85,9 +90,9 @@ fn commands(attacker: &Attacker, cdbs: &[Cdb]) -> Result<()> {
     )
 }
 
-fn write_same(attacker: &Attacker, destination: Destination) -> Result<()> {
+fn write_same(attacker: &Attacker, sessions: usize, destination: Destination) -> Result<()> {
     let first = if destination == Destination::Shared { u64::from(SHARED_LBA) } else { 0 };
-    Flood::new(4, destination).reading(
+    Flood::new(sessions, destination).reading(
         attacker,
         |session| {
             let cdb = cdb::sixteen(0x93, 0, first, 0xffff);
@@ -149,6 +154,30 @@ fn compare_and_write_wide(attacker: &Attacker) -> Result<()> {
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             session.queue(&command.with_data(vec![0; 1024]));
+        },
+        |_, _| {},
+    )
+}
+
+/// What is compared is never there, so that nothing is written; three of four commands keep the
+/// sessions' turns long.
+fn compare_and_write_foreign(attacker: &Attacker) -> Result<()> {
+    let mut commands = 0;
+    Flood::new(300, Destination::Shared).reading(
+        attacker,
+        |session| {
+            commands += 1;
+            if commands % 4 != 0 {
+                let cdb = cdb::sixteen(0x8f, 0, u64::from(SHARED_LBA), 512);
+                let command = session.command(flags::SIMPLE, &cdb, 0);
+                session.queue(&command);
+                return;
+            }
+            let mut cdb = cdb::sixteen(0x89, 0, 8 * session.random.below(8), 0);
+            cdb[13] = 1;
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
+            let data = crate::scratch::pattern(session.random.next_u64(), 1024);
+            session.queue(&command.with_data(data));
         },
         |_, _| {},
     )

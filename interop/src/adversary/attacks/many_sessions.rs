@@ -4,6 +4,7 @@ use super::withheld::clear_unit_attentions;
 use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb;
+use crate::adversary::flood::Flood;
 use crate::adversary::session::{Session, flags};
 use crate::raw::{Pdu, opcode};
 use anyhow::Result;
@@ -35,6 +36,12 @@ pub const ATTACKS: &[Attack] = &[
         hold(attacker, 4096, large_read, Answers::Leave)
     })
     .summary("4,096 sessions, 32 of which have READs of 8 MiB under way, answers unread"),
+    Attack::new("sessions-2048-reads-at-once", 2048, |attacker| {
+        hold(attacker, 2048, two_reads, Answers::Leave)
+    })
+    .summary("2,048 sessions: two READs of 900 KiB each, answers unread"),
+    Attack::new("sessions-2048-ping-flood", 2048, ping_flood)
+        .summary("2,048 sessions send NOP-Outs that want no answer, as fast as it goes"),
 ];
 
 /// What a session does with what the server sends.
@@ -135,6 +142,24 @@ fn commands_ahead(session: &mut Session, _: usize) {
 fn ahead(request: Pdu) -> Pdu {
     let ahead = request.u32_at(24).wrapping_add(1);
     request.put_u32(24, ahead)
+}
+
+fn two_reads(session: &mut Session, _: usize) {
+    for _ in 0..2 {
+        let read = session.command(flags::SIMPLE | flags::READ, &cdb::read(0, 1800), 1800 * 512);
+        session.queue(&read);
+    }
+}
+
+fn ping_flood(attacker: &Attacker) -> Result<()> {
+    attacker.in_threads(2, |thread| {
+        let flood = Flood::new(1024, Destination::Neighbour).numbered_from(1024 * thread);
+        let _ = flood.unread(attacker, |session| {
+            let ping = session.ping(true).put_u32(16, u32::MAX);
+            session.queue(&ping);
+        });
+    });
+    Ok(())
 }
 
 fn large_read(session: &mut Session, number: usize) {
