@@ -37,7 +37,8 @@ thread_local! {
 /// few bytes or PDUs make short. As long as some thirty small reads take.
 const TURN_TIME_MAX: Duration = Duration::from_micros(100);
 
-/// Where no other owner has connections on this core, and no PDU was costly. Longer turns cost less.
+/// Where no other owner has connections on this core, and no PDU was costly: longer turns cost
+/// less.
 const ALONE_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// The time is looked at after so many PDUs that are not costly.
@@ -257,7 +258,7 @@ mod tests {
     }
 
     /// Goal: plain requests are not cut short where nobody else works; a costly one is. Named by: a
-    /// machine that was busy ended each fifth turn of 4 KiB writes in the midst of what it received.
+    /// busy machine ended each fifth turn of 4 KiB writes in the midst of what it received.
     #[test]
     fn turns_are_longer_where_nobody_else_works() {
         let out = Outbox::default();

@@ -1,19 +1,23 @@
 //! Range locks: COMPARE AND WRITE and ORWRITE see no foreign write between their read and theirs.
 //!
-//! Writes share; the read-modify-write commands exclude every overlapping write. Grants are in
-//! order of arrival among those that overlap, so nobody starves.
+//! Writes share; the read-modify-write commands exclude every overlapping write. Among claims that
+//! overlap, owners take turns, and those of one owner are granted in order of arrival. So nobody
+//! starves, and many claims of one owner keep another owner waiting for one of them.
 //!
 //! Reads take no lock, but they wait for ranges that are secluded: there somebody changes blocks
 //! for whom nobody waits any more.
 
+mod blocks;
 mod claims;
+#[cfg(test)]
+mod fairness;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
 
 use block::MemoryOwner;
-use claims::{Claim, Claims, RemovedClaim};
+use claims::{Blockers, Claim, ClaimOwner, Claims, RemovedClaim};
 use scsi::plan::LbaRange;
 use std::ops::Deref;
 use std::pin::pin;
@@ -21,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
-pub(crate) use claims::ClaimedBlocks;
+pub(crate) use blocks::ClaimedBlocks;
 
 /// The locks of one unit.
 #[derive(Debug, Default)]
@@ -66,8 +70,7 @@ pub(crate) struct RangeQueued {
 /// A claim that has come, before it is held or waits.
 struct NewClaim {
     claim: Claim,
-    /// As in [`WaitingClaim`](claims::WaitingClaim).
-    blockers: usize,
+    blockers: Blockers,
     has_to_wait: bool,
 }
 
@@ -124,8 +127,8 @@ impl RangeLocks {
         exclusive: bool,
     ) -> RangeQueued {
         let mut claims = self.claims();
-        let new = self.new_claim(&mut claims, range.into(), exclusive);
-        self.add(&mut claims, new, None)
+        let new = self.new_claim(&mut claims, None, range.into(), exclusive);
+        self.add(&mut claims, new)
     }
 
     /// Takes a place in the queue as for [`lock_for`](Self::lock_for).
@@ -136,21 +139,22 @@ impl RangeLocks {
         exclusive: bool,
     ) -> Result<RangeQueued, TooManyWaiting> {
         let mut claims = self.claims();
-        let new = self.new_claim(&mut claims, range.into(), exclusive);
+        let new = self.new_claim(&mut claims, Some(Arc::clone(owner)), range.into(), exclusive);
         if new.has_to_wait && !claims.may_wait(owner) {
             if exclusive {
                 self.end_exclusive_claim(&mut claims);
             }
             return Err(TooManyWaiting);
         }
-        Ok(self.add(&mut claims, new, Some(owner)))
+        Ok(self.add(&mut claims, new))
     }
 
-    /// Holds `range`, shared with other writers, unless that has to be waited for.
+    /// Holds `range`, shared with other writers, unless that has to be waited for, or might be:
+    /// no claim that waits is overtaken, whosever it is.
     pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
         let mut claims = self.claims();
-        let claim = claims.new_claim(range.into(), false);
-        if claims.blockers(&claim) > 0 {
+        let claim = claims.new_claim(None, range.into(), false);
+        if claims.is_excluded(&claim) {
             return None;
         }
         let id = claim.id;
@@ -160,31 +164,34 @@ impl RangeLocks {
     /// Holds `range` at once, whoever else does: who comes later or waits already waits for it.
     pub(crate) fn at_head(self: &Arc<Self>, range: LbaRange) -> RangeQueued {
         let mut claims = self.claims();
-        let claim = claims.new_claim(range.into(), true);
+        let claim = claims.new_claim(None, range.into(), true);
         self.begin_exclusive_claims(&mut claims, 1);
         let id = claim.id;
         RangeQueued { guard: self.guard(id, claims.hold_at_head(claim)), wait: None }
     }
 
     /// A claim that has come, and what it has to wait for.
-    fn new_claim(&self, claims: &mut Claims, blocks: ClaimedBlocks, exclusive: bool) -> NewClaim {
-        let claim = claims.new_claim(blocks, exclusive);
+    fn new_claim(
+        &self,
+        claims: &mut Claims,
+        owner: ClaimOwner,
+        blocks: ClaimedBlocks,
+        exclusive: bool,
+    ) -> NewClaim {
+        let claim = claims.new_claim(owner, blocks, exclusive);
         if exclusive {
             self.begin_exclusive_claims(claims, 1);
         }
         let blockers = claims.blockers(&claim);
-        NewClaim { claim, blockers, has_to_wait: blockers > 0 || (exclusive && self.is_shared()) }
+        let has_to_wait = blockers.all > 0 || (exclusive && self.is_shared());
+        NewClaim { claim, blockers, has_to_wait }
     }
 
-    fn add(
-        self: &Arc<Self>,
-        claims: &mut Claims,
-        new: NewClaim,
-        owner: Option<&Arc<MemoryOwner>>,
-    ) -> RangeQueued {
+    fn add(self: &Arc<Self>, claims: &mut Claims, new: NewClaim) -> RangeQueued {
         let id = new.claim.id;
+        let turn = (new.blockers.own == 0).then(|| claims.make_eligible(&new.claim));
         let (slot, wait) = if new.has_to_wait {
-            let (slot, granted) = claims.wait(new.claim, new.blockers, owner);
+            let (slot, granted) = claims.wait(new.claim, new.blockers, turn);
             (slot, Some(granted))
         } else {
             (claims.hold(new.claim), None)

@@ -1,5 +1,7 @@
 //! Range locks against a model that judges every claim anew at every step.
 
+use super::blocks::OverlapCounter;
+use super::claims::Blockers;
 use super::*;
 use futures_util::FutureExt;
 use proptest::prelude::*;
@@ -8,7 +10,9 @@ use std::collections::BTreeSet;
 /// What happens to the locks.
 #[derive(Clone, Debug)]
 enum Step {
+    /// `owner`: 0 is the server itself.
     Queue {
+        owner: usize,
         ranges: Vec<LbaRange>,
         exclusive: bool,
     },
@@ -22,11 +26,13 @@ enum Step {
     Seclude(usize),
 }
 
+const OWNERS: usize = 4;
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let range = || (0..12u64, 0..5u64).prop_map(|(lba, count)| LbaRange { lba, count });
     let step = prop_oneof![
-        8 => (prop::collection::vec(range(), 1..4), any::<bool>())
-            .prop_map(|(ranges, exclusive)| Step::Queue { ranges, exclusive }),
+        8 => (0..OWNERS, prop::collection::vec(range(), 1..4), any::<bool>())
+            .prop_map(|(owner, ranges, exclusive)| Step::Queue { owner, ranges, exclusive }),
         1 => range().prop_map(Step::AtHead),
         1 => range().prop_map(Step::TryLock),
         2 => Just(Step::Share),
@@ -42,34 +48,84 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Model {
     held: Vec<Claim>,
-    waiting: Vec<Claim>,
+    /// In order of arrival.
+    waiting: Vec<ModelWaiting>,
+    last_turn: u64,
     shares: usize,
     /// Claims that may be held beside others that exclude them.
     forced: BTreeSet<u64>,
 }
 
+#[derive(Clone)]
+struct ModelWaiting {
+    claim: Claim,
+    /// `None`: not eligible, as an earlier claim of its owner excludes it.
+    turn: Option<u64>,
+}
+
+fn is_behind_own(claim: &Claim, other: &Claim) -> bool {
+    other.is_of(&claim.owner) && other.id < claim.id && other.excludes(claim)
+}
+
 impl Model {
-    /// Grants every claim that neither a held nor an earlier waiting one excludes.
+    /// Makes every claim eligible that no earlier one of its owner excludes, and grants every one
+    /// that neither a held one nor one that was eligible before it excludes.
     fn grant(&mut self) {
-        let mut still_waiting: Vec<Claim> = Vec::new();
-        for claim in self.waiting.drain(..) {
-            let mut before = self.held.iter().chain(&still_waiting);
-            if before.any(|other| other.excludes(&claim)) || (claim.exclusive && self.shares > 0) {
-                still_waiting.push(claim);
-            } else {
-                self.held.push(claim);
+        for at in 0..self.waiting.len() {
+            let claim = &self.waiting[at].claim;
+            let waiting = self.waiting.iter().map(|waiting| &waiting.claim);
+            let is_behind =
+                self.held.iter().chain(waiting).any(|other| is_behind_own(claim, other));
+            if self.waiting[at].turn.is_none() && !is_behind {
+                self.last_turn += 1;
+                self.waiting[at].turn = Some(self.last_turn);
             }
         }
-        self.waiting = still_waiting;
+        let mut eligible: Vec<_> = self.waiting.extract_if(.., |one| one.turn.is_some()).collect();
+        eligible.sort_by_key(|waiting| waiting.turn);
+        let mut still_waiting: Vec<ModelWaiting> = Vec::new();
+        for waiting in eligible {
+            let claim = &waiting.claim;
+            let earlier = still_waiting.iter().map(|before| &before.claim);
+            let mut before = self.held.iter().chain(earlier);
+            if before.any(|other| other.excludes(claim)) || (claim.exclusive && self.shares > 0) {
+                still_waiting.push(waiting);
+            } else {
+                self.held.push(waiting.claim);
+            }
+        }
+        self.waiting.extend(still_waiting);
+        self.waiting.sort_by_key(|waiting| waiting.claim.id);
+    }
+
+    /// What keeps one of those that wait out.
+    fn blockers(&self, one: &ModelWaiting) -> Blockers {
+        let own = |other: &&Claim| one.turn.is_none() && is_behind_own(&one.claim, other);
+        let waiting = self.waiting.iter().filter(|other| match (other.turn, one.turn) {
+            (Some(other), Some(turn)) => other < turn,
+            (Some(_), None) => true,
+            (None, _) => own(&&other.claim),
+        });
+        let mut blockers = Blockers::default();
+        for other in self.held.iter().chain(waiting.map(|waiting| &waiting.claim)) {
+            let conflicts = other.conflicts(&one.claim);
+            blockers.all += conflicts;
+            blockers.own += if own(&other) { conflicts } else { 0 };
+        }
+        blockers
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Claim> {
+        self.held.iter().chain(self.waiting.iter().map(|waiting| &waiting.claim))
     }
 
     fn has_exclusive(&self) -> bool {
-        self.held.iter().chain(&self.waiting).any(|claim| claim.exclusive)
+        self.all().any(|claim| claim.exclusive)
     }
 
     fn remove(&mut self, id: u64) {
         self.held.retain(|claim| claim.id != id);
-        self.waiting.retain(|claim| claim.id != id);
+        self.waiting.retain(|waiting| waiting.claim.id != id);
     }
 }
 
@@ -77,6 +133,7 @@ impl Model {
 #[derive(Default)]
 struct Rig {
     locks: Arc<RangeLocks>,
+    owners: [Arc<MemoryOwner>; OWNERS],
     queued: Vec<RangeQueued>,
     shares: Vec<Share<Arc<RangeLocks>>>,
     model: Model,
@@ -87,6 +144,7 @@ impl Rig {
         Claim {
             id: queued.guard.id,
             slot: queued.guard.slot,
+            owner: None,
             blocks,
             exclusive,
             secluded: false,
@@ -96,10 +154,15 @@ impl Rig {
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Queue { ref ranges, exclusive } => {
+            Step::Queue { owner, ref ranges, exclusive } => {
                 let blocks = ClaimedBlocks::of(ranges);
-                let queued = self.locks.queue(blocks.clone(), exclusive);
-                self.model.waiting.push(self.claim(&queued, blocks, exclusive));
+                let owner = (owner > 0).then(|| Arc::clone(&self.owners[owner]));
+                let queued = match &owner {
+                    Some(owner) => self.locks.queue_for(owner, blocks.clone(), exclusive).unwrap(),
+                    None => self.locks.queue(blocks.clone(), exclusive),
+                };
+                let claim = Claim { owner, ..self.claim(&queued, blocks, exclusive) };
+                self.model.waiting.push(ModelWaiting { claim, turn: None });
                 self.queued.push(queued);
             }
             Step::AtHead(range) => {
@@ -112,8 +175,7 @@ impl Rig {
                 if let Some(guard) = self.locks.try_lock_shared(range) {
                     let queued = RangeQueued { guard, wait: None };
                     let claim = self.claim(&queued, range.into(), false);
-                    let mut others = self.model.held.iter().chain(&self.model.waiting);
-                    assert!(!others.any(|other| other.excludes(&claim)));
+                    assert!(!self.model.all().any(|other| other.excludes(&claim)));
                     self.model.held.push(claim);
                     self.queued.push(queued);
                 }
@@ -156,15 +218,14 @@ impl Rig {
         let waiting: Vec<Claim> =
             claims.waiting.iter().map(|waiting| waiting.claim.clone()).collect();
         assert_eq!(ids(&claims.held), ids(&self.model.held));
-        assert_eq!(ids(&waiting), ids(&self.model.waiting));
         assert!(waiting.is_sorted_by_key(|claim| claim.id));
-        for (at, waiting) in claims.waiting.iter().enumerate() {
-            let earlier = claims.waiting.iter().take(at).map(|earlier| &earlier.claim);
-            let before = claims.held.iter().chain(earlier);
-            let blockers = before.filter(|other| other.excludes(&waiting.claim)).count();
-            assert_eq!(waiting.blockers, blockers, "{waiting:?}");
+        assert_eq!(waiting.len(), self.model.waiting.len());
+        for (waiting, model) in claims.waiting.iter().zip(&self.model.waiting) {
+            assert_eq!(waiting.claim.id, model.claim.id);
+            assert_eq!(waiting.turn.is_some(), model.turn.is_some(), "{waiting:?}");
+            assert_eq!(waiting.blockers, self.model.blockers(model), "{waiting:?}");
             let by_shares = waiting.claim.exclusive && !self.shares.is_empty();
-            assert!(blockers > 0 || by_shares, "nothing keeps it out: {waiting:?}");
+            assert!(waiting.blockers.all > 0 || by_shares, "nothing keeps it out: {waiting:?}");
         }
         for (at, one) in claims.held.iter().enumerate() {
             for other in claims.held.iter().take(at).filter(|other| other.excludes(one)) {
@@ -188,7 +249,8 @@ impl Rig {
 }
 
 proptest! {
-    /// Goal: blocks of claims overlap where they have a block in common.
+    /// Goal: blocks of claims overlap where they have a block in common, and those of a set of
+    /// claims as often as those of each of them.
     #[test]
     fn blocks_overlap_by_what_they_have_in_common(
         one in prop::collection::vec((0..40u64, 0..5u64), 0..6),
@@ -203,12 +265,18 @@ proptest! {
         };
         let common = !blocks(&one).is_disjoint(&blocks(&other));
         prop_assert_eq!(claimed(&one).overlap(&claimed(&other)), common);
+        let mut counter = OverlapCounter::default();
+        counter.add(&claimed(&one));
+        counter.add(&claimed(&other));
+        counter.sort();
+        let (one, other) = (claimed(&one), claimed(&other));
+        prop_assert_eq!(counter.count(&other), other.overlaps(&one) + other.overlaps(&other));
     }
 
     /// Goal: whatever happens, those are held who would be if all were judged anew, the counts are
     /// right, nobody waits for nothing, and claims that exclude each other are held together only
-    /// where the head of the queue or seclusion has it so. In the end all are granted in order,
-    /// their waiters know it, and nothing is left.
+    /// where the head of the queue or seclusion has it so. In the end all are granted, their
+    /// waiters know it, and nothing is left.
     #[test]
     fn claims_are_those_of_the_model(steps in steps()) {
         let mut rig = Rig::default();
@@ -217,12 +285,18 @@ proptest! {
             rig.check();
         }
         rig.shares.clear();
-        let mut queued = std::mem::take(&mut rig.queued);
-        queued.sort_by_key(|queued| queued.guard.id);
         // Claims at the head of the queue and secluded ones keep older ones out.
-        let (forced, others): (Vec<_>, Vec<_>) =
-            queued.into_iter().partition(|queued| rig.model.forced.contains(&queued.guard.id));
-        for queued in forced.into_iter().chain(others) {
+        let (forced, mut others): (Vec<_>, Vec<_>) = std::mem::take(&mut rig.queued)
+            .into_iter()
+            .partition(|queued| rig.model.forced.contains(&queued.guard.id));
+        for queued in forced {
+            prop_assert!(queued.granted().now_or_never().is_some());
+        }
+        while !others.is_empty() {
+            let held = rig.locks.claims().held.first().map(|held| held.id);
+            let at = others.iter().position(|queued| Some(queued.guard.id) == held);
+            prop_assert!(at.is_some(), "claims wait, and none is held");
+            let queued = others.swap_remove(at.unwrap());
             prop_assert!(queued.granted().now_or_never().is_some());
         }
         prop_assert!(rig.locks.claims().held.is_empty() && rig.locks.claims().waiting.is_empty());

@@ -284,9 +284,9 @@ fn waiting_claims_are_limited_by_owner() {
     assert!(wait(&owners[0]).is_err());
     assert!(locks.queue_for(&owners[0], range(0, 1), false).is_err());
     assert!(locks.queue_for(&owners[0], range(1, 1), true).is_ok(), "it need not wait");
-    queued.push(wait(&owners[1]).unwrap());
     drop(held);
     let held = queued.remove(0);
+    queued.push(wait(&owners[1]).unwrap());
     queued.push(wait(&owners[0]).unwrap());
     assert!(wait(&owners[0]).is_err(), "one was granted, one has come");
     queued.pop(); // abandoned

@@ -20,8 +20,10 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("write-same-aborted", 64, write_same_aborted).summary(
         "64 sessions: 100 WRITE SAME of 32 MiB of zeroes on the shared LUN, then ABORT TASK SET",
     ),
-    Attack::new("write-same-400-sessions", 400, |attacker| write_same(attacker, 400, Destination::Neighbour))
-        .summary("400 sessions: WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
+    Attack::new("write-same-400-sessions", 400, |attacker| {
+        write_same(attacker, 400, Destination::Neighbour)
+    })
+    .summary("400 sessions: WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
     Attack::new("unmap-descriptors", 4, |attacker| unmap(attacker, 4, &[256, 4095])).summary(
         "UNMAP with 256 and with 4,096 descriptors, on the attacker's half of the shared LUN",
     ),
@@ -35,7 +37,7 @@ pub const ATTACKS: &[Attack] = &[
         "64 sessions: COMPARE AND WRITE of one block and of 8,192 others, and VERIFY over them all",
     ),
     Attack::new("compare-and-write-foreign-blocks", 300, compare_and_write_foreign).summary(
-        "300 sessions: COMPARE AND WRITE that fails of a block of the well-behaved client, and VERIFY",
+        "300 sessions: COMPARE AND WRITE of the well-behaved client's blocks that fails, and VERIFY",
     ),
     Attack::new("verify", 4, |attacker| verify(attacker, 4, Destination::Shared, 0))
         .summary("VERIFY (16) of 8 MiB of the shared LUN at depth 128"),
