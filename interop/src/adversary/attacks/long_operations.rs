@@ -37,7 +37,7 @@ pub const ATTACKS: &[Attack] = &[
         "64 sessions: COMPARE AND WRITE of one block and of 8,192 others, and VERIFY over them all",
     ),
     Attack::new("compare-and-write-foreign-blocks", 300, compare_and_write_foreign).summary(
-        "300 sessions: COMPARE AND WRITE of the well-behaved client's blocks that fails, and VERIFY",
+        "300 sessions: COMPARE AND WRITE of the good client's blocks that fails, and VERIFY",
     ),
     Attack::new("verify", 4, |attacker| verify(attacker, 4, Destination::Shared, 0))
         .summary("VERIFY (16) of 8 MiB of the shared LUN at depth 128"),
