@@ -88,6 +88,8 @@ fn pieces_with_data_are_short() {
     for (piece, next) in pieces.iter().zip(&pieces[1..]) {
         assert_eq!(piece.end, next.start);
         assert_eq!(piece.end % (256 * KIB), 0);
+    }
+    for piece in pieces {
         let has_data = piece.start < data.end && data.start < piece.end;
         assert!(!has_data || piece.end - piece.start <= DATA_PIECE_BYTES_MAX, "{piece:?}");
     }
