@@ -1,5 +1,6 @@
 //! A file or block device of this machine as a disk.
 
+mod clear;
 mod commit;
 mod direct;
 mod disk;
@@ -59,9 +60,9 @@ const AT_HAND_BYTES_MAX: usize = 64 << 10;
 ///
 /// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by the ring of the core
 ///   ([`with_ring`]) or, where there is none, by a bounded pool of threads. Writes go into the page
-///   cache inline, but by way of the pool for a while after one was slow, while a sync takes long,
-///   and always where a file system may wait for another machine or process. With `direct`, all
-///   goes past the page cache, by way of the ring, or of the pool.
+///   cache inline, but by way of the pool for a while after one was slow, while a sync takes long
+///   or a piece of the file is cleared, and always where a file system may wait for another machine
+///   or process. With `direct`, all goes past the page cache, by way of the ring, or of the pool.
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
 ///   poisoned until it is recovered or opened again: writes and flushes give `Poisoned`, reads go
 ///   on.
@@ -196,7 +197,8 @@ impl FileDevice {
     }
 
     fn place(&self, fits: bool) -> Option<ring::Place> {
-        if fits && self.disk.by_ring { ring::place() } else { None }
+        let by_ring = self.disk.by_ring && !self.disk.ring_would_wait();
+        if fits && by_ring { ring::place() } else { None }
     }
 
     /// What every change checks first; it is committed in the era that this gives.
@@ -252,7 +254,9 @@ impl FileDevice {
             }
             Err(into) => into,
         };
+        let transfer = self.disk.transfer();
         self.blocking(range, move |disk| {
+            let _transfer = transfer;
             let result = disk.read(&rest, &mut into[done..len]);
             result.map_err(|error| disk.failed("reading failed", range, error))?;
             Ok(into)
@@ -274,7 +278,9 @@ impl FileDevice {
             let result = answer.await.map_err(|e| self.lost(range).because(e))?;
             return result.map_err(failed);
         }
+        let transfer = self.disk.transfer();
         self.blocking(range, move |disk| {
+            let _transfer = transfer;
             let result = disk.write(&bytes, &from);
             result.map_err(|error| disk.failed("writing failed", range, error))
         })
@@ -299,10 +305,7 @@ impl FileDevice {
             let permit = self.clears.permit().await;
             self.blocking(first, move |disk| {
                 let _permit = permit;
-                job.iter().try_for_each(|(range, bytes)| {
-                    let result = if deallocate { disk.deallocate(bytes) } else { disk.zero(bytes) };
-                    result.map_err(|error| disk.failed("zeroing failed", *range, error))
-                })
+                disk.clear_all(&job, deallocate)
             })
             .await?;
         }

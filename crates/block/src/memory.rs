@@ -1,14 +1,18 @@
 //! A disk in memory: sparse, gone with the process.
 
 mod atomic;
+mod piece;
+#[cfg(test)]
+mod tests;
 
 use crate::extents::Extents;
 use crate::resize::Shape;
 use crate::{
-    AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, ExtentState, Geometry,
-    PAGE_BYTES, Resize, Sparse,
+    AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, ExtentState,
+    Geometry, PAGE_BYTES, Resize, Sparse,
 };
 use bytes::Bytes;
+use piece::{CHUNK_COST, Cancelled, NEW_PAGE_COST, PAGE_COST, Piece, SEARCH_COST};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -18,11 +22,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 const CHUNK_PAGES: usize = 16;
 const CHUNK_BYTES: u64 = (CHUNK_PAGES * PAGE_BYTES) as u64;
 
-/// After clearing so much, other tasks of the core get their turn.
-const TURN_BYTES: u64 = 16 << 20;
-
-/// Likewise after looking at so many chunks.
-const TURN_CHUNKS: u64 = 4096;
+/// A longer range is cleared in stretches of this, and whole atomic writes may come between two.
+const STRETCH_BYTES: u64 = atomic::ATOMIC_BYTES_MAX as u64;
 
 /// Chunks are spread over this many locks.
 const SHARDS: u64 = 64;
@@ -32,6 +33,7 @@ const SHARDS: u64 = 64;
 ///
 /// A chunk is read and written under its lock, so a block is never torn, by reads either. Atomic
 /// writes of several chunks also hold the fence, which all else that touches several chunks passes.
+/// What takes long is done in pieces, a poll each.
 pub struct MemoryDevice {
     name: String,
     shape: Shape,
@@ -122,87 +124,120 @@ impl MemoryDevice {
     /// however long the range is.
     async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
         let bytes = self.shape.get().checked_range(&self.name, range)?;
-        let _passing = self.pass(range).await;
+        let mut piece = Piece::default();
         let mut at = bytes.start;
         while at < bytes.end {
-            let next = self.next_chunk(at / CHUNK_BYTES);
-            let Some(base) = next.map(|index| index * CHUNK_BYTES) else { break };
-            let start = at.max(base);
-            let end = bytes.end.min(base + TURN_BYTES);
-            if start < end {
-                self.clear(start..end);
-            }
-            at = end.max(start);
-            if at < bytes.end {
-                tokio::task::yield_now().await;
-            }
+            let stretch = stretch(at..bytes.end);
+            at = stretch.end;
+            let passing = self.pass(&stretch).await;
+            self.shape.get().checked_range(&self.name, range)?;
+            self.clear(stretch, &mut piece).await.map_err(|e| self.cancelled(e))?;
+            drop(passing);
+            at = self.next_existing(at..bytes.end, &mut piece);
         }
         Ok(())
     }
 
-    fn clear(&self, bytes: Range<u64>) {
-        let first = bytes.start / CHUNK_BYTES;
-        let last = (bytes.end - 1) / CHUNK_BYTES;
-        for shard in 0..SHARDS {
-            let mut next = first;
-            while next <= last {
-                // One chunk at a time, so that others get at the shard in between.
-                let mut chunks = self.shard_mut(shard);
-                let Some((&index, chunk)) = chunks.range_mut(next..=last).next() else { break };
-                let base = index * CHUNK_BYTES;
-                let inside = bytes.start.max(base)..bytes.end.min(base + CHUNK_BYTES);
-                chunk.clear(inside);
-                if chunk.pages.iter().all(Option::is_none) {
-                    chunks.remove(&index);
-                }
-                next = index + 1;
-            }
+    /// Clears all of `bytes`, whatever the size of the disk is.
+    async fn clear_all(&self, bytes: Range<u64>) -> Result<(), Cancelled> {
+        let mut piece = Piece::default();
+        let mut at = self.next_existing(bytes.start..bytes.end, &mut piece);
+        while at < bytes.end {
+            let stretch = stretch(at..bytes.end);
+            at = stretch.end;
+            self.clear(stretch, &mut piece).await?;
+            at = self.next_existing(at..bytes.end, &mut piece);
         }
+        Ok(())
+    }
+
+    async fn clear(&self, stretch: Range<u64>, piece: &mut Piece) -> Result<(), Cancelled> {
+        for bytes in chunks(stretch) {
+            piece.may_go_on().await?;
+            piece.count(self.clear_chunk(bytes));
+        }
+        Ok(())
+    }
+
+    /// Clears `bytes`, which lie in one chunk; returns what that cost.
+    fn clear_chunk(&self, bytes: Range<u64>) -> u32 {
+        let index = bytes.start / CHUNK_BYTES;
+        let mut shard = self.shard_mut(index);
+        let Some(chunk) = shard.get_mut(&index) else { return CHUNK_COST };
+        let pages = chunk.pages.iter().flatten().count() as u32;
+        chunk.clear(bytes);
+        if chunk.pages.iter().all(Option::is_none) {
+            shard.remove(&index);
+        }
+        CHUNK_COST + pages * PAGE_COST
+    }
+
+    /// Where the first existing chunk of `bytes` begins, or `bytes` where it is in one; their end
+    /// if there is none.
+    fn next_existing(&self, bytes: Range<u64>, piece: &mut Piece) -> u64 {
+        if bytes.is_empty() {
+            return bytes.end;
+        }
+        piece.count(SEARCH_COST);
+        let next = self.next_chunk(bytes.start / CHUNK_BYTES);
+        next.map_or(bytes.end, |index| bytes.start.max(index * CHUNK_BYTES).min(bytes.end))
     }
 
     async fn zero(&self, range: BlockRange) -> Result<(), Error> {
         let bytes = self.shape.get().checked_range(&self.name, range)?;
-        let _passing = self.pass(range).await;
-        let end = bytes.end;
-        for turn in cut(bytes, TURN_BYTES) {
-            let last = turn.end == end;
-            self.fill_with_zeroes(turn);
-            if !last {
-                tokio::task::yield_now().await;
+        let mut piece = Piece::default();
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let stretch = stretch(at..bytes.end);
+            at = stretch.end;
+            let _passing = self.pass(&stretch).await;
+            self.shape.get().checked_range(&self.name, range)?;
+            for bytes in chunks(stretch) {
+                piece.may_go_on().await.map_err(|e| self.cancelled(e))?;
+                piece.count(self.zero_chunk(bytes));
             }
         }
         Ok(())
     }
 
-    fn fill_with_zeroes(&self, bytes: Range<u64>) {
-        for bytes in chunks(bytes) {
-            let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
-            let chunk = shard.entry(bytes.start / CHUNK_BYTES).or_default();
-            for (_, part) in parts(bytes) {
-                chunk.pages[part.page].get_or_insert_with(zero_page)[part.bytes].fill(0);
+    /// Writes zeroes to `bytes`, which lie in one chunk; returns what that cost.
+    fn zero_chunk(&self, bytes: Range<u64>) -> u32 {
+        let mut shard = self.shard_mut(bytes.start / CHUNK_BYTES);
+        let chunk = shard.entry(bytes.start / CHUNK_BYTES).or_default();
+        let zero = |(_, part): (u64, Part)| match &mut chunk.pages[part.page] {
+            Some(page) => {
+                page[part.bytes].fill(0);
+                PAGE_COST
             }
-        }
+            none => {
+                *none = Some(zero_page());
+                NEW_PAGE_COST
+            }
+        };
+        parts(bytes).map(zero).sum()
+    }
+
+    fn cancelled(&self, cancelled: Cancelled) -> Error {
+        Error::new(ErrorKind::Medium, &*self.name, "the transfer was lost").because(cancelled)
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
         let bytes = self.shape.get().checked_range(&self.name, range)?;
         let mut extents = Extents::new(u64::from(self.shape.get().block_bytes), extents_max);
+        let mut piece = Piece::default();
         let mut at = bytes.start;
-        let mut looked_at = 0;
         while at < bytes.end && !extents.full {
-            at = self.look_at_chunk(at..bytes.end, &mut extents);
-            looked_at += 1;
-            if looked_at % TURN_CHUNKS == 0 {
-                tokio::task::yield_now().await;
-            }
+            piece.may_go_on().await.map_err(|e| self.cancelled(e))?;
+            at = self.look_at_chunk(at..bytes.end, &mut extents, &mut piece);
         }
         Ok(extents.done)
     }
 
     /// Adds what is known of the first chunk of `bytes`, or of the gap up to the next one; returns
     /// where that ends.
-    fn look_at_chunk(&self, bytes: Range<u64>, extents: &mut Extents) -> u64 {
+    fn look_at_chunk(&self, bytes: Range<u64>, extents: &mut Extents, piece: &mut Piece) -> u64 {
         let index = bytes.start / CHUNK_BYTES;
+        piece.count(CHUNK_COST);
         if let Some(chunk) = self.shard(index).get(&index) {
             let end = bytes.end.min((index + 1) * CHUNK_BYTES);
             for (at, part) in parts(bytes.start..end) {
@@ -214,8 +249,7 @@ impl MemoryDevice {
             }
             return end;
         }
-        let next = self.next_chunk(index + 1).map_or(bytes.end, |index| index * CHUNK_BYTES);
-        let end = next.min(bytes.end);
+        let end = self.next_existing(bytes.clone(), piece);
         extents.push(bytes.start..end, ExtentState::Unmapped);
         end
     }
@@ -255,6 +289,11 @@ fn zero_page() -> Page {
     Box::new([0; PAGE_BYTES])
 }
 
+/// The first of `bytes` that are cleared together.
+fn stretch(bytes: Range<u64>) -> Range<u64> {
+    bytes.start..bytes.end.min(bytes.start.saturating_add(STRETCH_BYTES))
+}
+
 /// `bytes`, cut at the borders of chunks.
 fn chunks(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     cut(bytes, CHUNK_BYTES)
@@ -292,7 +331,7 @@ impl BlockDevice for MemoryDevice {
 
     fn read(&self, range: BlockRange, mut into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         Box::pin(async move {
-            let _passing = self.pass(range).await;
+            let _passing = self.pass_range(range).await;
             self.read_now(range, &mut into)?;
             Ok(into)
         })
@@ -309,7 +348,7 @@ impl BlockDevice for MemoryDevice {
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let _passing = self.pass(range).await;
+            let _passing = self.pass_range(range).await;
             self.write_now(range, &from)
         })
     }
@@ -347,10 +386,10 @@ impl Resize for MemoryDevice {
             let old = self.shape.get().size_bytes();
             if size_bytes < old {
                 self.shape.set(new);
-                self.clear(size_bytes..old);
+                self.clear_all(size_bytes..old).await.map_err(|e| self.cancelled(e))?;
             } else if size_bytes > old {
                 // A write that was checked before the disk became shorter may have come after.
-                self.clear(old..size_bytes);
+                self.clear_all(old..size_bytes).await.map_err(|e| self.cancelled(e))?;
                 self.shape.set(new);
             }
             Ok(())
@@ -390,55 +429,5 @@ impl Sparse for MemoryDevice {
 impl fmt::Debug for MemoryDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryDevice").field("geometry", &self.shape.get()).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{FaultDevice, contract};
-    use std::sync::Arc;
-
-    fn make(shape: Geometry) -> Arc<dyn BlockDevice> {
-        let size = shape.size_bytes();
-        let device = MemoryDevice::new(size, shape.block_bytes, shape.physical_block_bytes);
-        Arc::new(device.unwrap())
-    }
-
-    /// The contract, bare and below the decorator of faults.
-    #[test]
-    fn keeps_the_contract() {
-        contract::run(&make);
-        contract::run(&|shape| FaultDevice::new(make(shape), 0));
-    }
-
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-    }
-
-    /// Pages appear when they are written and go when they are unmapped, on a disk far larger than
-    /// memory; its map is read without looking at every page.
-    #[test]
-    fn sparse_and_large() {
-        let device = MemoryDevice::new(15 << 40, 512, 4096).unwrap();
-        let last = device.geometry().block_count - 1;
-        for lba in [0, 8, 1 << 30, last] {
-            device.write_now(BlockRange::new(lba, 1), &[1; 512]).unwrap();
-        }
-        assert_eq!(device.allocated_bytes(), 4 * 4096);
-        let all = BlockRange::new(0, last + 1);
-        let extents = block_on(device.extents(all, 100)).unwrap();
-        let mapped: Vec<_> = extents
-            .iter()
-            .filter(|e| e.state == ExtentState::Mapped)
-            .map(|e| (e.range.lba, e.range.count))
-            .collect();
-        assert_eq!(mapped, [(0, 16), (1 << 30, 8), (last - 7, 8)]);
-        assert_eq!(block_on(device.extents(all, 2)).unwrap(), extents[..2]);
-        block_on(device.deallocate(BlockRange::new(1, last))).unwrap();
-        assert_eq!(device.allocated_bytes(), 4096, "the first page still holds block 0");
-        block_on(device.deallocate(all)).unwrap();
-        assert_eq!(device.allocated_bytes(), 0);
-        assert!(device.shards.iter().all(|shard| shard.read().unwrap().is_empty()));
     }
 }

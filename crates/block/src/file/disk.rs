@@ -1,5 +1,6 @@
 //! The blocking side of a file: what is done inline when it is quick, and by a worker when not.
 
+use super::clear::ClearGate;
 use super::direct::DirectAlignment;
 use super::ranges::{RangeGuard, RangeLock};
 use crate::resize::Shape;
@@ -64,6 +65,7 @@ pub(super) struct Disk {
     /// For transfers that direct I/O cannot do as they come, and for zeroes.
     pub(super) bounce: OnceLock<BufferPool>,
     pub(super) pace: Pace,
+    pub(super) clear_gate: ClearGate,
 }
 
 impl Disk {
@@ -86,6 +88,10 @@ impl Disk {
         {
             return Ok(0);
         }
+        let gate = self.reads_take_lock().then(|| self.clear_gate.try_inline());
+        if matches!(gate, Some(None)) {
+            return Ok(0);
+        }
         let Some(_guard) = self.try_range(bytes, false) else { return Ok(0) };
         if self.inline_read == InlineRead::Always {
             read_fully(&self.file, into, bytes.start)?;
@@ -93,6 +99,23 @@ impl Disk {
         }
         let done = read_nowait(&self.file, into, bytes.start)?;
         Ok(done - done % self.geometry().block_bytes as usize)
+    }
+
+    /// Reads take the lock that clears hold, and wait for it, `RWF_NOWAIT` or not: block devices
+    /// have it so for reads by way of the page cache since Linux 6.15.
+    fn reads_take_lock(&self) -> bool {
+        self.sector_bytes > 1 && self.direct.is_none()
+    }
+
+    /// A read by a ring would wait, and the core with it.
+    pub(super) fn ring_would_wait(&self) -> bool {
+        self.reads_take_lock() && self.clear_gate.is_closed()
+    }
+
+    /// A transfer of a worker, from when it is queued until it has ended or is dropped.
+    pub(super) fn transfer(self: &Arc<Self>) -> TransferGuard {
+        self.clear_gate.begin();
+        TransferGuard(Arc::clone(self))
     }
 
     /// Reads `bytes` into `into`, which is as long; blocks.
@@ -116,6 +139,7 @@ impl Disk {
             return Ok(false);
         }
         let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
+        let Some(_gate) = self.clear_gate.try_inline() else { return Ok(false) };
         self.still_there(bytes)?;
         self.pace.measure(|| write_fully(&self.file, from, bytes.start))?;
         Ok(true)
@@ -151,6 +175,7 @@ impl Disk {
         exclusive: bool,
     ) -> Option<HeldRange> {
         let id = self.ranges.try_lock(bytes, exclusive)?.into_id();
+        self.clear_gate.begin();
         Some(HeldRange { disk: Arc::clone(self), id })
     }
 
@@ -180,6 +205,16 @@ impl HeldRange {
 impl Drop for HeldRange {
     fn drop(&mut self) {
         self.disk.ranges.release(self.id);
+        self.disk.clear_gate.end();
+    }
+}
+
+/// A transfer that may wait for the lock of the file; clears give way to it.
+pub(super) struct TransferGuard(Arc<Disk>);
+
+impl Drop for TransferGuard {
+    fn drop(&mut self) {
+        self.0.clear_gate.end();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Opening: existing or new, checked, locked.
 
+use super::clear::ClearGate;
 use super::direct::DirectAlignment;
 use super::disk::{Disk, InlineRead, Pace};
 use super::lock::{FileIdentity, lock};
@@ -341,6 +342,7 @@ impl<'a> Opening<'a> {
             ranges: RangeLock::default(),
             bounce: OnceLock::new(),
             pace: Pace::new(),
+            clear_gate: ClearGate::default(),
             file,
         })
     }

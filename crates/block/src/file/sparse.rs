@@ -1,5 +1,6 @@
 //! Deallocation, zeroes, and what is allocated.
 
+use super::clear::{DATA_PIECE_BYTES_MAX, PieceSize};
 use super::disk::Disk;
 use crate::extents::Extents;
 use crate::{BlockRange, Error, Extent, ExtentState, Room};
@@ -9,10 +10,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-
-/// Long ranges are worked on in steps of this, so that reads and writes of their blocks get their
-/// turn.
-const STEP_BYTES: u64 = 1 << 30;
+use std::time::Instant;
 
 /// Of a longer prefetch only so much is done: the cache is for others too.
 const PREFETCH_BYTES_MAX: u64 = 64 << 20;
@@ -21,30 +19,47 @@ const PREFETCH_BYTES_MAX: u64 = 64 << 20;
 const ZEROES_BYTES: usize = 1 << 20;
 
 impl Disk {
+    /// Deallocates or zeroes these ranges, one after the other.
+    pub(super) fn clear_all(
+        &self,
+        ranges: &[(BlockRange, Range<u64>)],
+        deallocate: bool,
+    ) -> Result<(), Error> {
+        let mut size = PieceSize::new(u64::from(self.granularity_bytes));
+        ranges.iter().try_for_each(|(range, bytes)| {
+            let cleared = self.by_sectors(bytes, &mut size, |piece| match deallocate {
+                true => self.deallocate(piece),
+                false => self.zero(piece),
+            });
+            cleared.map_err(|error| self.failed("zeroing failed", *range, error))
+        })
+    }
+
     /// Makes `bytes` read as zeroes and gives their room back, where the disk is thin.
-    pub(super) fn deallocate(&self, bytes: &Range<u64>) -> io::Result<()> {
+    fn deallocate(&self, bytes: &Range<u64>) -> io::Result<()> {
         if !self.thin {
             return self.zero(bytes);
         }
-        self.by_sectors(bytes, |step| match self.fallocate(FallocateFlags::PUNCH_HOLE, step) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.zero(step),
+        match self.fallocate(FallocateFlags::PUNCH_HOLE, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.zero(bytes),
             done => Ok(done?),
-        })
+        }
     }
 
     /// Makes `bytes` read as zeroes and keeps their room.
-    pub(super) fn zero(&self, bytes: &Range<u64>) -> io::Result<()> {
-        self.by_sectors(bytes, |step| match self.fallocate(FallocateFlags::ZERO_RANGE, step) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(step),
+    fn zero(&self, bytes: &Range<u64>) -> io::Result<()> {
+        match self.fallocate(FallocateFlags::ZERO_RANGE, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(bytes),
             done => Ok(done?),
-        })
+        }
     }
 
-    /// Clears the whole sectors of `bytes` step by step; zeroes are written to parts of a sector,
+    /// Clears the whole sectors of `bytes` piece by piece; zeroes are written to parts of a sector,
     /// which a block device does not clear.
-    fn by_sectors(
+    pub(super) fn by_sectors(
         &self,
         bytes: &Range<u64>,
+        size: &mut PieceSize,
         clear: impl Fn(&Range<u64>) -> io::Result<()>,
     ) -> io::Result<()> {
         let sector = u64::from(self.sector_bytes);
@@ -54,10 +69,39 @@ impl Disk {
             return self.write_zeroes(bytes);
         }
         self.write_zeroes(&(bytes.start..start))?;
-        for step in steps(&(start..end), STEP_BYTES) {
-            clear(&step)?;
+        let mut at = start;
+        while at < end {
+            let piece = at..self.piece_end(at..end, size);
+            at = piece.end;
+            self.clear_gate.pause();
+            let gate = self.clear_gate.piece();
+            let began = Instant::now();
+            clear(&piece)?;
+            let took = began.elapsed();
+            drop(gate);
+            self.clear_gate.count_held(took);
+            size.adapt(piece.end - piece.start, took);
         }
         self.write_zeroes(&(end..bytes.end))
+    }
+
+    /// Where the next piece ends that begins where `bytes` do.
+    fn piece_end(&self, bytes: Range<u64>, size: &mut PieceSize) -> u64 {
+        let Range { start, end } = bytes;
+        // Aligned, so that whole units are given back.
+        let end_of = |bytes: u64| end.min(start.saturating_add(1).next_multiple_of(bytes));
+        let long = end_of(size.bytes());
+        if self.sector_bytes > 1 || long - start <= DATA_PIECE_BYTES_MAX {
+            return long;
+        }
+        // Where it cannot be told, there is data.
+        let data = self.seek_data(start..long).map_or(start, |(data, _)| data);
+        if data >= long {
+            return long;
+        }
+        size.limit_to_data();
+        let whole = data - data % size.bytes();
+        if whole > start { whole } else { end_of(size.bytes()) }
     }
 
     fn write_zeroes(&self, bytes: &Range<u64>) -> io::Result<()> {
@@ -110,9 +154,11 @@ impl Disk {
 
     /// Where data begins in `bytes`, and where it ends; both are the end if there is none.
     fn next_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
-        if !self.thin {
-            return Ok((bytes.start, bytes.end));
-        }
+        if self.thin { self.seek_data(bytes) } else { Ok((bytes.start, bytes.end)) }
+    }
+
+    /// As the file system says; what it cannot tell is data.
+    fn seek_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
         let data = match rustix::fs::seek(&self.file, SeekFrom::Data(bytes.start)) {
             Ok(data) => data,
             Err(Errno::NXIO) => return Ok((bytes.end, bytes.end)),

@@ -9,28 +9,30 @@ use tokio::sync::RwLockReadGuard;
 
 /// All chunks of one atomic write are locked at once, so there is a longest one; no two of its
 /// chunks share a lock.
-const ATOMIC_BYTES_MAX: u32 = 1 << 20;
+pub(super) const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 const _: () = assert!((ATOMIC_BYTES_MAX as u64) < (SHARDS - 1) * CHUNK_BYTES);
 
 impl MemoryDevice {
-    /// Held while more than one chunk of `range` is read or changed: no atomic write of several
+    /// Held while more than one chunk of `bytes` is read or changed: no atomic write of several
     /// chunks comes in between. One chunk alone is whole under its own lock.
-    pub(super) async fn pass(&self, range: BlockRange) -> Option<RwLockReadGuard<'_, ()>> {
-        if self.has_several_chunks(range) { Some(self.fence.read().await) } else { None }
+    pub(super) async fn pass(&self, bytes: &Range<u64>) -> Option<RwLockReadGuard<'_, ()>> {
+        if has_several_chunks(bytes) { Some(self.fence.read().await) } else { None }
     }
 
-    /// [`pass`](Self::pass), if that needs no waiting.
+    /// [`pass`](Self::pass) for all of `range`.
+    pub(super) async fn pass_range(&self, range: BlockRange) -> Option<RwLockReadGuard<'_, ()>> {
+        let bytes = self.shape.get().byte_range(range)?;
+        self.pass(&bytes).await
+    }
+
+    /// [`pass_range`](Self::pass_range), if that needs no waiting.
     pub(super) fn try_pass(&self, range: BlockRange) -> Option<Option<RwLockReadGuard<'_, ()>>> {
-        if self.has_several_chunks(range) {
+        let bytes = self.shape.get().byte_range(range);
+        if bytes.is_some_and(|bytes| has_several_chunks(&bytes)) {
             self.fence.try_read().ok().map(Some)
         } else {
             Some(None)
         }
-    }
-
-    fn has_several_chunks(&self, range: BlockRange) -> bool {
-        let bytes = self.shape.get().byte_range(range);
-        bytes.is_some_and(|bytes| bytes.end > (bytes.start / CHUNK_BYTES + 1) * CHUNK_BYTES)
     }
 
     /// Writes under the locks of all its chunks. Who takes more than one takes them in order.
@@ -48,6 +50,10 @@ impl MemoryDevice {
             shard.entry(bytes.start / CHUNK_BYTES).or_default().write(bytes, from);
         }
     }
+}
+
+fn has_several_chunks(bytes: &Range<u64>) -> bool {
+    bytes.end > (bytes.start / CHUNK_BYTES + 1) * CHUNK_BYTES
 }
 
 impl AtomicWrite for MemoryDevice {

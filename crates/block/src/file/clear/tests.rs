@@ -1,0 +1,175 @@
+//! Pieces, on a clock that is told, and who has the lock between them.
+
+use super::*;
+use crate::file::tests::Scratch;
+use crate::file::{FileDevice, open};
+use crate::{BlockDevice, BlockRange, Sparse};
+use bytes::Bytes;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Clears so many bytes, where a piece takes as long as `time` says; returns how many pieces that
+/// were, and the longest time.
+fn clear(bytes: u64, time: impl Fn(u64) -> Duration) -> (u64, Duration) {
+    let mut size = PieceSize::new(4096);
+    let (mut left, mut pieces, mut longest) = (bytes, 0, Duration::ZERO);
+    while left > 0 {
+        let piece = size.bytes().min(left);
+        let took = time(piece);
+        size.adapt(piece, took);
+        (left, pieces, longest) = (left - piece, pieces + 1, longest.max(took));
+    }
+    (pieces, longest)
+}
+
+/// Fault: the lock of a file was held for a gibibyte. Method: the time that a piece takes is told.
+#[test]
+fn pieces_are_short_in_time() {
+    // As pages of tmpfs that are zeroed, and that are given back.
+    for page_nanos in [800, 40] {
+        let time = |bytes: u64| Duration::from_nanos(2000 + bytes / 4096 * page_nanos);
+        let (pieces, longest) = clear(1024 * MIB, time);
+        assert!(longest <= PIECE_TIME, "{longest:?}");
+        let total = time(1024 * MIB);
+        let few = total.as_nanos() / PIECE_TIME.as_nanos() * 4 + 20;
+        assert!(u128::from(pieces) <= few, "{pieces} pieces for {total:?}");
+    }
+    // What becomes slower is cleared in shorter pieces: the first is too long, no more.
+    let mut size = PieceSize::new(4096);
+    while size.bytes() < 4 * MIB {
+        size.adapt(size.bytes(), Duration::from_micros(20));
+    }
+    for shorter in [2 * MIB, MIB, 512 * KIB, 256 * KIB, 256 * KIB] {
+        size.adapt(size.bytes(), Duration::from_millis(2));
+        assert_eq!(size.bytes(), shorter);
+    }
+}
+
+/// Goal: a huge range without data takes few calls, and no more where each is dear: on a file of
+/// another machine.
+#[test]
+fn huge_ranges_take_few_calls() {
+    for call in [Duration::from_nanos(500), Duration::from_millis(2)] {
+        let (pieces, _) = clear(15 * TIB, |_| call);
+        assert!(pieces < 15 * TIB / PIECE_BYTES_MAX + 20, "{pieces} calls of {call:?}");
+    }
+    // One that the end of its range cut short does not make the next ones longer.
+    let mut size = PieceSize::new(MIB);
+    size.adapt(4096, Duration::ZERO);
+    assert_eq!(size.bytes(), MIB);
+}
+
+/// Fault: what a range without data took made the piece behind it a gibibyte of data. Pieces end at
+/// multiples of their size, and follow each other without gaps.
+#[test]
+fn pieces_with_data_are_short() {
+    let scratch = Scratch::new();
+    let disk = open::open(&scratch.options(2048 * MIB)).unwrap().0;
+    let data = 1024 * MIB + 4096..1088 * MIB;
+    for at in (data.start..data.end).step_by(MIB as usize) {
+        disk.write(&(at..at + 4096), &[1; 4096]).unwrap();
+    }
+    let pieces = std::cell::RefCell::new(Vec::new());
+    let all = 12_288..2048 * MIB - 512;
+    let record = |piece: &std::ops::Range<u64>| {
+        pieces.borrow_mut().push(piece.clone());
+        Ok(())
+    };
+    disk.by_sectors(&all, &mut PieceSize::new(4096), record).unwrap();
+    let pieces = pieces.into_inner();
+    assert_eq!(pieces[0], 12_288..256 * KIB);
+    assert_eq!(pieces.last().unwrap().end, all.end);
+    for (piece, next) in pieces.iter().zip(&pieces[1..]) {
+        assert_eq!(piece.end, next.start);
+        assert_eq!(piece.end % (256 * KIB), 0);
+    }
+    for piece in pieces {
+        let has_data = piece.start < data.end && data.start < piece.end;
+        assert!(!has_data || piece.end - piece.start <= DATA_PIECE_BYTES_MAX, "{piece:?}");
+    }
+}
+
+/// Fault: the core's own thread slept for the lock of the file while another connection had blocks
+/// deallocated or zeroed. Method: a piece waits for its range, which is held.
+#[test]
+fn writes_leave_the_core_during_a_piece() {
+    let scratch = Scratch::new();
+    let device = FileDevice::open(scratch.options(2 * MIB)).unwrap();
+    let (one, other) = (BlockRange::new(0, 2048), BlockRange::new(2048, 1));
+    let ones = Bytes::from(vec![1; 512]);
+    let by_hand = || device.write_at_hand(other, &ones, false);
+    for deallocate in [true, false] {
+        let held = device.disk.ranges.lock(&(0..512), false);
+        std::thread::scope(|scope| {
+            let clear = scope.spawn(|| match deallocate {
+                true => block_on(device.unmap(one, false)),
+                false => block_on(device.write_zeroes(one, false, false)),
+            });
+            while !device.disk.clear_gate.is_closed() {
+                std::thread::yield_now();
+            }
+            assert!(!by_hand());
+            let before = device.workers.jobs();
+            block_on(device.write(other, ones.clone(), false)).unwrap();
+            assert_eq!(device.workers.jobs(), before + 1);
+            drop(held);
+            clear.join().unwrap().unwrap();
+        });
+        assert!(!device.disk.clear_gate.is_closed());
+        let again = device.disk.clear_gate.try_inline();
+        assert!(again.is_some());
+    }
+    assert_eq!(device.disk.clear_gate.others.load(SeqCst), 0);
+    assert_eq!(device.disk.clear_gate.inline.load(SeqCst), 0);
+}
+
+/// Fault: the thread that clears took the lock again before those that waited for it woke: they had
+/// it every few milliseconds. Between two pieces it is left to transfers that wait.
+#[test]
+fn clears_give_way_between_pieces() {
+    let scratch = Scratch::new();
+    let disk = std::sync::Arc::new(open::open(&scratch.options(64 * MIB)).unwrap().0);
+    let gate = &disk.clear_gate;
+    let pauses = || gate.pauses.load(SeqCst);
+    let clear = || {
+        // As if each piece took so long.
+        let held = |_: &std::ops::Range<u64>| {
+            gate.count_held(HELD_TIME_MAX);
+            Ok(())
+        };
+        disk.by_sectors(&(0..MIB), &mut PieceSize::new(MIB), held).unwrap();
+    };
+    (0..4).for_each(|_| clear());
+    assert_eq!(pauses(), 0, "nobody waits");
+    let waits = disk.transfer();
+    (0..4).for_each(|_| clear());
+    assert_eq!(pauses(), 4, "short jobs one after the other give way as well");
+    gate.held_nanos.store(0, SeqCst);
+    gate.pause();
+    assert_eq!(pauses(), 4, "it was just held");
+    drop(waits);
+    clear();
+    clear();
+    assert_eq!(pauses(), 4);
+    assert_eq!(gate.others.load(SeqCst), 0);
+}
+
+/// Goal: a piece begins when the inline transfers before it have ended, and none begins meanwhile.
+#[test]
+fn inline_transfers_and_pieces_exclude() {
+    let gate = ClearGate::default();
+    let inline = gate.try_inline().unwrap();
+    drop(gate.piece()); // one that takes long is not waited for
+    drop(inline);
+    let piece = gate.piece();
+    assert!(gate.try_inline().is_none());
+    drop(piece);
+    assert!(gate.try_inline().is_some());
+    assert_eq!(gate.inline.load(SeqCst), 0);
+}

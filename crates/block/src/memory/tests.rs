@@ -1,0 +1,206 @@
+//! What is particular to memory; what all disks have in common is in the contract test.
+
+use super::piece::PIECE_COST;
+use super::*;
+use crate::{FaultDevice, IoContext, contract};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+fn make(shape: Geometry) -> Arc<dyn BlockDevice> {
+    let size = shape.size_bytes();
+    let device = MemoryDevice::new(size, shape.block_bytes, shape.physical_block_bytes);
+    Arc::new(device.unwrap())
+}
+
+/// The contract, bare and below the decorator of faults.
+#[test]
+fn keeps_the_contract() {
+    contract::run(&make);
+    contract::run(&|shape| FaultDevice::new(make(shape), 0));
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Pages appear when they are written and go when they are unmapped, on a disk far larger than
+/// memory; its map is read without looking at every page.
+#[test]
+fn sparse_and_large() {
+    let device = MemoryDevice::new(15 << 40, 512, 4096).unwrap();
+    let last = device.geometry().block_count - 1;
+    for lba in [0, 8, 1 << 30, last] {
+        device.write_now(BlockRange::new(lba, 1), &[1; 512]).unwrap();
+    }
+    assert_eq!(device.allocated_bytes(), 4 * 4096);
+    let all = BlockRange::new(0, last + 1);
+    let extents = block_on(device.extents(all, 100)).unwrap();
+    let mapped: Vec<_> = extents
+        .iter()
+        .filter(|e| e.state == ExtentState::Mapped)
+        .map(|e| (e.range.lba, e.range.count))
+        .collect();
+    assert_eq!(mapped, [(0, 16), (1 << 30, 8), (last - 7, 8)]);
+    assert_eq!(block_on(device.extents(all, 2)).unwrap(), extents[..2]);
+    block_on(device.deallocate(BlockRange::new(1, last))).unwrap();
+    assert_eq!(device.allocated_bytes(), 4096, "the first page still holds block 0");
+    block_on(device.deallocate(all)).unwrap();
+    assert_eq!(device.allocated_bytes(), 0);
+    assert!(device.shards.iter().all(|shard| shard.read().unwrap().is_empty()));
+}
+
+const MIB: u64 = 1 << 20;
+const BLOCKS: u64 = 64 * MIB / 512;
+
+/// Polls `future` as often as it wakes itself; returns what it came to, and how often it was
+/// pending.
+fn polls<T>(future: impl Future<Output = T>) -> (T, u64) {
+    let woken = Arc::new(Woken::default());
+    let waker = Arc::clone(&woken).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    let mut pending = 0;
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(done) => return (done, pending),
+            std::task::Poll::Pending => pending += 1,
+        }
+        assert_eq!(woken.0.load(SeqCst), pending, "it wakes itself, once");
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn chunk_costs(cost: u32) -> u64 {
+    u64::from(PIECE_COST.div_ceil(cost)) * CHUNK_BYTES
+}
+
+/// Fault: 16 MiB were zeroed or cleared, and 4096 chunks looked at, in one poll: 64 sessions with
+/// WRITE SAME commands left another host a hundredth of its requests. A piece is 64 KiB of new
+/// pages, or 256 KiB of old ones.
+#[test]
+fn long_work_is_done_in_pieces() {
+    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+    let all = BlockRange::new(0, BLOCKS);
+    let zero = || device.write_zeroes(all, false, false);
+    let pieces = |bytes: u64| 64 * MIB / bytes - 1;
+    let (zeroed, pending) = polls(zero());
+    zeroed.unwrap();
+    assert_eq!(pending, pieces(CHUNK_BYTES), "new pages");
+    assert_eq!(device.allocated_bytes(), 64 * MIB);
+    let (zeroed, pending) = polls(zero());
+    zeroed.unwrap();
+    assert_eq!(pending, pieces(256 << 10), "pages that are there");
+    let (extents, pending) = polls(device.status(all, 9));
+    assert_eq!(extents.unwrap().len(), 1);
+    assert_eq!(pending, (64 * MIB).div_ceil(chunk_costs(CHUNK_COST)) - 1, "a map");
+    let (unmapped, pending) = polls(device.unmap(all, false));
+    unmapped.unwrap();
+    assert!(pending >= pieces(256 << 10), "{pending} pieces");
+    assert_eq!(device.allocated_bytes(), 0);
+    // What is short is done at once.
+    let short = BlockRange::new(1, 8);
+    assert_eq!(polls(device.write_zeroes(short, false, false)).1, 0);
+    assert_eq!(polls(device.unmap(short, false)).1, 0);
+    assert_eq!(polls(device.status(short, 9)).1, 0);
+}
+
+/// Fault: a map and a deallocation of a disk with a block here and there searched for the next one
+/// 4096 times in one poll.
+#[test]
+fn searches_end_a_piece() {
+    const CHUNKS: u64 = 1000;
+    let device = MemoryDevice::new(CHUNKS * 64 * MIB, 512, 4096).unwrap();
+    let all = BlockRange::new(0, device.geometry().block_count);
+    for at in 0..CHUNKS {
+        device.write_now(BlockRange::new(at * 64 * MIB / 512, 1), &[1; 512]).unwrap();
+    }
+    let least = CHUNKS * u64::from(SEARCH_COST) / u64::from(PIECE_COST);
+    let (extents, pending) = polls(device.status(all, 9999));
+    assert_eq!(extents.unwrap().len() as u64, 2 * CHUNKS);
+    assert!(pending >= least, "{pending} pieces");
+    let (unmapped, pending) = polls(device.unmap(all, false));
+    unmapped.unwrap();
+    assert!(pending >= least, "{pending} pieces");
+    assert_eq!(device.allocated_bytes(), 0);
+}
+
+/// Fault: a disk that became shorter was cleared in one poll.
+#[test]
+fn a_resize_is_done_in_pieces() {
+    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+    polls(device.write_zeroes(BlockRange::new(0, BLOCKS), false, false)).0.unwrap();
+    let (resized, pending) = polls(Resize::resize(&device, MIB));
+    resized.unwrap();
+    assert!(pending >= 63 * 4 - 1, "{pending} pieces");
+    assert_eq!(device.allocated_bytes(), MIB);
+}
+
+/// Fault: with one future of a connection that zeroed, none of the others came to an end before.
+#[test]
+fn others_run_between_pieces() {
+    use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+    let all = BlockRange::new(0, BLOCKS);
+    let mut order = Vec::new();
+    block_on(async {
+        let zero = || device.write_zeroes(all, false, false).map(|done| (true, done)).boxed();
+        let mut futures: FuturesUnordered<_> = (0..8).map(|_| zero()).collect();
+        assert!(futures.next().now_or_never().is_none());
+        // It wakes itself, so that the set leaves off after two: each zeroed a piece at most.
+        assert!(device.allocated_bytes() <= 2 * CHUNK_BYTES);
+        let write = device.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false);
+        futures.push(write.map(|done| (false, done)).boxed());
+        while let Some((zeroes, done)) = futures.next().await {
+            done.unwrap();
+            order.push(zeroes);
+        }
+    });
+    assert!(!order[0], "{order:?}");
+}
+
+/// Goal: a transfer can be cancelled between two pieces, and does nothing more then; while it is
+/// at one, and before the first, it cannot.
+#[test]
+fn cancelled_between_pieces() {
+    use futures_util::FutureExt;
+    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+    let all = BlockRange::new(0, BLOCKS);
+    let context = IoContext::new(&Arc::default());
+    let mut zero = context.scope(device.write_zeroes(all, false, false)).boxed();
+    assert!(!context.cancel());
+    assert!((&mut zero).now_or_never().is_none());
+    assert!(context.cancel());
+    let error = (&mut zero).now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Medium);
+    assert_eq!(device.allocated_bytes(), CHUNK_BYTES);
+    let context = IoContext::new(&Arc::default());
+    polls(context.scope(device.write_zeroes(all, false, false))).0.unwrap();
+    assert!(!context.cancel(), "it is over");
+}
+
+/// Fault: a long zeroing kept all atomic writes waiting until its end, and who came after those.
+#[test]
+fn atomic_writes_come_between_stretches() {
+    use futures_util::FutureExt;
+    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+    let mut zero = device.write_zeroes(BlockRange::new(0, BLOCKS), false, false);
+    assert!((&mut zero).now_or_never().is_none());
+    let atomic = device.atomic().unwrap();
+    let half = BlockRange::new(BLOCKS / 2, 256);
+    let mut write = atomic.write_atomic(half, Bytes::from(vec![1; 256 * 512]), false);
+    for _ in 1..STRETCH_BYTES / CHUNK_BYTES {
+        assert!((&mut write).now_or_never().is_none(), "not within a stretch");
+        assert!((&mut zero).now_or_never().is_none());
+    }
+    (&mut write).now_or_never().unwrap().unwrap();
+    drop(write);
+    polls(zero).0.unwrap();
+}
