@@ -20,6 +20,10 @@ const KNOWN_OWNERS_MIN: usize = 64;
 /// were measured, and 3 KB of the kernel's.
 pub(crate) const CONNECTION_BYTES: usize = 16 << 10;
 
+/// A connection that buffers no more than this is not dropped for it: what was sent to a peer that
+/// takes it counts until the socket is looked at.
+const SPARED_BYTES: usize = 8 << 10;
+
 /// The memory of commands is charged in steps of this length.
 const SESSION_STEP_BYTES: usize = 4 << 10;
 
@@ -175,7 +179,7 @@ impl ConnectionMemory {
 
     /// More than a connection that waits for its next command.
     fn holds_much(&self, bytes: BufferedBytes, running_bytes: usize) -> bool {
-        bytes != BufferedBytes::default()
+        bytes.received + bytes.queued + bytes.socket > SPARED_BYTES
             || self.control.held_bytes() > 0
             || self.session.bytes() + running_bytes > CONNECTION_BYTES + 2 * SESSION_STEP_BYTES
     }

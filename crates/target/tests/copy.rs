@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions, OutOfSpace};
 
 const MIB: u64 = 1 << 20;
+/// What a copy moves at a time.
+const PIECE: u64 = MIB / 4;
 const SIZE: u64 = 256 * MIB;
 const NAME: u8 = 0x21;
 const CONFLICT: u8 = 0x18;
@@ -217,7 +219,8 @@ fn large_copies_arrive_with_their_holes() {
     let list = list(NAME, &[cscd(10, 512), cscd(11, 512)], &segments);
     let reads = from.seen(Operation::Read);
     assert_eq!(copy(&mut raw, 2, &list), (0, vec![]));
-    assert!(from.seen(Operation::Read) - reads < 80, "the hole was not read");
+    let of_data = 72 * MIB / PIECE;
+    assert!(from.seen(Operation::Read) - reads < of_data + 8, "the hole was not read");
     let at = 80 * 512;
     assert!(content(to, at, 40 * MIB) == first);
     assert!(content(to, at + 40 * MIB, 24 * MIB).iter().all(|byte| *byte == 0));
@@ -376,14 +379,15 @@ fn a_copy_is_aborted_in_the_middle() {
         assert!(Instant::now() < until, "what was written does not count");
     }
     to.heal();
-    assert!(content(to, 0, 2 * MIB) == data[..2 << 20], "what was begun is whole");
-    assert!(content(to, 2 * MIB, 6 * MIB).iter().all(|byte| *byte == 0), "nothing more");
+    let begun = 2 * PIECE;
+    assert!(content(to, 0, begun) == data[..begun as usize], "what was begun is whole");
+    assert!(content(to, begun, 8 * MIB - begun).iter().all(|byte| *byte == 0), "nothing more");
     log_out(raw);
     disks.ends_well();
 }
 
-/// Aborts a copy in its second MiB; how many it is told to have written.
-fn aborted_after(disks: &Disks, raw: &mut Raw) -> u8 {
+/// Aborts a copy in its second piece; how many pieces it is told to have written.
+fn aborted_after(disks: &Disks, raw: &mut Raw) -> u64 {
     let to = &disks.devices[1];
     to.inject(Fault::new(Effect::Hang).on(Operation::Write).after(1));
     let writes = to.seen(Operation::Write);
@@ -391,7 +395,7 @@ fn aborted_after(disks: &Disks, raw: &mut Raw) -> u8 {
     let running = send(raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| to.hanging() == 1);
     let (status, progress) = results(raw, 0);
-    assert_eq!((status, progress), (0, vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 16, 0, 0]), "1 MiB");
+    assert_eq!((status, progress), (0, vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 4, 0, 0]), "256 KiB");
     assert_eq!(failed(raw, &list), Sense::OPERATION_IN_PROGRESS);
     let abort = send_function(raw, ABORT_TASK, running);
     // The server takes up what comes in its order: once this is answered the abort is known.
@@ -416,7 +420,7 @@ fn aborted_after(disks: &Disks, raw: &mut Raw) -> u8 {
     disks.rig.wait_for("it is written", |_| to.hanging() == 0);
     assert_eq!(to.seen(Operation::Write) - writes, 2, "nothing more is begun");
     to.heal();
-    written / 16
+    u64::from(written) * 65_536 / PIECE
 }
 
 /// Goal: with its connection a copy ends, and what was begun is finished. Method: as above, but the
@@ -438,7 +442,7 @@ fn a_copy_ends_with_its_session() {
     let unit = disks.rig.server().unit(TARGET, 1).unwrap();
     disks.rig.wait_for("it is let go", |_| unit.leftover_writes() == 0);
     assert_eq!((to.hanging(), to.seen(Operation::Write)), (0, 1), "nothing more is begun");
-    assert!(content(to, 0, MIB) == data[..1 << 20], "what was begun is whole");
+    assert!(content(to, 0, PIECE) == data[..PIECE as usize], "what was begun is whole");
     let mut raw = disks.log_in(1);
     assert_eq!(results(&mut raw, 0).0, 2, "its result went with the nexus");
     log_out(raw);
@@ -480,7 +484,8 @@ fn a_running_copy_is_fenced_off() {
     };
     assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
     let (status, sense) = outcome(&mut raw, running);
-    let expected = conflict_at(Party::Destination).with_information(6 * MIB / 512);
+    let left = (8 * MIB - 2 * PIECE) / 512;
+    let expected = conflict_at(Party::Destination).with_information(left);
     assert_eq!((status, sense), (2, expected.encode(SenseFormat::Fixed)));
     assert_eq!(to.seen(Operation::Write), 2, "nothing after the preemption");
     let (status, details) = results(&mut raw, 4);
@@ -578,7 +583,7 @@ fn served_beside(buffers: &BufferPool, raw: &mut Raw, long: &[u8], other: &mut R
         other.read_block(lba).unwrap();
         longest = longest.max(began.elapsed());
         let held = buffers.in_use_bytes();
-        assert!(held <= 2 * (MIB as usize + 8192) + 65_536, "{held} bytes");
+        assert!(held <= 2 * (PIECE as usize + 8192) + 65_536, "{held} bytes");
     }
     let look = raw.command(0xc1, &results_cdb(0, NAME), 255);
     raw.send(&look).unwrap();

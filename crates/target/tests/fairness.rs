@@ -132,6 +132,9 @@ fn turns(commands: usize, ask: impl Fn(&mut Raw)) -> Vec<(u8, usize)> {
     log.chunk_by(|a, b| a.0 == b.0).map(|turn| (turn[0].0, turn.len())).collect()
 }
 
+/// What is moved and not sent is moved in so many pieces for each mebibyte.
+const PIECES: usize = (1 << 20) / net::MOVED_PIECE_BYTES;
+
 /// Small reads in a turn of the quiet session, at least: the time is looked at no sooner.
 const SMALL_READS_OF_TURN: usize = 8;
 
@@ -164,9 +167,12 @@ fn a_noisy_session_leaves_turns_to_a_quiet_one() {
 #[test]
 fn who_verifies_leaves_turns_to_a_quiet_one() {
     let turns = turns(20, |raw| verifies(raw, 20));
-    assert_eq!(turns.iter().map(|(_, reads)| reads).sum::<usize>(), SMALL_READS + 2 * 20 * 8);
+    assert_eq!(
+        turns.iter().map(|(_, reads)| reads).sum::<usize>(),
+        SMALL_READS + 2 * 20 * 8 * PIECES
+    );
     // A mebibyte for what comes and one for what goes on, three times before others have a turn.
-    were_bounded(&turns, 12);
+    were_bounded(&turns, 12 * PIECES);
 }
 
 /// Fault: what third-party copies read and wrote did not count, and each of them moved 2 MiB in
@@ -176,6 +182,6 @@ fn who_copies_leaves_turns_to_a_quiet_one() {
     const COPIES: usize = 6;
     let turns = turns(COPIES, |raw| copies(raw, COPIES));
     let moves: usize = turns.iter().map(|(_, moves)| moves).sum();
-    assert_eq!(moves, SMALL_READS + 2 * COPIES * 8 * 2, "a mebibyte each");
-    were_bounded(&turns, 12);
+    assert_eq!(moves, SMALL_READS + 2 * COPIES * 8 * 2 * PIECES);
+    were_bounded(&turns, 12 * PIECES);
 }

@@ -6,6 +6,8 @@ mod common;
 use block::{BufferPool, Effect, Fault, MemoryBudget, MemoryKind, MemoryUsage, Operation};
 use common::raw::{Answer, Raw};
 use common::*;
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use target::ServerOptions;
 
@@ -213,25 +215,34 @@ fn who_takes_no_answers_keeps_nobody_from_memory() {
     rig.ends_well();
 }
 
+/// Sends NOP-Outs with data until the connection ends; their echoes are not read.
+fn send_pings(mut tcp: TcpStream) -> std::thread::JoinHandle<()> {
+    let ping = common::raw::Pdu::new(0x40, 0x80)
+        .put_u32(16, 1)
+        .put_u32(20, u32::MAX)
+        .with_data(vec![7; 65_536])
+        .bytes();
+    std::thread::spawn(move || while tcp.write_all(&ping).is_ok() {})
+}
+
 /// Goal: connections that fill the memory of the process, their sockets included, and take nothing
 /// are dropped, those of the owner that holds most; an initiator elsewhere is served on.
 #[test]
 fn connections_that_exhaust_memory_are_dropped() {
     const LIMIT: usize = 12 * MIB;
     let rig = Rig::with(|options| with_budget(options, LIMIT));
-    let mut greedy: Vec<_> = (1..=8).map(|number| rig.log_in(number)).collect();
-    let mut other = log_in_from(&rig, "127.0.0.2", 9);
-    for raw in &mut greedy {
-        for _ in 0..16 {
-            send_long_read(raw, 2048, 2048 * 512);
-        }
-        other.read_block(0).unwrap();
-    }
-    rig.wait_for("some are dropped", |rig| rig.sessions() < 9);
+    let greedy: Vec<_> = (1..=64).map(|number| rig.log_in(number).into_tcp()).collect();
+    let mut other = log_in_from(&rig, "127.0.0.2", 99);
+    let floods = greedy.iter().map(|tcp| send_pings(tcp.try_clone().unwrap()));
+    let floods: Vec<_> = floods.collect();
+    rig.wait_for("some are dropped", |rig| rig.sessions() < 65);
     rig.wait_for("some is free", |rig| usage(rig).used_bytes <= LIMIT);
     other.write_blocks(0, &vec![5; 128 * 512]).unwrap();
     assert!(rig.sessions() >= 2, "not more than need be");
-    drop(greedy);
+    for tcp in greedy {
+        let _ = tcp.shutdown(std::net::Shutdown::Both); // dropped ones are not connected
+    }
+    floods.into_iter().for_each(|flood| flood.join().unwrap());
     log_out(other);
     rig.ends_well();
 }
