@@ -25,15 +25,16 @@ const FAR: Duration = Duration::from_secs(24 * 3600);
 /// How often a role is asked whether a connection may hold what it does, socket included, while
 /// something comes or goes or the peer leaves something with it.
 pub const HELD_CHECK: Duration = Duration::from_secs(1);
-/// A busy connection is asked after so many turns already.
+/// Turns after which a busy connection's role is asked earlier.
 const HELD_CHECK_TURNS: u32 = 32;
-/// And so is one that has given so many bytes to its socket. Until then they count as held there.
+/// Bytes given to the socket after which the role is asked earlier. They count as held by the
+/// socket until the kernel is asked what it holds.
 const HELD_CHECK_BYTES: usize = 64 << 10;
-/// What was given to the socket is counted in steps of this.
+/// Bytes given to the socket are rounded up to this, so that the charge changes rarely.
 const SENT_STEP_BYTES: usize = 4 << 10;
-/// Each takes a [`HELD_CHECK`]: how often a connection that ends is asked, 5 seconds in all.
+/// Checks of a connection that ends, one each [`HELD_CHECK`]: 5 seconds in all.
 const LINGER_CHECKS: usize = 5;
-/// A connection that ends discards no more than so much of what the peer still sends.
+/// Bytes that a connection that ends reads and discards, at most.
 const DISCARDED_BYTES_MAX: usize = 4 << 20;
 
 /// A protocol machine and what it stands on, as the loop sees it.

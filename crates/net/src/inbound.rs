@@ -16,7 +16,7 @@ use wire::Time;
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Payloads with at least this much missing are received straight into their place.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
-/// A connection whose turns end before what it received does, receives no less than this at once.
+/// The least that a connection receives at once, however short its turns are.
 const RECEIVED_BYTES_MIN: usize = 16 << 10;
 /// Memory of the leftover that a connection keeps once it is handled.
 const LEFTOVER_KEPT_BYTES: usize = 4 << 10;
@@ -70,7 +70,7 @@ pub(crate) struct Inbound {
     digests: Digests,
     /// Received at once, at most.
     pub(crate) receive_bytes_max: usize,
-    /// About as much as was handled in a turn of late: what is left of a turn is copied.
+    /// Received at once, at most, so that a turn can handle it all: what it leaves is copied.
     turn_bytes: usize,
     pub(crate) tap: InboundTap,
 }

@@ -1,4 +1,4 @@
-//! How deallocating and zeroing leave time to the transfers beside them.
+//! Deallocating and zeroing in short pieces, between which reads and writes get the file's lock.
 //!
 //! The kernel holds a lock of the file while it deallocates or zeroes, and a write waits for it. So
 //! long ranges are cleared in pieces that are short in time. During a piece, transfers are left to
@@ -30,28 +30,28 @@ const HELD_TIME_MAX: Duration = Duration::from_micros(250);
 /// Others get it for as long as it was held, and for no longer than this.
 const PAUSE_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// How often an inline transfer looks whether a piece is over before it leaves the waiting to a
-/// worker. A piece of a list is through in some microseconds.
+/// Looks of an inline transfer at a piece that is with the system; a worker does the transfer if
+/// the piece is not over then. Most pieces of an UNMAP list end within some microseconds.
 const INLINE_TRIES_MAX: u32 = 64;
 
-/// How often a piece looks whether the inline transfers have ended that were begun before it. If
-/// one takes longer, the kernel lets it wait for something else.
+/// Looks of a piece at the inline transfers that began before it; the piece begins in any case
+/// then. An inline transfer that takes longer waits in the kernel for something else.
 const PIECE_TRIES_MAX: u32 = 256;
 
-/// How long the next piece of a job is, judged by those before.
+/// The length of a job's next piece, adapted to the time that the pieces before took.
 #[derive(Debug)]
 pub(super) struct PieceSize {
     bytes: u64,
     bytes_min: u64,
-    /// What the shortest took.
-    least: Duration,
+    /// The shortest time that a piece of this job took.
+    time_min: Duration,
 }
 
 impl PieceSize {
     /// Pieces that are multiples of a power of two.
     pub(super) fn new(granularity_bytes: u64) -> Self {
         let bytes_min = PIECE_BYTES_MIN.max(granularity_bytes);
-        Self { bytes: bytes_min, bytes_min, least: Duration::MAX }
+        Self { bytes: bytes_min, bytes_min, time_min: Duration::MAX }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -66,8 +66,8 @@ impl PieceSize {
     /// A piece of `bytes` took so long. One that the end of a range cut short says nothing of a
     /// longer one.
     pub(super) fn adapt(&mut self, bytes: u64, took: Duration) {
-        self.least = self.least.min(took);
-        let time_max = PIECE_TIME.max(self.least.saturating_mul(PIECE_TIME_FACTOR));
+        self.time_min = self.time_min.min(took);
+        let time_max = PIECE_TIME.max(self.time_min.saturating_mul(PIECE_TIME_FACTOR));
         if took > time_max {
             self.bytes = (self.bytes / 2).max(self.bytes_min);
         } else if took < time_max / 2 && bytes >= self.bytes {
@@ -85,9 +85,9 @@ pub(super) struct ClearGate {
     inline: AtomicUsize,
     /// Transfers of workers and rings, which may wait for the lock.
     others: AtomicUsize,
-    /// How long the lock was held since others last got it.
+    /// Nanoseconds for which pieces held the file's lock since the last pause.
     held_nanos: AtomicU64,
-    /// How often others got it.
+    /// Pauses that were made.
     #[cfg(test)]
     pub(super) pauses: AtomicUsize,
 }
@@ -139,7 +139,7 @@ impl ClearGate {
         self.others.fetch_add(1, SeqCst);
     }
 
-    /// It has ended, or will not be done.
+    /// A transfer of a worker or ring has ended, or was dropped before it began.
     pub(super) fn end(&self) {
         self.others.fetch_sub(1, SeqCst);
     }

@@ -85,7 +85,7 @@ impl Disk {
         self.write_zeroes(&(end..bytes.end))
     }
 
-    /// Where the next piece ends that begins where `bytes` do.
+    /// The end of the next piece, which begins where `bytes` begins.
     fn piece_end(&self, bytes: Range<u64>, size: &mut PieceSize) -> u64 {
         let Range { start, end } = bytes;
         // Aligned, so that whole units are given back.

@@ -31,7 +31,7 @@ fn clear(bytes: u64, time: impl Fn(u64) -> Duration) -> (u64, Duration) {
 /// Fault: the lock of a file was held for a gibibyte. Method: the time that a piece takes is told.
 #[test]
 fn pieces_are_short_in_time() {
-    // As pages of tmpfs that are zeroed, and that are given back.
+    // Nanoseconds that tmpfs takes to zero a page, and to give one back.
     for page_nanos in [800, 40] {
         let time = |bytes: u64| Duration::from_nanos(2000 + bytes / 4096 * page_nanos);
         let (pieces, longest) = clear(1024 * MIB, time);
@@ -40,7 +40,7 @@ fn pieces_are_short_in_time() {
         let few = total.as_nanos() / PIECE_TIME.as_nanos() * 4 + 20;
         assert!(u128::from(pieces) <= few, "{pieces} pieces for {total:?}");
     }
-    // What becomes slower is cleared in shorter pieces: the first is too long, no more.
+    // When pieces become slower, only the first one is too long; those behind it are shorter.
     let mut size = PieceSize::new(4096);
     while size.bytes() < 4 * MIB {
         size.adapt(size.bytes(), Duration::from_micros(20));
@@ -138,7 +138,7 @@ fn clears_give_way_between_pieces() {
     let gate = &disk.clear_gate;
     let pauses = || gate.pauses.load(SeqCst);
     let clear = || {
-        // As if each piece took so long.
+        // Stands for a piece that holds the lock so long that a pause is due.
         let held = |_: &std::ops::Range<u64>| {
             gate.count_held(HELD_TIME_MAX);
             Ok(())
