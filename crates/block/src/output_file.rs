@@ -40,11 +40,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Whether [`write`] can write a file, as far as that can be known; leaves nothing. For programs
+/// Whether [`write()`] can write a file, as far as that can be known; leaves nothing. For programs
 /// that work for a while before they write.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn check(path: &Path) -> io::Result<()> {
     let output = Output::find(path)?;
     // To open a pipe and to close it again is an end of file to its reader.
