@@ -165,6 +165,14 @@ impl Outcome {
     }
 }
 
+fn login_text(target: &str, number: u32) -> String {
+    format!(
+        "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Normal\0\
+         TargetName={target}\0InitialR2T=Yes\0ImmediateData=Yes\0HeaderDigest=None\0\
+         DataDigest=None\0MaxRecvDataSegmentLength=65536\0"
+    )
+}
+
 impl Raw {
     /// Opens a TCP connection and says nothing.
     ///
@@ -202,12 +210,7 @@ impl Raw {
     /// # Errors
     /// The target refuses.
     pub fn log_in_as(address: &str, target: &str, number: u32) -> Result<Self> {
-        let text = format!(
-            "InitiatorName=iqn.2026-11.org.lunarsan.test:raw-{number}\0SessionType=Normal\0\
-             TargetName={target}\0InitialR2T=Yes\0ImmediateData=Yes\0HeaderDigest=None\0\
-             DataDigest=None\0MaxRecvDataSegmentLength=65536\0"
-        );
-        Self::log_in_with(address, &text)
+        Self::log_in_with(address, &login_text(target, number))
     }
 
     /// Connects and logs in with this text as it is, without authentication.
@@ -215,7 +218,19 @@ impl Raw {
     /// # Errors
     /// The target refuses.
     pub fn log_in_with(address: &str, text: &str) -> Result<Self> {
-        let mut raw = Self::connect(address)?;
+        Self::connect(address)?.logged_in(text)
+    }
+
+    /// As [`log_in_as`](Self::log_in_as), on a TCP connection that was made elsewhere.
+    ///
+    /// # Errors
+    /// The target refuses.
+    pub fn log_in_over(tcp: TcpStream, target: &str, number: u32) -> Result<Self> {
+        Self::over(tcp)?.logged_in(&login_text(target, number))
+    }
+
+    fn logged_in(self, text: &str) -> Result<Self> {
+        let mut raw = self;
         raw.send(&raw.login(text.as_bytes()))?;
         loop {
             let answer = raw.expect(opcode::LOGIN_RESPONSE)?;

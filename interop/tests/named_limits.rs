@@ -45,6 +45,15 @@ impl Victim {
         Raw::log_in_as(self.lunar.address(), TARGET, number)
     }
 
+    /// A session from another address.
+    fn log_in_from_elsewhere(&self, number: u32) -> Result<Raw> {
+        let address: std::net::SocketAddr = self.lunar.address().parse()?;
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into())?;
+        socket.connect(&address.into())?;
+        Raw::log_in_over(socket.into(), TARGET, number)
+    }
+
     /// A session whose unit attention is over.
     fn ready(&self, number: u32) -> Result<Raw> {
         let mut raw = self.log_in(number)?;
@@ -206,12 +215,15 @@ fn memory_bytes_max() -> Result<()> {
     let before = victim.resident_bytes()?;
     let mut sessions = Vec::new();
     for number in 0..8 {
-        // The first of them ends with the unit attention. Its own share may be used up by then.
-        let mut raw = victim.log_in(number)?;
-        (0..17).try_for_each(|_| send_read(&mut raw, 8))?;
-        sessions.push(raw);
+        sessions.push(victim.log_in(number)?);
     }
-    let arrived = victim.log_in(98)?;
+    for raw in &mut sessions {
+        // The first of them ends with the unit attention.
+        (0..17).try_for_each(|_| send_read(raw, 8))?;
+    }
+    // Their own address has used up its share.
+    let mut arrived = victim.log_in_from_elsewhere(98)?;
+    arrived.read_block(0)?;
 
     let grown = victim.resident_bytes()?.saturating_sub(before);
     ensure!(grown < 80 * MIB, "1 GiB was asked for, {} MiB are held", grown / MIB);
