@@ -49,6 +49,11 @@ static MAPS: LazyLock<ComputingLimit> = LazyLock::new(|| ComputingLimit::new(MAP
 /// for each file that lets one through: the threads of others would spin.
 const DEVICE_CLEARS_MAX: usize = 1;
 
+/// Writes of workers into the page cache of one file at a time. The kernel has a lock for each file
+/// that lets one through, and the threads of others spin: the second is there so that the lock is
+/// never idle.
+const FILE_WRITES_MAX: usize = 2;
+
 /// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
 /// and each costs the core that waits for it a change to another thread and back.
 const CLEAR_JOB_RANGES: usize = 64;
@@ -78,6 +83,7 @@ pub struct FileDevice {
     /// Of this device; [`MAPS`] is of all. A device that hangs has one permit of these.
     maps: ComputingLimit,
     clears: ComputingLimit,
+    writes: ComputingLimit,
     /// What is with rings.
     flights: Arc<Flights>,
     /// The file, if it was made for this device.
@@ -120,6 +126,7 @@ impl FileDevice {
             workers: Workers::new("lunar-file", THREADS_MAX, OWNER_THREADS_MAX),
             maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
+            writes: ComputingLimit::new(FILE_WRITES_MAX),
             flights: Arc::default(),
             created: Mutex::default(),
         })
@@ -279,8 +286,12 @@ impl FileDevice {
             return result.map_err(failed);
         }
         let transfer = self.disk.transfer();
+        let permit = match self.disk.writes_compute() {
+            true => Some(self.writes.permit().await),
+            false => None,
+        };
         self.blocking(range, move |disk| {
-            let _transfer = transfer;
+            let _guards = (transfer, permit);
             let result = disk.write(&bytes, &from);
             result.map_err(|error| disk.failed("writing failed", range, error))
         })

@@ -107,6 +107,12 @@ impl Disk {
         self.sector_bytes > 1 && self.direct.is_none()
     }
 
+    /// Writes copy into the page cache of a file, under a lock that lets one through. Other disks
+    /// take several writes at a time.
+    pub(super) fn writes_compute(&self) -> bool {
+        self.inline_write && self.direct.is_none() && self.sector_bytes == 1
+    }
+
     /// A read by a ring would wait, and the core with it.
     pub(super) fn ring_would_wait(&self) -> bool {
         self.reads_take_lock() && self.clear_gate.is_closed()
