@@ -27,7 +27,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use workers::{CLOSING_WAIT_MAX, ComputingLimit, Workers};
+use workers::{CLOSING_WAIT_MAX, ComputingLimit, ComputingPermit, Workers};
 
 pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
@@ -49,10 +49,13 @@ static MAPS: LazyLock<ComputingLimit> = LazyLock::new(|| ComputingLimit::new(MAP
 /// for each file that lets one through: the threads of others would spin.
 const DEVICE_CLEARS_MAX: usize = 1;
 
-/// Writes of workers into the page cache of one file at a time. The kernel has a lock for each file
-/// that lets one through, and the threads of others spin: the second is there so that the lock is
-/// never idle.
-const FILE_WRITES_MAX: usize = 2;
+/// Writes into the page cache of one file at a time, of those that are long or left to workers. The
+/// kernel has a lock for each file that lets one through: the threads of others would spin.
+const FILE_WRITES_MAX: usize = 1;
+
+/// A shorter write goes into the page cache without a permit: asking for one would cost more than
+/// the lock is held.
+const LONG_WRITE_BYTES: usize = 128 << 10;
 
 /// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
 /// and each costs the core that waits for it a change to another thread and back.
@@ -278,6 +281,8 @@ impl FileDevice {
         from: Bytes,
     ) -> Result<(), Error> {
         let failed = |error| self.disk.failed("writing failed", range, error);
+        let is_long = from.len() >= LONG_WRITE_BYTES;
+        let permit = if is_long { self.write_permit().await } else { None };
         if self.disk.write_inline(&bytes, &from).map_err(failed)? {
             return Ok(());
         }
@@ -286,16 +291,18 @@ impl FileDevice {
             return result.map_err(failed);
         }
         let transfer = self.disk.transfer();
-        let permit = match self.disk.writes_compute() {
-            true => Some(self.writes.permit().await),
-            false => None,
-        };
+        let permit = if is_long { permit } else { self.write_permit().await };
         self.blocking(range, move |disk| {
             let _guards = (transfer, permit);
             let result = disk.write(&bytes, &from);
             result.map_err(|error| disk.failed("writing failed", range, error))
         })
         .await
+    }
+
+    /// `None`: this disk takes several writes at a time.
+    async fn write_permit(&self) -> Option<ComputingPermit> {
+        if self.disk.writes_compute() { Some(self.writes.permit().await) } else { None }
     }
 
     /// Deallocates or zeroes.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-pub(super) use computing::ComputingLimit;
+pub(super) use computing::{ComputingLimit, ComputingPermit};
 
 /// While as many jobs wait in the queue of one pool, hints are dropped. Of other jobs there are no
 /// more than futures that wait for them.
