@@ -416,8 +416,8 @@ impl Connection {
     /// Takes in tasks that have ended, as many as belong into one turn.
     fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
         let (mut tasks, mut bytes) = (0, 0);
-        let moving = MovingTurn::begin();
-        while tasks < TURN_PDUS && bytes < TURN_BYTES && !moving.is_over() {
+        let mut moving = MovingTurn::begin();
+        while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
             let Some(ended) = self.tasks.poll_finished(context) else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);
