@@ -29,9 +29,10 @@ pub const HELD_CHECK: Duration = Duration::from_secs(1);
 const HELD_CHECK_TURNS: u32 = 32;
 /// Bytes given to the socket after which the role is asked earlier. They count as held by the
 /// socket until the kernel is asked what it holds.
-const HELD_CHECK_BYTES: usize = 64 << 10;
-/// Bytes given to the socket are rounded up to this, so that the charge changes rarely.
-const SENT_STEP_BYTES: usize = 4 << 10;
+const HELD_CHECK_BYTES: usize = 256 << 10;
+/// Bytes given to the socket are rounded up to a power of two, and at least to this, so that the
+/// charge changes rarely.
+const SENT_BYTES_MIN: usize = 4 << 10;
 /// Checks of a connection that ends, one each [`HELD_CHECK`]: 5 seconds in all.
 const LINGER_CHECKS: usize = 5;
 /// Bytes that a connection that ends reads and discards, at most.
@@ -245,11 +246,12 @@ impl Connection {
         if !receives || !self.outbox.is_empty() || self.sent_bytes >= HELD_CHECK_BYTES {
             return self.may_hold_now(tcp, role);
         }
-        // As mostly: what the peer has not taken is looked at now and then.
+        // The common case: the kernel is asked now and then what the peer has not taken.
         let socket = self.held.socket;
         self.held = BufferedBytes { socket, ..BufferedBytes::default() };
-        let sent = self.sent_bytes.next_multiple_of(SENT_STEP_BYTES);
+        let sent = rounded_sent_bytes(self.sent_bytes);
         role.may_hold(BufferedBytes { socket: socket + sent, ..self.held })
+            || self.may_hold_now(tcp, role)
     }
 
     fn has_to_be_checked(&self) -> bool {
@@ -390,6 +392,11 @@ impl Connection {
         self.held = BufferedBytes::default();
         role.peer_closed(now, &mut self.outbox);
     }
+}
+
+/// What `bytes` given to the socket count as until the kernel is asked.
+fn rounded_sent_bytes(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { bytes.next_power_of_two().max(SENT_BYTES_MIN) }
 }
 
 fn set_timer(mut timer: Pin<&mut Sleep>, deadline: Option<Time>, clock: &Clock) {
