@@ -52,6 +52,12 @@ impl AbortSignal {
         })
         .await
     }
+
+    /// Waits until the command may move data in this turn ([`net::may_move`]), but no longer than
+    /// until it is aborted.
+    pub(crate) async fn may_move(&self) -> Result<(), Aborted> {
+        self.unless(net::may_move()).await
+    }
 }
 
 #[cfg(test)]
@@ -69,5 +75,23 @@ mod tests {
         assert_eq!((&mut waits).now_or_never(), Some(Err(Aborted)));
         assert_eq!(signal.unless(async { 7 }).now_or_never(), Some(Err(Aborted)), "from now on");
         assert_eq!(signal.check(), Err(Aborted));
+    }
+
+    /// Fault: an aborted VERIFY waited for a turn in which it could move its next piece, and others
+    /// of its session were always before it: a reset by another host took 7 s.
+    #[test]
+    fn an_aborted_command_waits_for_no_turn() {
+        let signal = AbortSignal::default();
+        let turn = net::MovingTurn::begin();
+        net::count_moved(net::TURN_BYTES);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut waits = Box::pin(signal.may_move());
+            assert_eq!((&mut waits).now_or_never(), None);
+            signal.raise();
+            assert_eq!((&mut waits).now_or_never(), Some(Err(Aborted)));
+        });
+        drop(turn);
+        assert_eq!(AbortSignal::default().may_move().now_or_never(), Some(Ok(())));
     }
 }

@@ -417,7 +417,7 @@ impl Run<'_> {
             let count = piece_blocks.min(range.count - done);
             let piece = LbaRange { lba: range.lba + done, count };
             buffer.truncate(self.bytes(piece));
-            net::may_move().await;
+            self.abort.may_move().await?;
             buffer = self.get_into(piece, buffer).await?;
             net::count_moved(buffer.len());
             let at = (done * self.block_bytes) as usize;
@@ -486,7 +486,7 @@ impl Run<'_> {
             let data = pattern.slice(..count as usize * block);
             let part = LbaRange { lba: range.lba + done, count };
             self.pay(0, part).await?;
-            net::may_move().await;
+            self.abort.may_move().await?;
             let guard = self.lock(part, false).await?;
             self.put(guard, part, data, false).await?;
             net::count_moved(self.bytes(part));

@@ -238,7 +238,7 @@ impl<'a> Copy<'a> {
         to.pay(1, part(job.moved.destination, to.block_bytes, piece.offset, data_bytes)).await?;
         loop {
             // In another turn than the next piece is read in, if that was read at once.
-            net::may_move().await;
+            self.abort.may_move().await?;
             let done = self.put_now(job, &piece).await?;
             net::count_moved(piece.bytes as usize);
             let Err(error) = done else { return Ok(()) };
@@ -361,7 +361,7 @@ impl Reader<'_, '_> {
         let from = self.job.source;
         let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
         from.pay(1, range).await?;
-        net::may_move().await;
+        from.abort.may_move().await?;
         let data = from.get(range).await;
         let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
         net::count_moved(data.len());

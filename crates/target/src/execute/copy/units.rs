@@ -46,7 +46,7 @@ impl<'a> Copy<'a> {
         number: u16,
         named: &mut NamedUnits<'a>,
     ) -> Step<()> {
-        net::may_move().await;
+        self.abort.may_move().await?;
         net::count_moved(SEGMENT_COST_BYTES);
         self.abort.check()?;
         let unreachable = || unreachable_unit(number);
@@ -79,7 +79,7 @@ impl<'a> Copy<'a> {
     ) -> Option<()> {
         let slot = named.0.get_mut(usize::from(cscd))?;
         if slot.is_none() {
-            net::may_move().await;
+            self.abort.may_move().await.ok()?;
             net::count_moved(UNIT_COST_BYTES * self.units.len());
             let unit = self.resolve(list, cscd)?;
             // From before it is judged: a SANITIZE that begins later overtakes the copy.
