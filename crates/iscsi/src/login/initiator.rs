@@ -44,6 +44,13 @@ pub struct InitiatorLoginOptions {
     pub entropy: [u8; 33],
 }
 
+impl InitiatorLoginOptions {
+    /// The login begins a session; any other joins one that stands. RFC 7143 §6.3.1.
+    pub(super) const fn is_leading(&self) -> bool {
+        self.tsih == 0
+    }
+}
+
 /// How the initiator proves itself, and whether the target must.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChapAnswer {
@@ -195,7 +202,8 @@ impl InitiatorLogin {
         matches!(self.state, State::Over)
     }
 
-    /// Names and session type, which the first request must carry. RFC 7143 §6.3.1.
+    /// Names, which the first request of every connection must carry, and the session type, which
+    /// belongs to the leading login alone. RFC 7143 §6.3.1, §13.21.
     fn open(&self, text: &mut TextBuilder) {
         let options = &self.options;
         text.key(Key::InitiatorName, &options.initiator_name);
@@ -205,11 +213,13 @@ impl InitiatorLogin {
         if let Some(name) = &options.target_name {
             text.key(Key::TargetName, name);
         }
-        let word = match options.session_type {
-            SessionType::Normal => "Normal",
-            SessionType::Discovery => "Discovery",
-        };
-        text.key(Key::SessionType, word);
+        if options.is_leading() {
+            let word = match options.session_type {
+                SessionType::Normal => "Normal",
+                SessionType::Discovery => "Discovery",
+            };
+            text.key(Key::SessionType, word);
+        }
     }
 
     /// The rules of the header alone. RFC 7143 §6.3, §11.13.

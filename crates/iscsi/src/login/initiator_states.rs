@@ -304,8 +304,8 @@ impl ExpectOperational {
 }
 
 fn negotiation(options: &InitiatorLoginOptions) -> Negotiation {
-    let leading = options.tsih == 0;
-    Negotiation::new(Role::Initiator, options.offer.clone(), options.session_type, leading)
+    let (offer, leading) = (options.offer.clone(), options.is_leading());
+    Negotiation::new(Role::Initiator, offer, options.session_type, leading)
 }
 
 fn chap_of(options: &InitiatorLoginOptions) -> Result<&ChapAnswer, Failure> {
