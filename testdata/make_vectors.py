@@ -655,8 +655,13 @@ def negotiation():
         yield from boolean_rows(key)
     for key in LISTS:
         yield from list_rows(key)
-    for obsolete in ("IFMarker", "OFMarker", "IFMarkInt", "OFMarkInt"):
-        yield f"target {obsolete} No - Reject -"
+    # RFC 7143 section 13.25 leaves No beside Reject for these, and only Reject for their intervals.
+    for marker in ("IFMarker", "OFMarker"):
+        yield f"target {marker} No - No -"
+        yield f"target {marker} Yes - No -"
+        yield f"target {marker} maybe - Reject -"
+    for interval in ("IFMarkInt", "OFMarkInt"):
+        yield f"target {interval} No - Reject -"
     for unknown in ("X-org.example.key", "X#key", "FutureKey", "Y.z-1+2@3_4"):
         yield f"target {unknown} 1 - NotUnderstood -"
     for wrong in ("CHAP_A", "SendTargets", "TargetAlias", "TargetPortalGroupTag"):
