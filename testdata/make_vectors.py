@@ -317,6 +317,10 @@ def longer_logins():
                         target_name="-"))
            .response(TO_FULL, [("HeaderDigest", "None")], tsih=3)
            .complete(3))
+    yield (opened(Login("discovery-without-tsih", "an old target gives it no handle",
+                        session_type="Discovery", target_name="-"))
+           .response(TO_FULL, [], tsih=0)
+           .complete(0))
     yield (opened(Login("second-connection", "it joins a session, and negotiates for itself",
                         tsih=7, cid=2))
            .response(TO_FULL, [("MaxRecvDataSegmentLength", "65536")], tsih=7)

@@ -82,7 +82,8 @@ impl Initiator {
     /// Logs in to the target that `url` names, in a task of the current tokio runtime.
     ///
     /// A redirect by the target is followed, at most four times. A first login that fails is not
-    /// tried again.
+    /// tried again, but for one that an old target answers by closing the connection: once, without
+    /// the keys that it does not know ([`SessionOptions::protocol_level`]).
     ///
     /// # Errors
     /// `Connect` · `Authentication` · `Login`.

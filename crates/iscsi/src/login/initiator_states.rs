@@ -149,6 +149,18 @@ impl State {
         }
     }
 
+    /// Our proposals name keys that RFC 3720 does not know.
+    pub(super) const fn has_proposed_newer_keys(&self) -> bool {
+        match self {
+            Self::Operational(state) => {
+                let negotiation = &state.negotiation;
+                negotiation.has_proposed(Key::TaskReporting)
+                    || negotiation.has_proposed(Key::ProtocolLevel)
+            }
+            _ => false,
+        }
+    }
+
     /// The stage that the next request asks for.
     pub(super) const fn asks(&self) -> Option<Stage> {
         match self {

@@ -76,6 +76,11 @@ impl Negotiation {
         self.declare(text);
     }
 
+    /// We have proposed a value of this key.
+    pub const fn has_proposed(&self, key: Key) -> bool {
+        self.proposed.has(key)
+    }
+
     /// Writes our MaxRecvDataSegmentLength, unless that was done.
     pub fn declare(&mut self, text: &mut TextBuilder) {
         if !self.own_segment_declared {
