@@ -129,8 +129,8 @@ impl Initiator {
 
     /// Adds connections to the session, or takes the last away once their commands have ended:
     /// at least one, at most as many as the target allows (MaxConnections), or as many as it
-    /// takes. Sessions that follow a lost one have as many. Returns how many there are. Commands use
-    /// all of them again, if they had come to use one.
+    /// takes. Sessions that follow a lost one have as many. Commands use all of them again, if they
+    /// had come to use one. Returns how many there are.
     ///
     /// # Errors
     /// As [`execute`](Self::execute), when there is no session.

@@ -158,7 +158,8 @@ impl Way {
                 let session = Session::open(tcp, door, &older, news.clone()).await?;
                 tracing::warn!(
                     portal = session.portal(),
-                    "the target closes the connection over TaskReporting and iSCSIProtocolLevel;                      logged in without them (protocol level 1 leaves them out from the start)"
+                    "the target closes the connection over TaskReporting and iSCSIProtocolLevel; \
+                     logged in without them (protocol level 1 leaves them out from the start)"
                 );
                 self.quirks.note_unknown_newer_keys();
                 session
@@ -168,7 +169,8 @@ impl Way {
         if session.established().tsih == 0 {
             tracing::warn!(
                 portal = session.portal(),
-                "the target gave the discovery session no handle (TSIH 0, against RFC 7143 §11.13.3)"
+                "the target gave the discovery session TSIH 0, against RFC 7143 §11.13.3; the \
+                 session is used all the same"
             );
         }
         Ok(session)
