@@ -6,6 +6,7 @@ use crate::hearing::Listener;
 use crate::link::{DRAIN_TIME, Life, LinkState, Load};
 use crate::news::News;
 use crate::numbering::{Mail, Numbering};
+use crate::quirks::{ORDER_LOSSES_MAX, Quirks};
 use crate::{Error, ErrorKind};
 use block::Buffer;
 use bytes::Bytes;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use wire::{Lun, Time};
 
 /// Requests taken from the handles and not yet answered.
@@ -144,6 +146,10 @@ pub(crate) struct Client {
     machine: InitiatorConnection,
     /// The machine's first outputs were taken.
     started: bool,
+    /// The session was told that the connection is gone.
+    parted: bool,
+    /// A command was answered.
+    worked: bool,
     numbering: Arc<Numbering>,
     link: Arc<LinkState>,
     /// Mail that is being read.
@@ -174,6 +180,7 @@ pub(crate) struct Client {
     logout: Option<oneshot::Sender<Result<(), Error>>>,
     portal: String,
     news: News,
+    quirks: Arc<Quirks>,
 }
 
 impl Client {
@@ -187,6 +194,8 @@ impl Client {
         Self {
             machine: InitiatorConnection::new(now, options),
             started: false,
+            parted: false,
+            worked: false,
             numbering: Arc::clone(&life.numbering),
             link: Arc::clone(&life.state),
             mail: VecDeque::new(),
@@ -210,6 +219,7 @@ impl Client {
             logout: None,
             portal: life.door.portal.clone(),
             news: life.news.clone(),
+            quirks: Arc::clone(&life.way.quirks),
         }
     }
 
@@ -400,6 +410,7 @@ impl Client {
         else {
             return;
         };
+        self.worked |= result.is_ok();
         while self.due.front().is_some_and(|(id, _)| !self.pending.contains_key(id)) {
             self.due.pop_front();
         }
@@ -568,6 +579,11 @@ impl Client {
         self.logged_in
     }
 
+    /// It brought the answer to a command.
+    pub(crate) fn has_worked(&self) -> bool {
+        self.worked
+    }
+
     /// Why it ended, as the session tells it.
     fn cause(&self) -> Ended {
         let reason = self.over.as_ref().unwrap_or(&CloseReason::PeerClosed);
@@ -582,16 +598,42 @@ impl Client {
     /// becomes of commands that it had sent before a new session has taken the place of this one
     /// (RFC 7143 §7.1.4.4): where there are any, the session ends with it.
     fn part(&mut self) {
+        if std::mem::replace(&mut self.parted, true) {
+            return;
+        }
         // Requests and tags go with the connection.
         self.said.clear();
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
         let left_behind = self.tell_unheard(ending);
+        let closed = self.logged_in && self.over == Some(CloseReason::PeerClosed);
+        if closed {
+            self.numbering.note_closed();
+        }
         self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
         if ending == Ending::Lost && left_behind {
             self.numbering.end(&cause);
         }
         self.link.mailbox.drop_listeners();
+        if closed && !self.numbering.is_over() {
+            self.numbering.forget_closed();
+        }
+        if self.logged_in && self.over == Some(CloseReason::Dropped) {
+            self.note_spared();
+        }
+    }
+
+    /// The connection was dropped with its session. Where the target had closed another one and not
+    /// this one, it was not away: it may want commands in order.
+    fn note_spared(&self) {
+        if self.numbering.forget_closed() && self.quirks.note_loss(Instant::now()) {
+            tracing::warn!(
+                portal = %self.portal,
+                "the target closed one of several busy connections in {ORDER_LOSSES_MAX} sessions, \
+                 as targets do that want commands in the order of their CmdSN; commands use one \
+                 connection of the session from now on"
+            );
+        }
     }
 
     /// Notes that answers are lost, before the session forgets the connection that they were to

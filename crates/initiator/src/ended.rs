@@ -12,6 +12,15 @@ pub(crate) struct Ended {
     pub(crate) error: Error,
     /// Log in there instead.
     pub(crate) redirect: Option<String>,
+    /// The target closed the connection instead of answering TaskReporting and
+    /// iSCSIProtocolLevel.
+    pub(crate) closed_over_newer_keys: bool,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self { error, redirect: None, closed_over_newer_keys: false }
+    }
 }
 
 /// A connection with `portal` is over for this reason.
@@ -20,7 +29,7 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> Ended {
     let error = match reason {
         CloseReason::LoginFailed(failure) => {
             let redirect = failure.redirect.as_ref().map(|(address, _)| address.clone());
-            return Ended { error: login_error(failure, portal), redirect };
+            return Ended { redirect, ..login_error(failure, portal).into() };
         }
         CloseReason::LoggedOut => lost(format!("logged out from {portal}")),
         CloseReason::Violation(violation) => {
@@ -32,9 +41,13 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> Ended {
         }
         CloseReason::TimedOut(what) => lost(format!("{portal} did not answer in time: {what}")),
         CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),
+        CloseReason::NewerKeysUnanswered => {
+            let error = lost(format!("{portal} closed the connection during the login"));
+            return Ended { closed_over_newer_keys: true, ..error.into() };
+        }
         CloseReason::Dropped => lost(format!("the session with {portal} was dropped")),
     };
-    Ended { error, redirect: None }
+    error.into()
 }
 
 fn login_error(failure: &LoginFailure, portal: &str) -> Error {

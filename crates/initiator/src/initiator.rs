@@ -29,7 +29,10 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// command is aborted at the target.
 ///
 /// When a connection is lost with commands under way, so is the session (ErrorRecoveryLevel 0): the
-/// others are closed. One that had nothing to do is made again while the session goes on. The next
+/// others are closed. One that had nothing to do is made again while the session goes on; after
+/// eight tries in a row that come to nothing the session goes on without it. Where a target closes
+/// one of several busy connections in three sessions within ten minutes, as those do that want
+/// commands in the order of their CmdSN, all commands use one connection from then on. The next
 /// request after the loss of a session has another one made, on the runtime of the first: with the
 /// same ISID, so that it takes the place of the lost one at the target, and tried again with
 /// growing pauses. It does so in the same portal group only (RFC 7143 §6.3.5); a session in another
@@ -82,7 +85,8 @@ impl Initiator {
     /// Logs in to the target that `url` names, in a task of the current tokio runtime.
     ///
     /// A redirect by the target is followed, at most four times. A first login that fails is not
-    /// tried again.
+    /// tried again, but for one that an old target answers by closing the connection: once, without
+    /// the keys that it does not know ([`SessionOptions::protocol_level`]).
     ///
     /// # Errors
     /// `Connect` · `Authentication` · `Login`.
@@ -125,11 +129,24 @@ impl Initiator {
 
     /// Adds connections to the session, or takes the last away once their commands have ended:
     /// at least one, at most as many as the target allows (MaxConnections), or as many as it
-    /// takes. Sessions that follow a lost one have as many. Returns how many there are.
+    /// takes. Sessions that follow a lost one have as many. Commands use all of them again, if they
+    /// had come to use one. Returns how many there are.
     ///
     /// # Errors
     /// As [`execute`](Self::execute), when there is no session.
     pub async fn set_connections(&self, wanted: u16) -> Result<usize, Error> {
+        self.forget_order();
+        self.adjust_connections(wanted).await
+    }
+
+    /// Several connections are tried anew, though the target seemed to bear one only.
+    pub(crate) fn forget_order(&self) {
+        self.shared.keeper.way().quirks.forget_order();
+    }
+
+    /// Adds connections or takes some away, as [`set_connections`](Self::set_connections) does, and
+    /// leaves what was found out about the target.
+    pub(crate) async fn adjust_connections(&self, wanted: u16) -> Result<usize, Error> {
         let session = self.session(&mut self.patience()).await?;
         self.shared.keeper.set_connections(session.clone(), wanted).await?;
         Ok(session.connections())

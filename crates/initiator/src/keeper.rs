@@ -230,6 +230,9 @@ impl Task {
     fn failed(&self, error: Error) {
         if let Some(keeper) = self.keeper.upgrade() {
             tracing::debug!(%error, "login again");
+            if error.kind == ErrorKind::Connect {
+                keeper.way.quirks.forget_losses();
+            }
             let mut work = keeper.work();
             work.tries = work.tries.saturating_add(1);
             work.failure = Some(error);

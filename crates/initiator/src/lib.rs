@@ -65,6 +65,7 @@ mod numbering;
 mod options;
 mod paths;
 mod port_groups;
+mod quirks;
 mod recovery;
 mod remote_disk;
 mod same_unit;

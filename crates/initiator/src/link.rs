@@ -21,6 +21,11 @@ use tokio::time::Instant;
 const QUEUE_REQUESTS_MAX: usize = 256;
 /// What a command weighs besides its data.
 const COMMAND_BYTES: u64 = 512;
+/// A connection is made again so often in a row without coming to work; then the session goes on
+/// without it.
+const RETRIES_MAX: u32 = 8;
+/// A connection that lasted so long has worked, though no command came its way.
+const WORKED_TIME: Duration = Duration::from_secs(60);
 
 /// A connection, for those who have something to send. When the last is dropped, the session is
 /// logged out.
@@ -33,6 +38,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// The session goes on without it, or is over.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.alive.has_changed().is_err()
+    }
+
     /// Has the session go on without it; returns when its commands have ended and it is gone.
     pub(crate) async fn dismiss(&self) {
         self.state.set_up(false);
@@ -184,15 +194,16 @@ impl Life {
         clock: net::Clock,
         life: watch::Sender<()>,
     ) {
-        let mut backoff = Backoff::by_chance();
+        let mut retries = Retries::new();
         let (error, mut requests) = loop {
+            let begin = Instant::now();
             net::drive(tcp, &mut client, clock).await;
-            if client.was_up() {
-                backoff = Backoff::by_chance();
+            if client.has_worked() || (client.was_up() && begin.elapsed() >= WORKED_TIME) {
+                retries = Retries::new();
             }
             let (ended, mut requests) = client.finish();
             tracing::debug!(portal = %self.door.portal, "connection over: {}", ended.error);
-            match self.again(&mut requests, &mut backoff, &ended.error).await {
+            match self.again(&mut requests, &mut retries, &ended.error).await {
                 Some(socket) => match self.client(requests, None, clock) {
                     Ok(next) => (tcp, client) = (socket, next),
                     Err(_) => return self.settle_mail(),
@@ -216,16 +227,21 @@ impl Life {
         }
     }
 
-    /// Another socket for a session that goes on; meanwhile nothing is taken.
+    /// Another socket for a session that goes on; meanwhile nothing is taken. `None`: the session
+    /// does without this connection, or is over.
     async fn again(
         &self,
         requests: &mut mpsc::Receiver<Request>,
-        backoff: &mut Backoff,
+        retries: &mut Retries,
         error: &Error,
     ) -> Option<TcpStream> {
         let wanted = || !self.numbering.is_over() && !self.state.is_retired();
         while wanted() {
-            let pause = tokio::time::sleep(backoff.next_pause());
+            let Some(pause) = retries.next_pause() else {
+                self.give_up(error);
+                return None;
+            };
+            let pause = tokio::time::sleep(pause);
             tokio::pin!(pause);
             loop {
                 tokio::select! {
@@ -241,6 +257,39 @@ impl Life {
             }
         }
         None
+    }
+
+    /// The session goes on with the connections that work.
+    fn give_up(&self, error: &Error) {
+        if self.way.quirks.tells_of_fewer() {
+            tracing::warn!(
+                portal = %self.door.portal,
+                %error,
+                "a connection was closed or refused {RETRIES_MAX} times in a row; the session goes \
+                 on with those that work"
+            );
+        }
+    }
+}
+
+/// How often a connection is made again in a row, and the pauses before.
+struct Retries {
+    begun: u32,
+    backoff: Backoff,
+}
+
+impl Retries {
+    fn new() -> Self {
+        Self { begun: 0, backoff: Backoff::by_chance() }
+    }
+
+    /// The pause before the next try; `None`: there was one too many.
+    fn next_pause(&mut self) -> Option<Duration> {
+        if self.begun == RETRIES_MAX {
+            return None;
+        }
+        self.begun += 1;
+        Some(self.backoff.next_pause())
     }
 }
 

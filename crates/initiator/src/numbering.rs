@@ -115,6 +115,8 @@ pub(crate) struct Numbering {
     several: AtomicBool,
     /// A connection went with commands that were not answered, and the session with it.
     unheard: AtomicBool,
+    /// The target closed a connection, and the session ends with it.
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -138,6 +140,7 @@ impl Numbering {
             left: AtomicBool::new(false),
             several: AtomicBool::new(false),
             unheard: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -205,6 +208,19 @@ impl Numbering {
         for said in last.into_iter().flatten() {
             self.step(&mut state, Input::Connection(cid, said), None, Some(cause));
         }
+    }
+
+    /// The target has closed a connection, of which it is not known yet whether the session ends
+    /// with it.
+    pub(crate) fn note_closed(&self) {
+        if !self.is_over() {
+            self.closed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Forgets that the target has closed a connection; whether it had.
+    pub(crate) fn forget_closed(&self) -> bool {
+        self.closed.swap(false, Ordering::AcqRel)
     }
 
     /// Ends the session, for this reason.

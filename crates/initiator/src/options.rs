@@ -1,7 +1,7 @@
 //! Who we are to targets, and what we insist on.
 
 use iscsi::login::{ChapAlgorithm, Credential};
-use iscsi::text::Digest;
+use iscsi::text::{Digest, PROTOCOL_LEVEL_MAX};
 use std::time::Duration;
 
 /// How long commands wait for a lost session to come back, unless told otherwise.
@@ -51,6 +51,10 @@ pub struct SessionOptions {
     pub portals: Vec<(String, u16)>,
     /// Which path a command takes.
     pub path_policy: PathPolicy,
+    /// The highest iSCSIProtocolLevel to propose; 1: neither that key nor TaskReporting is named,
+    /// for old targets that close the connection over them. Where the keys are named, such a target
+    /// is asked once more without them.
+    pub protocol_level: u8,
 }
 
 /// CHAP credentials.
@@ -79,6 +83,7 @@ impl SessionOptions {
             connections: 1,
             portals: Vec::new(),
             path_policy: PathPolicy::default(),
+            protocol_level: PROTOCOL_LEVEL_MAX,
         }
     }
 }

@@ -16,6 +16,7 @@ use iscsi::connection::initiator::Cdb;
 use iscsi::connection::target::TargetRecord;
 use iscsi::framing::TaskId;
 use iscsi::login::initiator::Established;
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -101,23 +102,32 @@ impl Session {
     }
 
     /// Adds connections, or takes the last ones away when their commands have ended, so that there
-    /// are so many: at least one, at most MaxConnections. One that cannot be had is told in the
-    /// log. Runs on the runtime of the session.
+    /// are so many: at least one, at most MaxConnections. That fewer can be had is told in the log,
+    /// once. Runs on the runtime of the session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _turn = self.shared.adjusting.lock().await;
         let wanted = wanted.clamp(1, self.shared.established.session.max_connections.max(1));
         let mut links = (**self.shared.links.load()).clone();
+        links.retain(|link| !link.is_gone());
+        if links.is_empty() {
+            return; // the session is over
+        }
         let retired = links.split_off(links.len().min(wanted.into()));
         self.shared.links.store(Arc::new(links.clone()));
         join_all(retired.iter().map(|link| link.dismiss())).await;
         let joins = (links.len()..wanted.into()).map(|_| self.join());
+        let mut refused = None;
         for joined in join_all(joins).await {
             match joined {
                 Ok(link) => links.push(Arc::new(link)),
-                Err(error) => {
-                    tracing::warn!(portal = self.portal(), %error, "one connection less");
-                }
+                Err(error) => drop(refused.get_or_insert(error)),
             }
+        }
+        if let Some(error) = refused
+            && self.shared.way.quirks.tells_of_fewer()
+        {
+            let (portal, there) = (self.portal(), links.len());
+            tracing::warn!(portal, %error, "the session has {there} of {wanted} connections");
         }
         self.shared.links.store(Arc::new(links));
     }
@@ -187,15 +197,22 @@ impl Session {
         self.shared.numbering.cause().cloned().unwrap_or_else(|| gone(self.portal()))
     }
 
-    /// The connection with the least to do. Where none is logged in, the first: it says what
-    /// becomes of what it is given.
+    /// The connection with the least to do; the one that has anything to do, or else the first,
+    /// where none may overtake another. Where none is logged in, one that is not gone for good: it
+    /// says what becomes of what it is given.
     fn choose(&self) -> Arc<Link> {
         let links = self.shared.links.load();
-        let up = links.iter().filter(|link| link.state.is_up());
+        let busy = |link: &Link| link.state.outstanding_bytes() > 0;
+        let up = links.iter().enumerate().filter(|(_, link)| link.state.is_up());
         let chosen = match links.len() {
             1 => None,
-            _ => up.min_by_key(|link| link.state.outstanding_bytes()),
+            _ if self.shared.way.quirks.wants_order() => {
+                up.max_by_key(|(at, link)| (busy(link), Reverse(*at)))
+            }
+            _ => up.min_by_key(|(_, link)| link.state.outstanding_bytes()),
         };
+        let chosen = chosen.map(|(_, link)| link);
+        let chosen = chosen.or_else(|| links.iter().find(|link| !link.is_gone()));
         Arc::clone(chosen.unwrap_or(&links[0]))
     }
 

@@ -3,15 +3,17 @@
 use crate::ended::Ended;
 use crate::news::News;
 use crate::options::random_isid;
+use crate::quirks::Quirks;
 use crate::session::Session;
 use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};
 use iscsi::connection::initiator::{ConnectionLimits, ConnectionOptions};
 use iscsi::login::SessionType;
 use iscsi::login::initiator::{ChapAnswer, InitiatorLoginOptions};
 use iscsi::session::initiator::LoginNumbers;
-use iscsi::text::{Offer, SessionParameters};
+use iscsi::text::{Offer, PROTOCOL_LEVEL_RFC_7143, SessionParameters};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -29,6 +31,8 @@ pub(crate) struct Way {
     pub(crate) target_name: Option<String>,
     /// With an ISID, so that a later session takes the place of an earlier one.
     pub(crate) options: SessionOptions,
+    /// What the sessions made so far have found out about the target.
+    pub(crate) quirks: Arc<Quirks>,
 }
 
 /// The portal group that the first session of an initiator reached; `None`: there was none yet.
@@ -50,7 +54,7 @@ impl Way {
         if options.isid.is_none() {
             options.isid = Some(random_isid().map_err(no_random)?);
         }
-        Ok(Self { url: url.clone(), target_name, options })
+        Ok(Self { url: url.clone(), target_name, options, quirks: Arc::default() })
     }
 
     /// How long a command may take.
@@ -87,7 +91,7 @@ impl Way {
         for _ in 0..=REDIRECTS_MAX {
             match self.reach(&host, port, news, group).await {
                 Ok(session) => return Ok(session),
-                Err(Ended { redirect: Some(address), error }) => {
+                Err(Ended { redirect: Some(address), error, .. }) => {
                     // Behind a comma stands the portal group, which the login tells anyway.
                     let address = address.split(',').next().unwrap_or_default();
                     (host, port) = parse_portal(address)
@@ -120,7 +124,7 @@ impl Way {
                 }
             };
             let door = Door { address, portal: portal.clone() };
-            let session = Session::open(tcp, door, self, news.clone()).await?;
+            let session = self.open(tcp, door, news, end).await?;
             match group {
                 Some(group) if session.group() != group => {
                     last = Some(session.elsewhere(group, address));
@@ -137,6 +141,48 @@ impl Way {
         Err(last.unwrap_or_else(|| unreachable(&portal, &io::ErrorKind::NotFound.into())).into())
     }
 
+    /// Logs in over `tcp`; once more without the newer keys where the target closes the connection
+    /// over them, and then without them for good.
+    async fn open(
+        &self,
+        tcp: TcpStream,
+        door: Door,
+        news: &News,
+        end: Instant,
+    ) -> Result<Session, Ended> {
+        let opened = Session::open(tcp, door.clone(), self, news.clone()).await;
+        let session = match opened {
+            Err(ended) if ended.closed_over_newer_keys => {
+                let tcp = door.connect(end).await?;
+                let older = self.without_newer_keys();
+                let session = Session::open(tcp, door, &older, news.clone()).await?;
+                tracing::warn!(
+                    portal = session.portal(),
+                    "the target closes the connection over TaskReporting and iSCSIProtocolLevel; \
+                     logged in without them (protocol level 1 leaves them out from the start)"
+                );
+                self.quirks.note_unknown_newer_keys();
+                session
+            }
+            opened => opened?,
+        };
+        if session.established().tsih == 0 {
+            tracing::warn!(
+                portal = session.portal(),
+                "the target gave the discovery session TSIH 0, against RFC 7143 §11.13.3; the \
+                 session is used all the same"
+            );
+        }
+        Ok(session)
+    }
+
+    /// The same, for a target that does not know the newer keys.
+    fn without_newer_keys(&self) -> Self {
+        let mut way = self.clone();
+        way.options.protocol_level = PROTOCOL_LEVEL_RFC_7143;
+        way
+    }
+
     /// What a connection of this CID says of us and wants, under these numbers.
     pub(crate) fn connection_options(
         &self,
@@ -144,10 +190,14 @@ impl Way {
         numbers: LoginNumbers,
         session: Option<SessionParameters>,
     ) -> Result<ConnectionOptions, Error> {
-        let Self { url, target_name, options } = self;
+        let Self { url, target_name, options, .. } = self;
         let mut entropy = [0; 33];
         getrandom::fill(&mut entropy).map_err(no_random)?;
         let mut offer = Offer::initiator();
+        offer.protocol_level = options.protocol_level;
+        if options.protocol_level <= PROTOCOL_LEVEL_RFC_7143 || self.quirks.lacks_newer_keys() {
+            offer = offer.without_newer_keys();
+        }
         offer.max_connections = options.connections.max(CONNECTIONS_OFFERED);
         // The longer of both counts (RFC 7143 §13.15): how long is for the target to say.
         offer.time_to_wait_seconds = 0;
@@ -204,12 +254,6 @@ impl Door {
 
 pub(crate) fn no_random(error: getrandom::Error) -> Error {
     Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Self {
-        Self { error, redirect: None }
-    }
 }
 
 /// The addresses of a host.

@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may unwrap
 
 mod relay;
+mod server;
 
 use block::{BlockDevice, BlockRange};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use initiator::{Error, ErrorKind, RemoteDisk, SessionOptions, Url};
-use relay::{NAME, Relay, Rule, serve};
+use relay::{Relay, Rule};
 use scsi::sense::{Sense, SenseFormat};
+use server::{NAME, serve};
 use std::sync::Arc;
 use std::time::Duration;
 use target::Server;

@@ -199,7 +199,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 57,
         sections: "13.25",
         role: Target,
-        rule: "the keys of markers are rejected, never NotUnderstood",
+        rule: "the keys of markers are refused, with No or Reject, never NotUnderstood",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
             "iscsi::text::tests::negotiation::known_keys_are_understood",

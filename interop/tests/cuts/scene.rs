@@ -331,6 +331,12 @@ impl Stage {
     /// Has this cut happen, and waits until all have gone on.
     async fn cut(&mut self, cut: Cut) -> Result<()> {
         let began = Instant::now();
+        if self.scene.connections > 1 {
+            // The cuts so far were the network's: what they seem to tell of the target's order of
+            // commands is forgotten, so that all connections are at work.
+            let wanted = self.scene.connections;
+            within(self.initiator.set_connections(wanted)).await?.context("all connections")?;
+        }
         self.cutter.arm(cut);
         while self.cutter.is_armed() {
             ensure!(began.elapsed() < WAIT_MAX, "it has not come about in {WAIT_MAX:?}");

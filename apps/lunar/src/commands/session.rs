@@ -47,6 +47,13 @@ pub struct SessionArgs {
     /// Digests of data, likewise
     #[arg(long, value_enum, value_name = "DIGEST", value_delimiter = ',', default_value = "none")]
     data_digest: Vec<DigestName>,
+    /// The highest iSCSIProtocolLevel to propose; 1 is for old targets that close the connection
+    /// over keys they do not know [default: 2]
+    ///
+    /// At 1 neither iSCSIProtocolLevel nor TaskReporting is named. Without the option a target that
+    /// closes the connection over them is asked once more without them.
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=2))]
+    protocol_level: Option<u8>,
     /// How long to wait when the connection is lost, until the target is back; 0: not at all
     #[arg(long, value_name = "SECONDS", default_value_t = RECOVERY_SECONDS)]
     recovery_seconds: u32,
@@ -117,6 +124,9 @@ impl SessionArgs {
         options.chap = self.chap(url.and_then(|url| url.user.as_deref()), secret_file)?;
         options.header_digest = digests(&self.header_digest);
         options.data_digest = digests(&self.data_digest);
+        if let Some(level) = self.protocol_level {
+            options.protocol_level = level;
+        }
         Ok(options)
     }
 
@@ -233,6 +243,29 @@ mod tests {
         assert_eq!(parse_isid("0x00023d000001"), Ok([0, 2, 0x3d, 0, 0, 1]));
         for text in ["", "8", "80123456789", "80123456789ab", "+0123456789a", "80123456789g"] {
             assert!(parse_isid(text).is_err(), "{text}");
+        }
+    }
+
+    /// Goal: --protocol-level reaches the session; without it the highest level is proposed, and a
+    /// level that does not exist is wrong usage.
+    #[test]
+    fn protocol_levels() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            session: SessionArgs,
+        }
+        let level = |arguments: &[&str]| {
+            let arguments =
+                [&["lunar", "--initiator-name", "iqn.2026-11.org.a"], arguments].concat();
+            let command = <Command as clap::Parser>::try_parse_from(arguments).ok()?;
+            Some(command.session.options(None).ok()?.protocol_level)
+        };
+        assert_eq!(level(&[]), Some(2));
+        assert_eq!(level(&["--protocol-level", "1"]), Some(1));
+        assert_eq!(level(&["--protocol-level", "2"]), Some(2));
+        for wrong in ["0", "3", "-1", "x"] {
+            assert_eq!(level(&["--protocol-level", wrong]), None, "{wrong}");
         }
     }
 

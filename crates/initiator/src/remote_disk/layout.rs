@@ -132,7 +132,7 @@ impl RemoteDisk {
         let mut disk = first_of(&plan).await?;
         let wanted = options.connections;
         disk.layout = Some(Layout { plan: Arc::new(plan), missing: Arc::default() });
-        disk.set_connections(wanted).await;
+        disk.adjust_connections(wanted).await;
         Ok(disk)
     }
 
@@ -152,9 +152,14 @@ impl RemoteDisk {
     /// have ended. What cannot be had is told in the log, and tried again. A disk that was opened
     /// over a session of the caller's own has the connections of that.
     pub async fn set_connections(&self, wanted: u16) {
+        self.paths.all().iter().for_each(|path| path.unit.initiator().forget_order());
+        self.adjust_connections(wanted).await;
+    }
+
+    async fn adjust_connections(&self, wanted: u16) {
         let Some(layout) = &self.layout else {
             // That it has no session now is found by the next command.
-            let _ = self.unit.initiator().set_connections(wanted).await;
+            let _ = self.unit.initiator().adjust_connections(wanted).await;
             return;
         };
         let mut missing = layout.missing.lock().await;
@@ -172,7 +177,7 @@ impl RemoteDisk {
             let connections = share(wanted, most, path.place.session);
             path.unit.initiator().want_connections(connections);
             if path.unit.initiator().session_now().is_some() {
-                let _ = path.unit.initiator().set_connections(connections).await;
+                let _ = path.unit.initiator().adjust_connections(connections).await;
             }
         });
         join_all(adjust).await;

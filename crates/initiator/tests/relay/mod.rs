@@ -1,56 +1,20 @@
-//! A target of ours, and between it and the initiator a relay that knows PDUs: it holds answers
-//! back, makes other answers of them, and breaks connections.
+//! Between a target of ours and the initiator a relay that knows PDUs: it holds answers back, makes
+//! other answers of them, and breaks connections.
 
-use iscsi::text::Offer;
+use crate::server::{HEADER_BYTES, read_pdu};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use target::{
-    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
-    ServerOptions, TargetOptions,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:lost-writes";
-const HEADER_BYTES: usize = 48;
 const SCSI_COMMAND: u8 = 0x01;
 const SCSI_RESPONSE: u8 = 0x21;
 const CHECK_CONDITION: u8 = 0x02;
-
-/// A server of one LUN in write-back mode.
-pub fn serve() -> Server {
-    let memory = block::MemoryDevice::new(1 << 20, 512, 4096).unwrap();
-    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(memory));
-    let unit = LogicalUnitOptions { cache: CacheMode::WriteBack, ..unit };
-    let unit = LogicalUnit::open(unit).unwrap();
-    let target = TargetOptions {
-        name: NAME.to_owned(),
-        alias: None,
-        portal_group: 1,
-        access: Access::default(),
-        administer: None,
-        chap: Vec::new(),
-        offer: Offer { max_connections: 4, time_to_wait_seconds: 0, ..Offer::default() },
-        redirect: None,
-        initiator_limits: Vec::new(),
-        luns: vec![LunOptions::new(0, unit)],
-    };
-    let options = ServerOptions {
-        portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
-        targets: vec![target],
-        discovery_chap: None,
-        cores: 1,
-        latency_mode: false,
-        limits: Limits::default(),
-        buffers: block::BufferPool::default(),
-    };
-    Server::start(options).unwrap()
-}
 
 /// What is done with the next answer to a command.
 pub struct Rule {
@@ -218,14 +182,4 @@ fn fail(pdu: &mut Vec<u8>, sense: &[u8]) {
 
 fn tag(pdu: &[u8]) -> [u8; 4] {
     pdu[16..20].try_into().unwrap()
-}
-
-async fn read_pdu(from: &mut OwnedReadHalf) -> std::io::Result<Vec<u8>> {
-    let mut pdu = vec![0; HEADER_BYTES];
-    from.read_exact(&mut pdu).await?;
-    let data_bytes = u32::from_be_bytes([0, pdu[5], pdu[6], pdu[7]]) as usize;
-    let rest = usize::from(pdu[4]) * 4 + data_bytes.next_multiple_of(4);
-    pdu.resize(HEADER_BYTES + rest, 0);
-    from.read_exact(&mut pdu[HEADER_BYTES..]).await?;
-    Ok(pdu)
 }

@@ -44,6 +44,13 @@ pub struct InitiatorLoginOptions {
     pub entropy: [u8; 33],
 }
 
+impl InitiatorLoginOptions {
+    /// The login begins a session; any other joins one that stands. RFC 7143 §6.3.1.
+    pub(super) const fn is_leading(&self) -> bool {
+        self.tsih == 0
+    }
+}
+
 /// How the initiator proves itself, and whether the target must.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChapAnswer {
@@ -69,7 +76,8 @@ pub enum Step {
 /// What a login ends with.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Established {
-    /// The session's handle, never 0.
+    /// The session's handle; 0 only in a discovery session of an old target, against RFC 7143
+    /// §11.13.3.
     pub tsih: u16,
     /// Negotiated for the session (meaningful on its leading connection).
     pub session: SessionParameters,
@@ -110,6 +118,8 @@ pub struct InitiatorLogin {
     /// A transit asked for once all of the text is out.
     pending: Option<Stage>,
     outstanding: bool,
+    /// The operational keys are out, and no response has come since.
+    proposal_unanswered: bool,
     response: Option<LoginResponse>,
     responses: u32,
     exp_stat_sn: SerialNumber,
@@ -129,6 +139,7 @@ impl InitiatorLogin {
             asked: None,
             pending: None,
             outstanding: false,
+            proposal_unanswered: false,
             response: None,
             responses: 0,
             exp_stat_sn: SerialNumber(0),
@@ -148,6 +159,7 @@ impl InitiatorLogin {
             Ok((stage, next, state)) => {
                 self.stage = stage;
                 self.state = state;
+                self.proposal_unanswered = stage == Stage::OPERATIONAL_NEGOTIATION;
                 self.say(text, Some(next), steps);
             }
             Err(failure) => self.fail(failure, steps),
@@ -168,6 +180,7 @@ impl InitiatorLogin {
             }
         };
         self.outstanding = false;
+        self.proposal_unanswered = false;
         self.exp_stat_sn = response.stat_sn.next();
         self.response = Some(response);
         if response.data_segment_length.value() > 0 {
@@ -195,7 +208,14 @@ impl InitiatorLogin {
         matches!(self.state, State::Over)
     }
 
-    /// Names and session type, which the first request must carry. RFC 7143 §6.3.1.
+    /// Keys that RFC 3720 does not know were proposed, and the target has said nothing since. Old
+    /// targets close the connection over them.
+    pub fn newer_keys_are_unanswered(&self) -> bool {
+        self.proposal_unanswered && self.state.has_proposed_newer_keys()
+    }
+
+    /// Names, which the first request of every connection must carry, and the session type, which
+    /// belongs to the leading login alone. RFC 7143 §6.3.1, §13.21.
     fn open(&self, text: &mut TextBuilder) {
         let options = &self.options;
         text.key(Key::InitiatorName, &options.initiator_name);
@@ -205,11 +225,13 @@ impl InitiatorLogin {
         if let Some(name) = &options.target_name {
             text.key(Key::TargetName, name);
         }
-        let word = match options.session_type {
-            SessionType::Normal => "Normal",
-            SessionType::Discovery => "Discovery",
-        };
-        text.key(Key::SessionType, word);
+        if options.is_leading() {
+            let word = match options.session_type {
+                SessionType::Normal => "Normal",
+                SessionType::Discovery => "Discovery",
+            };
+            text.key(Key::SessionType, word);
+        }
     }
 
     /// The rules of the header alone. RFC 7143 §6.3, §11.13.
@@ -291,6 +313,7 @@ impl InitiatorLogin {
         }
         self.stage = granted.unwrap_or(self.stage);
         self.state = state;
+        self.proposal_unanswered = granted == Some(Stage::OPERATIONAL_NEGOTIATION);
         let ask = self.state.asks();
         self.say(answers, ask, steps);
         Ok(())
@@ -302,7 +325,9 @@ impl InitiatorLogin {
         state: State,
     ) -> Result<Established, Failure> {
         let known = self.options.tsih;
-        if response.tsih == 0 || (known != 0 && response.tsih != known) {
+        // No connection ever joins a discovery session, and old targets give it no handle.
+        let needed = self.options.session_type == SessionType::Normal;
+        if (response.tsih == 0 && needed) || (known != 0 && response.tsih != known) {
             return Err(Failure::violation("a final response without the session's TSIH"));
         }
         let (session, connection) = state.finish(&self.options)?;

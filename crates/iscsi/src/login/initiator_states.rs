@@ -149,6 +149,18 @@ impl State {
         }
     }
 
+    /// Our proposals name keys that RFC 3720 does not know.
+    pub(super) const fn has_proposed_newer_keys(&self) -> bool {
+        match self {
+            Self::Operational(state) => {
+                let negotiation = &state.negotiation;
+                negotiation.has_proposed(Key::TaskReporting)
+                    || negotiation.has_proposed(Key::ProtocolLevel)
+            }
+            _ => false,
+        }
+    }
+
     /// The stage that the next request asks for.
     pub(super) const fn asks(&self) -> Option<Stage> {
         match self {
@@ -304,8 +316,8 @@ impl ExpectOperational {
 }
 
 fn negotiation(options: &InitiatorLoginOptions) -> Negotiation {
-    let leading = options.tsih == 0;
-    Negotiation::new(Role::Initiator, options.offer.clone(), options.session_type, leading)
+    let (offer, leading) = (options.offer.clone(), options.is_leading());
+    Negotiation::new(Role::Initiator, offer, options.session_type, leading)
 }
 
 fn chap_of(options: &InitiatorLoginOptions) -> Result<&ChapAnswer, Failure> {

@@ -12,6 +12,11 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+/// AuthMethod: no proof. RFC 7143 §12.1.
+const METHOD_NONE: &str = "None";
+/// AuthMethod: CHAP. RFC 7143 §12.1.
+const METHOD_CHAP: &str = "CHAP";
+
 /// Why a login is refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Refusal {
@@ -231,6 +236,26 @@ impl Context {
         }
     }
 
+    /// Answers an AuthMethod of the operational stage, where some initiators propose it, and gives
+    /// the other keys (decision 030). Nothing is proven there: where a proof is demanded the key
+    /// stays among the others, and ends the login as a key of another stage.
+    fn take_late_method<'a>(
+        &self,
+        pairs: &[Pair<'a>],
+        answers: &mut TextBuilder,
+    ) -> Result<Vec<Pair<'a>>, Refusal> {
+        let mut rest = pairs.to_vec();
+        if self.admission.chap.is_some() {
+            return Ok(rest);
+        }
+        rest.retain(|pair| pair.key != Some(Key::AuthMethod));
+        if let Some(methods) = find(pairs, Key::AuthMethod) {
+            choose_method(methods, METHOD_NONE)?;
+            answers.key(Key::AuthMethod, METHOD_NONE);
+        }
+        Ok(rest)
+    }
+
     fn demand(&self) -> Result<&ChapDemand, Refusal> {
         let missing = || Refusal::new(LoginStatus::TARGET_ERROR, "no CHAP is configured");
         self.admission.chap.as_ref().ok_or_else(missing)
@@ -250,19 +275,17 @@ impl ExpectMethod {
         let allowed = [Key::AuthMethod, Key::ChapA];
         let rest = self.context.sort_security(&allowed, pairs, answers)?;
         let (method, algorithms) = (find(&rest, Key::AuthMethod), find(&rest, Key::ChapA));
-        let wanted = if self.context.admission.chap.is_some() { "CHAP" } else { "None" };
+        let wanted = if self.context.admission.chap.is_some() { METHOD_CHAP } else { METHOD_NONE };
         let Some(methods) = method else {
             return self.without_method(algorithms, answers);
         };
-        if !methods.split(',').any(|word| word == wanted) {
-            return Err(Refusal::not_authenticated("no authentication method in common"));
-        }
+        choose_method(methods, wanted)?;
         if !self.proposed {
             answers.key(Key::AuthMethod, wanted);
         }
         match (wanted, algorithms) {
-            ("CHAP", None) => Ok(State::Algorithm(ExpectAlgorithm { context: self.context })),
-            ("CHAP", Some(list)) => {
+            (METHOD_CHAP, None) => Ok(State::Algorithm(ExpectAlgorithm { context: self.context })),
+            (METHOD_CHAP, Some(list)) => {
                 ExpectAlgorithm { context: self.context }.challenge(list, answers)
             }
             (_, None) => Ok(State::SecurityEnd(ExpectSecurityEnd { context: self.context })),
@@ -284,7 +307,7 @@ impl ExpectMethod {
         }
         let proposed = self.context.admission.chap.is_some();
         if proposed {
-            answers.key(Key::AuthMethod, "CHAP");
+            answers.key(Key::AuthMethod, METHOD_CHAP);
         }
         Ok(State::Method(Self { proposed, ..self }))
     }
@@ -401,7 +424,8 @@ impl ExpectOperational {
         pairs: &[Pair<'_>],
         answers: &mut TextBuilder,
     ) -> Result<State, Refusal> {
-        let rest = self.context.sort(KeyStage::Operational, pairs, answers)?;
+        let pairs = self.context.take_late_method(pairs, answers)?;
+        let rest = self.context.sort(KeyStage::Operational, &pairs, answers)?;
         self.negotiation.receive(&rest, answers)?;
         self.negotiation.declare(answers);
         Ok(State::Operational(self))
@@ -412,6 +436,15 @@ impl ExpectOperational {
 #[derive(Debug)]
 pub(super) struct ExpectJoined {
     pub(super) join: Join,
+}
+
+/// Whether the initiator's list of methods has the one that is wanted.
+fn choose_method(methods: &str, wanted: &str) -> Result<(), Refusal> {
+    if methods.split(',').any(|word| word == wanted) {
+        Ok(())
+    } else {
+        Err(Refusal::not_authenticated("no authentication method in common"))
+    }
 }
 
 /// The value of a key, if it is there.

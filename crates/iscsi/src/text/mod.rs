@@ -108,7 +108,7 @@ impl Offer {
                 TaskReporting::ResponseFence,
                 TaskReporting::Rfc3720,
             ],
-            protocol_level: 2,
+            protocol_level: PROTOCOL_LEVEL_MAX,
         }
     }
 
@@ -122,6 +122,14 @@ impl Offer {
             ..Self::target()
         }
     }
+
+    /// The same without the keys that RFC 3720 does not know, TaskReporting and
+    /// iSCSIProtocolLevel: some old targets close the connection over them.
+    #[must_use]
+    pub fn without_newer_keys(self) -> Self {
+        let task_reporting = vec![TaskReporting::Rfc3720];
+        Self { task_reporting, protocol_level: PROTOCOL_LEVEL_RFC_7143, ..self }
+    }
 }
 
 /// The target's.
@@ -130,6 +138,13 @@ impl Default for Offer {
         Self::target()
     }
 }
+
+/// The iSCSIProtocolLevel of RFC 7143, which holds where none is named. RFC 7143 §13.24.
+pub const PROTOCOL_LEVEL_RFC_7143: u8 = 1;
+
+/// The iSCSIProtocolLevel of RFC 7144, the highest that this implementation speaks. RFC 7144
+/// §7.1.1.
+pub const PROTOCOL_LEVEL_MAX: u8 = 2;
 
 /// What holds for a session after login. RFC 7143 §13; defaults are the RFC's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -167,7 +182,7 @@ impl Default for SessionParameters {
             data_sequence_in_order: true,
             error_recovery_level: 0,
             task_reporting: TaskReporting::Rfc3720,
-            protocol_level: 1,
+            protocol_level: PROTOCOL_LEVEL_RFC_7143,
         }
     }
 }

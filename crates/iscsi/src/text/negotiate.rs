@@ -76,6 +76,11 @@ impl Negotiation {
         self.declare(text);
     }
 
+    /// We have proposed a value of this key.
+    pub const fn has_proposed(&self, key: Key) -> bool {
+        self.proposed.has(key)
+    }
+
     /// Writes our MaxRecvDataSegmentLength, unless that was done.
     pub fn declare(&mut self, text: &mut TextBuilder) {
         if !self.own_segment_declared {
@@ -166,9 +171,22 @@ impl Negotiation {
                 self.agreed[key as usize] = Some(chosen);
                 answers.key(key, key.info().value_text(chosen));
             }
-            None => answers.key(key, REJECT),
+            None => answers.key(key, self.refusal(key, value)),
         }
         Ok(())
+    }
+
+    /// The answer to a proposal that nothing is chosen from: `Reject`, but for the markers, where
+    /// RFC 7143 §13.25 leaves `No` too. A target says `No`: whoever proposes markers knows that
+    /// value, and goes on without them.
+    fn refusal(&self, key: Key, value: &str) -> &'static str {
+        let info = key.info();
+        let marker = info.rule == Rule::Obsolete && info.kind == Kind::Boolean;
+        if marker && self.role == Role::Target && value::boolean(value).is_some() {
+            value::boolean_text(false)
+        } else {
+            REJECT
+        }
     }
 
     /// Our choice from a proposal; `None` if it is not admissible, or nothing in it suits us.

@@ -19,7 +19,7 @@ pub fn markdown() -> String {
         let KeyInfo { name, source, .. } = info;
         let default = info.default.map_or_else(|| "–".to_string(), |value| info.value_text(value));
         let (values, target) = (values(info.kind), target_value(info));
-        let (rule, used, stage) = (rule(info.rule), used(info), stage(info.stage));
+        let (rule, used, stage) = (rule(info), used(info), stage(info.stage));
         let (senders, scope) = (senders(info.senders), scope(info.scope));
         text.push_str(&format!(
             "| {name} | {values} | {default} | {rule} | {target} | {used} | {stage} | {senders} \
@@ -55,8 +55,8 @@ fn values(kind: Kind) -> String {
     }
 }
 
-const fn rule(rule: Rule) -> &'static str {
-    match rule {
+fn rule(info: &KeyInfo) -> &'static str {
+    match info.rule {
         Rule::Minimum => "minimum",
         Rule::Maximum => "maximum",
         Rule::And => "AND",
@@ -65,6 +65,7 @@ const fn rule(rule: Rule) -> &'static str {
         Rule::Declare => "declared",
         Rule::Query => "asked",
         Rule::Authentication => "authentication",
+        Rule::Obsolete if info.kind == Kind::Boolean => "obsolete: No",
         Rule::Obsolete => "obsolete: Reject",
     }
 }
@@ -124,6 +125,7 @@ mod tests {
         assert!(row("MaxBurstLength").starts_with(burst), "{}", row("MaxBurstLength"));
         assert!(row("HeaderDigest").contains("| None | first supported | None, CRC32C | IO |"));
         assert!(row("InitialR2T").contains("| Yes | OR | No |"));
-        assert!(row("IFMarker").contains("obsolete: Reject | – |"));
+        assert!(row("IFMarker").contains("obsolete: No | – |"));
+        assert!(row("IFMarkInt").contains("obsolete: Reject | – |"));
     }
 }

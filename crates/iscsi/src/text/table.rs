@@ -67,7 +67,8 @@ pub enum Rule {
     Query,
     /// A step of an authentication method.
     Authentication,
-    /// Obsolete, always refused with `Reject`. RFC 7143 §13.25.
+    /// Obsolete, always refused: with `Reject`, or by a target with `No` where that is a value.
+    /// RFC 7143 §13.25.
     Obsolete,
 }
 

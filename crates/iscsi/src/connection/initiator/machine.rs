@@ -161,7 +161,13 @@ impl InitiatorConnection {
             Input::Session(message) => self.on_session(now, message),
             Input::Deadline => self.on_deadline(now),
             Input::PeerClosed => {
-                self.shut(CloseReason::PeerClosed, Ending::Lost, Failure::Lost);
+                let reason = match &self.state {
+                    State::LoggingIn(login) if login.newer_keys_are_unanswered() => {
+                        CloseReason::NewerKeysUnanswered
+                    }
+                    _ => CloseReason::PeerClosed,
+                };
+                self.shut(reason, Ending::Lost, Failure::Lost);
             }
         }
         Ok(())

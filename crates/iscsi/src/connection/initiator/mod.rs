@@ -339,6 +339,9 @@ pub enum CloseReason {
     TimedOut(&'static str),
     /// The target closed its side, or the socket failed.
     PeerClosed,
+    /// The same, where the target owed the first answer to proposals that name TaskReporting or
+    /// iSCSIProtocolLevel: old targets do not know them.
+    NewerKeysUnanswered,
     /// The session asked for it.
     Dropped,
 }

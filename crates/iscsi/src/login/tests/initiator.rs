@@ -15,7 +15,11 @@ struct Play {
 
 impl Play {
     fn new(chap: Option<ChapAnswer>) -> Self {
-        let mut login = InitiatorLogin::new(options(Offer::initiator(), chap));
+        Self::with(options(Offer::initiator(), chap))
+    }
+
+    fn with(options: InitiatorLoginOptions) -> Self {
+        let mut login = InitiatorLogin::new(options);
         let mut steps = vec![];
         login.start(&mut steps);
         let response = LoginResponse {
@@ -148,6 +152,57 @@ fn a_slow_target() {
     assert_eq!(established.session.first_burst_bytes, 4096);
     assert_eq!(established.connection.send_data_segment_bytes_max, 8192, "nothing was declared");
     assert_eq!(established.portal_group_tag, None);
+}
+
+/// Goal: while the first answer to newer keys is awaited, the login says so, and never else: an old
+/// target closes the connection then, and is asked without them.
+#[test]
+fn newer_keys_wait_for_an_answer() {
+    let unanswered = |play: &Play| play.login.newer_keys_are_unanswered();
+    let mut play = Play::new(None);
+    assert!(unanswered(&play));
+    play.say((1, 0, false), "").unwrap();
+    assert!(!unanswered(&play), "it has answered, whatever it said");
+
+    let mut play = Play::new(Some(chap(false)));
+    assert!(!unanswered(&play), "they come in the next stage");
+    let (_, text) = play.say((0, 1, true), "AuthMethod=None;").unwrap();
+    assert!(text.contains("TaskReporting=") && text.contains("iSCSIProtocolLevel=2"), "{text}");
+    assert!(unanswered(&play));
+    play.response.tsih = 1;
+    assert_eq!(play.say((1, 3, true), ""), None);
+    assert!(!unanswered(&play) && play.ended.unwrap().is_ok());
+
+    let changes: [fn(&mut InitiatorLoginOptions); 4] = [
+        |options| options.tsih = 7,
+        |options| options.session_type = SessionType::Discovery,
+        |options| options.offer = Offer::initiator().without_newer_keys(),
+        |options| options.target_name = None,
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let mut options = options(Offer::initiator(), None);
+        change(&mut options);
+        let play = Play::with(options);
+        assert!(!unanswered(&play), "case {at}");
+        let said = play.last.map(|pdu| String::from_utf8(pdu.data.to_vec()).unwrap());
+        let said = said.unwrap_or_default();
+        assert!(!said.contains("TaskReporting") && !said.contains("iSCSIProtocolLevel"), "{said}");
+    }
+}
+
+/// Fault: a discovery login was given up when an old target answered it with TSIH 0.
+///
+/// Goal: nothing ever needs the handle of a discovery session; a normal session has one.
+#[test]
+fn a_discovery_session_needs_no_handle() {
+    let log_in = |session_type| {
+        let options = InitiatorLoginOptions { session_type, ..options(Offer::initiator(), None) };
+        let mut play = Play::with(options);
+        assert_eq!(play.say((1, 3, true), ""), None);
+        play.ended.unwrap()
+    };
+    assert_eq!(log_in(SessionType::Discovery).map(|established| established.tsih), Ok(0));
+    assert!(log_in(SessionType::Normal).is_err());
 }
 
 /// Goal: a target that never ends the login is left.

@@ -3,6 +3,7 @@
 
 mod chap;
 mod initiator;
+mod keys;
 mod pair;
 mod target;
 mod transcripts;

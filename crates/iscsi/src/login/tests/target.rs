@@ -1,9 +1,10 @@
 //! An initiator that breaks the rules of the login, one by one.
 
 use super::*;
+use crate::login::chap::Challenge;
 use crate::login::target::{LOGIN_PDUS_MAX, Step};
 use crate::pdu::{BasicHeader, TAG_RESERVED};
-use crate::text::{PAIRS_MAX, TEXT_BYTES_MAX};
+use crate::text::{PAIRS_MAX, TEXT_BYTES_MAX, value};
 use proptest::prelude::*;
 
 const WRONG: LoginStatus = LoginStatus::INITIATOR_ERROR;
@@ -113,7 +114,6 @@ fn stages_and_keys() {
     script.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
     script.is_refused((0, 1, true), "", WRONG);
     for text in [
-        "AuthMethod=None;",
         "SendTargets=All;",
         "SessionType=Normal;",
         "TargetName=iqn.b;",
@@ -128,6 +128,90 @@ fn stages_and_keys() {
     let mut script = Script::new(None);
     script.goes_on((1, 0, false), &(names() + "MaxBurstLength=512;"), (1, 0, false));
     script.is_refused((1, 3, true), "MaxBurstLength=512;", WRONG);
+}
+
+fn demand() -> ChapDemand {
+    ChapDemand {
+        algorithms: ChapAlgorithm::ALL.to_vec(),
+        initiator: Credential { user: "u".into(), secret: Secret::new("s") },
+        target: None,
+    }
+}
+
+/// Fault: AuthMethod=None in the operational stage ended the login of initiators that propose it
+/// there, though no proof was wanted.
+///
+/// Goal: it is answered with None in the first request or a later one, once in a login, and only
+/// where the initiator can do without a proof.
+#[test]
+fn a_late_method_where_no_proof_is_wanted() {
+    for methods in ["None", "CHAP,None", "None,CHAP", "KRB5,X-a,None"] {
+        let text = alloc::format!("AuthMethod={methods};MaxBurstLength=512;");
+        let mut first = Script::new(None);
+        let answer = first.goes_on((1, 3, true), &(names() + &text), (1, 3, true));
+        assert!(answer.contains("AuthMethod=None;MaxBurstLength=512;"), "{answer}");
+        let join = first.ended.unwrap().unwrap().join;
+        assert_eq!((join.user, join.session.max_burst_bytes), (None, 512));
+        let mut later = Script::new(None);
+        later.goes_on((1, 0, false), &names(), (1, 0, false));
+        let answer = later.goes_on((1, 3, true), &text, (1, 3, true));
+        assert_eq!(answer, "AuthMethod=None;MaxBurstLength=512;");
+        assert!(later.ended.unwrap().is_ok());
+    }
+    for methods in ["CHAP", "none", "", "NoneX", "SRP,CHAP"] {
+        let text = names() + &alloc::format!("AuthMethod={methods};");
+        let mut script = Script::new(None);
+        script.is_refused((1, 3, true), &text, LoginStatus::AUTHENTICATION_FAILURE);
+    }
+    // The security stage has asked already.
+    let mut twice = Script::new(None);
+    twice.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
+    twice.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+    let mut twice = Script::new(None);
+    twice.goes_on((1, 0, false), &(names() + "AuthMethod=None;"), (1, 0, false));
+    twice.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+    // Keys of CHAP stay keys of the security stage.
+    for text in ["AuthMethod=None;CHAP_A=5;", "CHAP_A=5;", "CHAP_N=u;CHAP_R=0x00;"] {
+        Script::new(None).is_refused((1, 3, true), &(names() + text), WRONG);
+    }
+}
+
+/// Goal: where a proof is demanded, nothing said in the operational stage replaces it: neither in a
+/// login that begins there, nor in one that leaves the security stage for it.
+#[test]
+fn a_late_method_is_no_proof() {
+    let failure = LoginStatus::AUTHENTICATION_FAILURE;
+    for text in ["", "AuthMethod=None;", "AuthMethod=CHAP;", "AuthMethod=CHAP,None;"] {
+        for turn in [(1, 3, true), (1, 0, false)] {
+            Script::new(Some(demand())).is_refused(turn, &(names() + text), failure);
+        }
+    }
+    Script::new(Some(demand())).is_refused((0, 1, true), &(names() + "AuthMethod=None;"), failure);
+    // No stage is left before the proof, however often it is asked for.
+    let mut script = Script::new(Some(demand()));
+    script.goes_on((0, 1, true), &names(), (0, 0, false));
+    script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+    let mut script = Script::new(Some(demand()));
+    script.goes_on((0, 3, true), &(names() + "AuthMethod=CHAP;"), (0, 0, false));
+    script.is_refused((0, 3, true), "AuthMethod=None;", WRONG);
+    // Nor is the question open again behind it.
+    let mut script = Script::new(Some(demand()));
+    let text = names() + "AuthMethod=CHAP;CHAP_A=5;";
+    let challenge = script.goes_on((0, 0, false), &text, (0, 0, false));
+    let response = response_to(&challenge);
+    script.goes_on((0, 1, true), &response, (0, 1, true));
+    script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
+}
+
+/// What proves the secret of [`demand`] by MD5.
+fn response_to(challenge: &str) -> String {
+    let field = |key: &str| {
+        let mut pairs = challenge.split(';').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(name, _)| *name == key).unwrap().1
+    };
+    let theirs = Challenge::received(ChapAlgorithm::Md5, field("CHAP_I"), field("CHAP_C")).unwrap();
+    let response = value::hex_text(&theirs.response(&Secret::new("s")));
+    alloc::format!("CHAP_N=u;CHAP_R={response};")
 }
 
 /// Goal: a PDU that is no Login Request, before and after the login began. RFC 7143 §4.2.4.
@@ -305,12 +389,7 @@ proptest! {
         raw in proptest::collection::vec(any::<u8>(), 0..99),
         demanded: bool,
     ) {
-        let demand = demanded.then(|| ChapDemand {
-            algorithms: ChapAlgorithm::ALL.to_vec(),
-            initiator: Credential { user: "u".into(), secret: Secret::new("s") },
-            target: None,
-        });
-        let mut script = Script::new(demand);
+        let mut script = Script::new(demanded.then(demand));
         for (flags, text) in &requests {
             script.request.flags = LoginFlags(*flags);
             let text = names() + text;

@@ -256,6 +256,22 @@ fn a_silent_target_is_given_up() {
     assert_eq!(bench.wait, None);
 }
 
+/// Goal: a connection that is closed over keys which old targets do not know ends for that reason;
+/// for any other where they were not named.
+#[test]
+fn a_login_is_closed_over_newer_keys() {
+    let newer = Offer::initiator();
+    let older = newer.clone().without_newer_keys();
+    for (offer, reason) in
+        [(newer, CloseReason::NewerKeysUnanswered), (older, CloseReason::PeerClosed)]
+    {
+        let mut bench = Bench::before_login(offer, limits());
+        bench.handle(Input::PeerClosed);
+        let told = bench.told();
+        assert!(matches!(&told[..], [Output::Close(why)] if *why == reason), "{told:?}");
+    }
+}
+
 /// Goal: text that never ends meets its limit. Method: each answer asks to go on.
 #[test]
 fn endless_text_meets_a_limit() {

@@ -1,0 +1,228 @@
+//! A target that does not do all that RFC 7143 demands: one of ours behind a relay that has the
+//! other's habit.
+
+use crate::server::{HEADER_BYTES, read_pdu};
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+const IMMEDIATE: u8 = 0x40;
+const LOGIN_REQUEST: u8 = 0x03;
+const DATA_OUT: u8 = 0x05;
+/// What a detour of the network costs.
+const DETOUR_TIME: Duration = Duration::from_millis(2);
+
+/// What such a target does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Habit {
+    /// It closes the connection when a login names a key that RFC 3720 does not know.
+    ClosesOverNewerKeys,
+    /// It closes every connection whose login it has read.
+    ClosesEveryLogin,
+    /// It takes commands in the order of their CmdSN only: it closes the connection on which one
+    /// comes before its turn.
+    ClosesOnGap,
+    /// It closes the connection when a login joins a session.
+    RefusesFurther,
+    /// It lets connections join a session, and closes them.
+    DropsFurther,
+}
+
+/// A Login Request as it came.
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub tsih: u16,
+    pub cid: u16,
+    cmd_sn: u32,
+    /// Its data segment, with `;` for the zero byte.
+    pub text: String,
+}
+
+impl Login {
+    fn of(pdu: &[u8]) -> Self {
+        let field = |at: usize| u16::from_be_bytes([pdu[at], pdu[at + 1]]);
+        let bytes = u32::from_be_bytes([0, pdu[5], pdu[6], pdu[7]]) as usize;
+        let text = String::from_utf8_lossy(&pdu[HEADER_BYTES..HEADER_BYTES + bytes]);
+        let text = text.replace('\0', ";");
+        Self { tsih: field(14), cid: field(20), cmd_sn: cmd_sn(pdu), text }
+    }
+
+    pub fn is_leading(&self) -> bool {
+        self.tsih == 0
+    }
+
+    pub fn names(&self, key: &str) -> bool {
+        self.text.split(';').any(|pair| pair.split('=').next() == Some(key))
+    }
+
+    fn names_newer_keys(&self) -> bool {
+        self.names("TaskReporting") || self.names("iSCSIProtocolLevel")
+    }
+}
+
+/// Whose turn it is in the session that was begun last.
+#[derive(Default)]
+struct Turn {
+    session: u64,
+    cmd_sn: u32,
+}
+
+struct State {
+    habit: Habit,
+    logins: watch::Sender<Vec<Login>>,
+    turn: Mutex<Turn>,
+    connections: Mutex<Vec<AbortHandle>>,
+}
+
+pub struct StandIn {
+    pub address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl StandIn {
+    /// It has this habit, and what it serves is that portal's.
+    pub async fn of(portal: SocketAddr, habit: Habit) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            habit,
+            logins: watch::Sender::default(),
+            turn: Mutex::default(),
+            connections: Mutex::default(),
+        });
+        let shared = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let Ok(far) = TcpStream::connect(portal).await else { continue };
+                let task = tokio::spawn(carry(near, far, Arc::clone(&shared)));
+                shared.connections.lock().unwrap().push(task.abort_handle());
+            }
+        });
+        Self { address, state }
+    }
+
+    /// All Login Requests so far.
+    pub fn logins(&self) -> Vec<Login> {
+        self.state.logins.borrow().clone()
+    }
+
+    /// Waits until there were so many Login Requests of connections that join a session.
+    pub async fn until_joins(&self, wanted: usize) {
+        let joins = |all: &Vec<Login>| all.iter().filter(|login| !login.is_leading()).count();
+        self.state.logins.subscribe().wait_for(|all| joins(all) >= wanted).await.unwrap();
+    }
+
+    /// Ends all connections there are.
+    pub fn cut_all(&self) {
+        self.state.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
+    }
+
+    /// How many sessions were begun.
+    pub fn leading_logins(&self) -> usize {
+        self.logins().iter().filter(|login| login.is_leading()).count()
+    }
+}
+
+/// Carries one connection until one end closes it, or the habit does.
+async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
+    let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+    let joins = AtomicBool::new(false);
+    tokio::select! {
+        _ = there(near_in, far_out, &state, &joins) => {}
+        _ = back(far_in, near_out, &state, &joins) => {}
+    }
+}
+
+async fn there(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    state: &State,
+    joins: &AtomicBool,
+) -> std::io::Result<()> {
+    let (mut session, mut cid) = (0, 0);
+    loop {
+        let pdu = read_pdu(&mut from).await?;
+        let immediate = pdu[0] & IMMEDIATE != 0;
+        match pdu[0] & !IMMEDIATE {
+            LOGIN_REQUEST => {
+                let login = Login::of(&pdu);
+                joins.store(!login.is_leading(), Relaxed);
+                cid = login.cid;
+                session = state.begin(&login);
+                if !state.takes_login(login) {
+                    return Ok(());
+                }
+            }
+            DATA_OUT => {}
+            _ if immediate || state.habit != Habit::ClosesOnGap => {}
+            _ => {
+                if cid % 2 == 1 {
+                    // This way is longer than that of the other connections.
+                    tokio::time::sleep(DETOUR_TIME).await;
+                }
+                if !state.takes_turn(session, cmd_sn(&pdu)) {
+                    return Ok(());
+                }
+            }
+        }
+        to.write_all(&pdu).await?;
+    }
+}
+
+async fn back(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    state: &State,
+    joins: &AtomicBool,
+) -> std::io::Result<()> {
+    loop {
+        let pdu = read_pdu(&mut from).await?;
+        to.write_all(&pdu).await?;
+        if state.habit == Habit::DropsFurther && joins.load(Relaxed) {
+            return Ok(());
+        }
+    }
+}
+
+fn cmd_sn(pdu: &[u8]) -> u32 {
+    u32::from_be_bytes([pdu[24], pdu[25], pdu[26], pdu[27]])
+}
+
+impl State {
+    fn takes_login(&self, login: Login) -> bool {
+        let takes = match self.habit {
+            Habit::ClosesOverNewerKeys => !login.names_newer_keys(),
+            Habit::ClosesEveryLogin => false,
+            Habit::RefusesFurther => login.is_leading(),
+            Habit::ClosesOnGap | Habit::DropsFurther => true,
+        };
+        self.logins.send_modify(|logins| logins.push(login));
+        takes
+    }
+
+    /// The number of the session that a login begins or joins. A new one begins with the CmdSN of
+    /// its login.
+    fn begin(&self, login: &Login) -> u64 {
+        let mut turn = self.turn.lock().unwrap();
+        if login.is_leading() {
+            *turn = Turn { session: turn.session + 1, cmd_sn: login.cmd_sn };
+        }
+        turn.session
+    }
+
+    fn takes_turn(&self, session: u64, cmd_sn: u32) -> bool {
+        let mut turn = self.turn.lock().unwrap();
+        let due = (turn.session, turn.cmd_sn) == (session, cmd_sn);
+        if due {
+            turn.cmd_sn = cmd_sn.wrapping_add(1);
+        }
+        due
+    }
+}
