@@ -57,6 +57,12 @@ const FILE_WRITES_MAX: usize = 1;
 /// the lock is held.
 const LONG_WRITE_BYTES: usize = 128 << 10;
 
+/// Long reads of a file that are with workers at a time, where its data is often cached and where
+/// it always is: mostly the kernel copies, and each thread more would take the processor from the
+/// cores.
+const LONG_READS_MAX: usize = 4;
+const LONG_MEMORY_READS_MAX: usize = 1;
+
 /// So many ranges of a list are deallocated by one job: a job that has begun cannot be cancelled,
 /// and each costs the core that waits for it a change to another thread and back.
 const CLEAR_JOB_RANGES: usize = 64;
@@ -87,6 +93,7 @@ pub struct FileDevice {
     maps: ComputingLimit,
     clears: ComputingLimit,
     writes: ComputingLimit,
+    long_reads: ComputingLimit,
     /// What is with rings.
     flights: Arc<Flights>,
     /// The file, if it was made for this device.
@@ -123,6 +130,10 @@ impl FileDevice {
         disk: Arc<Disk>,
         sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
+        let long_reads_max = match disk.inline_read {
+            InlineRead::Always => LONG_MEMORY_READS_MAX,
+            InlineRead::NoWait | InlineRead::Never => LONG_READS_MAX,
+        };
         Arc::new(Self {
             disk,
             commit: GroupCommit::new(sync),
@@ -130,6 +141,7 @@ impl FileDevice {
             maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
+            long_reads: ComputingLimit::new(long_reads_max),
             flights: Arc::default(),
             created: Mutex::default(),
         })
@@ -265,8 +277,10 @@ impl FileDevice {
             Err(into) => into,
         };
         let transfer = self.disk.transfer();
+        let is_long = len > INLINE_BYTES_MAX && self.disk.direct.is_none();
+        let permit = if is_long { Some(self.long_reads.permit().await) } else { None };
         self.blocking(range, move |disk| {
-            let _transfer = transfer;
+            let _guards = (transfer, permit);
             let result = disk.read(&rest, &mut into[done..len]);
             result.map_err(|error| disk.failed("reading failed", range, error))?;
             Ok(into)

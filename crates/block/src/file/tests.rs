@@ -321,6 +321,28 @@ fn one_long_write_of_a_file_is_with_the_kernel_at_a_time() {
     }
 }
 
+/// Fault: sixteen threads copied cached data at once, for reads of 8 MiB whose sessions were closed
+/// at once: another host kept 12 % of its requests.
+#[test]
+fn few_long_reads_of_a_file_are_with_workers_at_a_time() {
+    let bytes = INLINE_BYTES_MAX + 4096;
+    let scratch = Scratch::new();
+    let device = FileDevice::open(scratch.options(1 << 20 << 5)).unwrap();
+    let held: Vec<_> = std::iter::from_fn(|| device.long_reads.permit().now_or_never()).collect();
+    assert!((1..=LONG_READS_MAX).contains(&held.len()));
+    let before = device.workers.jobs();
+    let pool = BufferPool::default();
+    let range = BlockRange::new(0, (bytes / 512) as u64);
+    let mut reads: Vec<_> = (0..20).map(|_| device.read(range, pool.take(bytes))).collect();
+    assert!(reads.iter_mut().all(|read| read.now_or_never().is_none()));
+    assert_eq!(device.workers.jobs(), before, "all wait, and no thread does");
+    drop(held);
+    block_on(futures_util::future::join_all(reads))
+        .into_iter()
+        .for_each(|read| drop(read.unwrap()));
+    assert_eq!(device.workers.jobs(), before + 20);
+}
+
 /// An empty file, as a crash leaves it, is given its size; the whole of a huge file is unmapped and
 /// looked at in no time.
 #[test]
