@@ -203,7 +203,10 @@ class Login:
             pairs.append(("InitiatorAlias", self.options["alias"]))
         if self.options["target_name"] != "-":
             pairs.append(("TargetName", self.options["target_name"]))
-        return pairs + [("SessionType", self.options["session_type"])]
+        if self.options["tsih"] == 0:
+            # On the leading connection only. RFC 7143 section 13.21.
+            pairs.append(("SessionType", self.options["session_type"]))
+        return pairs
 
     def says(self, mark, name, header, data):
         readable = data.replace(b"\0", b";").decode("utf-8", "backslashreplace")

@@ -24,6 +24,7 @@ import org.lunarsan.iscsi.text.Role;
 import org.lunarsan.iscsi.text.SessionType;
 import org.lunarsan.iscsi.text.TextBuilder;
 import org.lunarsan.iscsi.text.TextViolation;
+import org.lunarsan.iscsi.text.Use;
 
 /** The login of a {@link Wire}, from the target's side. Threads: those of its wire. */
 final class MiniLogin {
@@ -78,6 +79,10 @@ final class MiniLogin {
         if (wire.target.chap.isPresent() && !proven) {
             return refuse(request, LoginStatus.AUTHENTICATION_FAILURE, text);
         }
+        if (!leading && pairs.stream().anyMatch(MiniLogin::isOfLeading)) {
+            // As LIO does.
+            return refuse(request, LoginStatus.INITIATOR_ERROR, text);
+        }
         boolean first = pairs.stream().anyMatch(pair -> pair.key() == Key.INITIATOR_NAME);
         negotiation.receive(pairs.stream().filter(pair -> !NAMES.contains(pair.key())).toList(),
                 text);
@@ -100,6 +105,10 @@ final class MiniLogin {
             wire.digests = wire.connection.digests();
         }
         return through;
+    }
+
+    private static boolean isOfLeading(Pair pair) {
+        return pair.key() != null && pair.key().use() == Use.LEADING_ONLY;
     }
 
     /** One step of the security stage; whether it is through. */

@@ -127,13 +127,18 @@ public final class InitiatorLogin {
         return state instanceof LoginState.Over;
     }
 
-    /** Names and session type, which the first request must carry. RFC 7143 §6.3.1. */
+    /**
+     * Names, which the first request of every connection carries, and the session type, which only
+     * the leading login declares: LIO refuses a further connection that does. RFC 7143 §6.3, §13.21.
+     */
     private void open(TextBuilder text) throws TextViolation {
         text.key(Key.INITIATOR_NAME, options.initiatorName());
         options.alias().ifPresent(alias -> text.key(Key.INITIATOR_ALIAS, alias));
         options.targetName().ifPresent(name -> text.key(Key.TARGET_NAME, name));
         boolean normal = options.sessionType() == SessionType.NORMAL;
-        text.key(Key.SESSION_TYPE, normal ? "Normal" : "Discovery");
+        if (options.isLeading()) {
+            text.key(Key.SESSION_TYPE, normal ? "Normal" : "Discovery");
+        }
         if (normal && options.targetName().isEmpty()) {
             throw new TextViolation(Kind.MISSING, Key.TARGET_NAME.wireName());
         }
@@ -211,7 +216,7 @@ public final class InitiatorLogin {
                 "a final response without the session's TSIH");
         Negotiation negotiation = last instanceof ExpectOperational(Negotiation ours) ? ours
                 : new Negotiation(Role.INITIATOR, options.offer(), options.sessionType(),
-                        known == 0);
+                        options.isLeading());
         return new Established(response.tsih(), negotiation.sessionParameters(),
                 negotiation.connectionParameters(), expStatSn, response.expCmdSn(),
                 response.maxCmdSn(), told.portalGroupTag(), told.targetAlias());

@@ -188,7 +188,7 @@ sealed interface LoginState {
     record ExpectOperational(Negotiation negotiation) implements LoginState {
         static ExpectOperational propose(LoginOptions options, TextBuilder text) {
             Negotiation negotiation = new Negotiation(Role.INITIATOR, options.offer(),
-                    options.sessionType(), options.tsih() == 0);
+                    options.sessionType(), options.isLeading());
             negotiation.propose(text);
             return new ExpectOperational(negotiation);
         }
