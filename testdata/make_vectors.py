@@ -317,6 +317,10 @@ def longer_logins():
                         target_name="-"))
            .response(TO_FULL, [("HeaderDigest", "None")], tsih=3)
            .complete(3))
+    yield (opened(Login("discovery-without-tsih", "an old target gives it no handle",
+                        session_type="Discovery", target_name="-"))
+           .response(TO_FULL, [], tsih=0)
+           .complete(0))
     yield (opened(Login("second-connection", "it joins a session, and negotiates for itself",
                         tsih=7, cid=2))
            .response(TO_FULL, [("MaxRecvDataSegmentLength", "65536")], tsih=7)
@@ -655,8 +659,13 @@ def negotiation():
         yield from boolean_rows(key)
     for key in LISTS:
         yield from list_rows(key)
-    for obsolete in ("IFMarker", "OFMarker", "IFMarkInt", "OFMarkInt"):
-        yield f"target {obsolete} No - Reject -"
+    # RFC 7143 section 13.25 leaves No beside Reject for these, and only Reject for their intervals.
+    for marker in ("IFMarker", "OFMarker"):
+        yield f"target {marker} No - No -"
+        yield f"target {marker} Yes - No -"
+        yield f"target {marker} maybe - Reject -"
+    for interval in ("IFMarkInt", "OFMarkInt"):
+        yield f"target {interval} No - Reject -"
     for unknown in ("X-org.example.key", "X#key", "FutureKey", "Y.z-1+2@3_4"):
         yield f"target {unknown} 1 - NotUnderstood -"
     for wrong in ("CHAP_A", "SendTargets", "TargetAlias", "TargetPortalGroupTag"):
