@@ -302,7 +302,7 @@ final class Connection {
     /** We did: nothing of this connection can be trusted. */
     void failed(Throwable bug) {
         note(Failure.of(Kind.SESSION_LOST, "a defect of this initiator: " + bug, bug));
-        Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug);
+        Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug, bug);
         machine.onLost();
         over = true;
         close();

@@ -54,7 +54,7 @@ final class Disk {
         this.fingerprint = fingerprint;
         this.mode = mode;
         unflushed = new Unflushed(attentions.resets());
-        attentions.onLost(unflushed::lost);
+        attentions.onLost(() -> unflushed.lost(LossCause.WRITE_ERROR));
     }
 
     /** Logs in and asks the unit what it is and what it can. */
@@ -185,7 +185,7 @@ final class Disk {
         // A command that the target had met before may still bring the news that the cache was lost
         // before this flush: on another connection, or to a thread that has not looked at it yet.
         if (unflushed.isNeeded(flush) && !patient.answeredIn().hearOut()) {
-            unflushed.lost();
+            unflushed.lost(LossCause.ANSWERS);
         }
         if (!unflushed.end(flush, attentions.resets())) {
             throw cacheLost();
@@ -198,8 +198,9 @@ final class Disk {
     }
 
     private Failure cacheLost() {
-        return Failure.of(Kind.CACHE_LOST, "the target has restarted, was reset or could not write;"
-                + " what it acknowledged but had not yet made durable may be lost")
+        LossCause cause = unflushed.cause(attentions.resetCause());
+        return Failure.of(Kind.CACHE_LOST, cause.words()
+                + "; what the target acknowledged but had not yet made durable may be lost")
                 .hint("write again what was written since the last flush that succeeded");
     }
 

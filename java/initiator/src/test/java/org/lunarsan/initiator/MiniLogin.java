@@ -30,8 +30,6 @@ import org.lunarsan.iscsi.text.Use;
 final class MiniLogin {
     private static final Set<Key> NAMES = Set.of(Key.INITIATOR_NAME, Key.INITIATOR_ALIAS,
             Key.TARGET_NAME, Key.SESSION_TYPE, Key.AUTH_METHOD);
-    private static final int TSIH = 7;
-
     private final Wire wire;
     private final Negotiation negotiation;
     private final boolean leading;
@@ -78,6 +76,9 @@ final class MiniLogin {
         }
         if (wire.target.chap.isPresent() && !proven) {
             return refuse(request, LoginStatus.AUTHENTICATION_FAILURE, text);
+        }
+        if (pairs.stream().anyMatch(pair -> wire.target.closesOn.contains(pair.key()))) {
+            throw new EOFException("a key that it does not know");
         }
         if (!leading && pairs.stream().anyMatch(MiniLogin::isOfLeading)) {
             // As LIO does.
@@ -162,7 +163,7 @@ final class MiniLogin {
         byte[] bytes = text.toBytes();
         boolean last = (flags & LoginFlags.TRANSIT) != 0
                 && LoginFlags.next(flags) == LoginFlags.FULL_FEATURE_PHASE;
-        int tsih = last || !leading ? TSIH : 0;
+        int tsih = last || !leading ? wire.target.tsih : 0;
         if (status == 0) {
             wire.expCmdSn = request.cmdSn();
         }
