@@ -41,7 +41,7 @@ final class Logged extends Handler implements AutoCloseable {
 
     /** The first line with what is awaited. */
     LogRecord await() throws Exception {
-        return found.get(1, TimeUnit.MINUTES);
+        return found.get(10, TimeUnit.MINUTES);
     }
 
     /** How many lines have these words. */
