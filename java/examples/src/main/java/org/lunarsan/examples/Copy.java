@@ -80,8 +80,8 @@ public final class Copy {
         boolean writes = options.writesLun();
         String url = writes ? options.destination() : options.source();
         Path path = Path.of(writes ? options.source() : options.destination());
-        IscsiOptions session =
-                IscsiOptions.builder().connections(options.connections()).build();
+        IscsiOptions session = IscsiOptions.builder().connections(options.connections())
+                .protocolLevel(options.protocolLevel()).build();
         // The file first: a wrong path should not cost a login.
         try (FileChannel file = writes ? FileChannel.open(path, StandardOpenOption.READ)
                 : FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE);

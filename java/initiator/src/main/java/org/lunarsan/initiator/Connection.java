@@ -2,6 +2,7 @@ package org.lunarsan.initiator;
 
 import java.io.EOFException;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.initiator.IscsiException.Kind;
@@ -150,6 +151,16 @@ final class Connection {
             send();
         }
         return taken;
+    }
+
+    /** The data of a task is in {@code copy} now; it began at {@code shift} in the caller's. */
+    void moveDataOut(Task task, ByteBuffer copy, int shift) {
+        sender.moveDataOut(task, copy, shift);
+    }
+
+    /** What comes for a task is thrown away from now on. */
+    void discardDataIn(Task task) {
+        reader.discard(task);
     }
 
     /** The machine may have something to send; perhaps with its lock held. */
@@ -302,7 +313,7 @@ final class Connection {
     /** We did: nothing of this connection can be trusted. */
     void failed(Throwable bug) {
         note(Failure.of(Kind.SESSION_LOST, "a defect of this initiator: " + bug, bug));
-        Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug);
+        Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug, bug);
         machine.onLost();
         over = true;
         close();

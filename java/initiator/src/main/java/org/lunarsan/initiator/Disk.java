@@ -54,7 +54,7 @@ final class Disk {
         this.fingerprint = fingerprint;
         this.mode = mode;
         unflushed = new Unflushed(attentions.resets());
-        attentions.onLost(unflushed::lost);
+        attentions.onLost(() -> unflushed.lost(LossCause.WRITE_ERROR));
     }
 
     /** Logs in and asks the unit what it is and what it can. */
@@ -114,16 +114,22 @@ final class Disk {
         return mayWait ? session.take(bytes) : session.tryTake(bytes);
     }
 
-    /** Fills a task; the buffer's position and limit are the reader's where it is not shared. */
-    void fill(Task task, boolean write, long lba, int blocks, ByteBuffer data, int at,
-            boolean shared) {
-        int bytes = blocks * shape.geometry().blockSize();
+    /** Has a task read or write; its data is still to be said. */
+    void encode(Task task, boolean write, long lba, int blocks) {
         Order.encode(task.cdb(), write, lba, blocks);
         task.lun(lun);
+    }
+
+    /** The same with its data. */
+    private void fill(Task task, boolean write, long lba, int blocks, ByteBuffer data, int at) {
+        int bytes = blocks * shape.geometry().blockSize();
+        encode(task, write, lba, blocks);
+        // A view of its own, that no caller can make shorter meanwhile.
+        ByteBuffer view = data.duplicate();
         if (write) {
-            task.dataOut(data, at, bytes);
+            task.dataOut(view, at, bytes);
         } else {
-            task.into(data, at, bytes, shared ? data.duplicate() : data);
+            task.into(view, at, bytes, view);
         }
     }
 
@@ -132,23 +138,21 @@ final class Disk {
         long sentAfter = attentions.resets();
         Task task = takeNow(write, lba, blocks, true);
         if (task != null) {
-            fill(task, write, lba, blocks, data, at, false);
+            fill(task, write, lba, blocks, data, at);
             task.execute();
             if (task.isGood()) {
                 done(task, write, sentAfter);
                 return;
             }
         }
-        transferPatiently(write, lba, blocks, data, at, task, sentAfter);
+        int bytes = blocks * shape.geometry().blockSize();
+        transferPatiently(Order.transfer(write, lba, blocks, data, at, bytes), task, sentAfter);
     }
 
     /** The same, as often as it takes; {@code met} is what came of a first try, or null. */
-    void transferPatiently(boolean write, long lba, int blocks, ByteBuffer data, int at, Task met,
-            long sentAfter) throws Failure {
-        int bytes = blocks * shape.geometry().blockSize();
-        Order order = Order.transfer(write, lba, blocks, data, at, bytes);
+    void transferPatiently(Order order, Task met, long sentAfter) throws Failure {
         long sentLast = new Patient(this).send(order, met, sentAfter);
-        if (write) {
+        if (order.changes()) {
             acknowledged(sentLast);
         }
     }
@@ -185,7 +189,7 @@ final class Disk {
         // A command that the target had met before may still bring the news that the cache was lost
         // before this flush: on another connection, or to a thread that has not looked at it yet.
         if (unflushed.isNeeded(flush) && !patient.answeredIn().hearOut()) {
-            unflushed.lost();
+            unflushed.lost(LossCause.ANSWERS);
         }
         if (!unflushed.end(flush, attentions.resets())) {
             throw cacheLost();
@@ -198,8 +202,9 @@ final class Disk {
     }
 
     private Failure cacheLost() {
-        return Failure.of(Kind.CACHE_LOST, "the target has restarted, was reset or could not write;"
-                + " what it acknowledged but had not yet made durable may be lost")
+        LossCause cause = unflushed.cause(attentions.resetCause());
+        return Failure.of(Kind.CACHE_LOST, cause.words()
+                + "; what the target acknowledged but had not yet made durable may be lost")
                 .hint("write again what was written since the last flush that succeeded");
     }
 

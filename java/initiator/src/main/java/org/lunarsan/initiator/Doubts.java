@@ -55,7 +55,10 @@ final class Doubts {
         }
     }
 
-    /** A write was lost and will be sent again; gives its number, for {@link #replayed}. */
+    /**
+     * A write was lost and will be sent again, or its caller has given it up while it goes on;
+     * gives its number, for {@link #replayed}.
+     */
     long replay(long lba, long blocks) {
         lock.lock();
         try {

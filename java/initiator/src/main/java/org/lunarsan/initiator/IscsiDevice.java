@@ -25,6 +25,15 @@ import org.lunarsan.device.ReadOnlyDeviceException;
  * {@link org.lunarsan.device.ChangedException}. One that has grown goes on with the blocks it had
  * when it was opened.
  *
+ * <p>A buffer belongs to the device until the call returns, or its future is complete, however that
+ * is completed: by the device, {@link CompletableFuture#orTimeout} or anybody else. A write whose
+ * future is completed by somebody else goes on with a copy of its data, and may still be executed;
+ * later writes to its blocks wait until it has ended. A read ends unheard. A future that depends on
+ * the one that was returned says nothing of the buffer.
+ * Memory of an arena of {@code java.lang.foreign} that can be closed, and that of a mapped file, is
+ * copied before it is written. A read into memory that is closed meanwhile fails; memory of a
+ * confined arena can be read into by calls that wait only.
+ *
  * <p>Where the target has a volatile write cache, a restart may lose what was acknowledged but not
  * flushed. The next flush then fails once, as do all that ran meanwhile: who gets
  * {@link org.lunarsan.device.PoisonedException} has to write again what it wrote since the last
@@ -209,6 +218,12 @@ public final class IscsiDevice implements AsyncDevice {
         return session == null ? 0 : session.connections();
     }
 
+    /** Whether writes to these blocks wait for one whose fate is not known. */
+    boolean isInDoubt(long address, long blocks) {
+        Disk open = disk;
+        return open != null && open.doubts().concern(address, blocks, Doubts.NEW);
+    }
+
     private Shape known() {
         Shape known = shape;
         if (known == null) {
@@ -237,20 +252,33 @@ public final class IscsiDevice implements AsyncDevice {
         }
         refuseToWaitInReader();
         boolean write = operation == Operation.WRITE;
+        if (write ? !CallerBuffers.isLasting(buffer) : CallerBuffers.isConfined(buffer)) {
+            transferCopy(operation, address, buffer);
+            return;
+        }
         if (blocks > open.shape().pieceBlocks()) {
             Pieces.execute(open, write, address, buffer, blocks);
             return;
         }
-        int at = buffer.position();
         int limit = buffer.limit();
-        int end = at;
         try {
-            open.transfer(write, address, blocks, buffer, at);
-            end = limit;
+            open.transfer(write, address, blocks, buffer, buffer.position());
         } catch (Failure failure) {
             throw Failures.told(name, operation, address, blocks, failure);
-        } finally {
-            buffer.limit(limit).position(end);
+        }
+        buffer.limit(limit).position(limit);
+    }
+
+    /** For a buffer that our threads may not use, or might come to be unable to read. */
+    private void transferCopy(Operation operation, long address, ByteBuffer buffer)
+            throws DeviceException {
+        if (operation == Operation.WRITE) {
+            transfer(operation, address, CallerBuffers.copyOf(buffer));
+            buffer.position(buffer.limit());
+        } else {
+            ByteBuffer own = ByteBuffer.allocate(buffer.remaining());
+            transfer(operation, address, own);
+            buffer.put(own.flip());
         }
     }
 
@@ -264,6 +292,7 @@ public final class IscsiDevice implements AsyncDevice {
                     "the device is not open", null);
         }
         int blocks = open.shape().geometry().checkBuffer(name, operation, address, buffer);
+        CallerBuffers.touch(buffer);
         if (operation == Operation.WRITE) {
             refuseReadOnly(open, operation, address, blocks);
         }
@@ -301,16 +330,24 @@ public final class IscsiDevice implements AsyncDevice {
         int blocks;
         try {
             blocks = check(open, operation, address, buffer);
-        } catch (DeviceException | ReadOnlyBufferException refused) {
+        } catch (DeviceException | ReadOnlyBufferException | IllegalStateException
+                | WrongThreadException refused) {
             return CompletableFuture.failedFuture(refused);
         }
         if (blocks == 0) {
             return CompletableFuture.completedFuture(null);
         }
         boolean write = operation == Operation.WRITE;
+        if (!write && CallerBuffers.isConfined(buffer)) {
+            return CompletableFuture.failedFuture(new IllegalArgumentException("a buffer of a"
+                    + " confined arena cannot be read into by another thread: use a shared arena,"
+                    + " or the call that waits"));
+        }
+        ByteBuffer data = write && !CallerBuffers.isLasting(buffer)
+                ? CallerBuffers.copyOf(buffer) : buffer;
         return blocks > open.shape().pieceBlocks()
-                ? Pieces.whole(open, write, address, buffer, blocks)
-                : new Transfer(open, write, address, blocks, buffer).begin();
+                ? Pieces.whole(open, write, address, blocks, data, buffer)
+                : new Transfer(open, write, address, blocks, data, buffer).begin();
     }
 
     @Override

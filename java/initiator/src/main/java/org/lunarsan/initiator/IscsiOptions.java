@@ -10,6 +10,7 @@ import java.util.OptionalLong;
 import org.lunarsan.initiator.IscsiUrl.Portal;
 import org.lunarsan.iscsi.login.ChapAlgorithm;
 import org.lunarsan.iscsi.text.Digest;
+import org.lunarsan.iscsi.text.Offer;
 
 /**
  * Who we are to targets, what we insist on, and how long we wait: for each wait there is a name.
@@ -52,6 +53,12 @@ public final class IscsiOptions {
     /** Bytes of a first burst, at least: RFC 7143 §13.14. */
     public static final int FIRST_BURST_BYTES_MIN = 512;
 
+    /** iSCSIProtocolLevel of RFC 7143 alone, the least. RFC 7144 §7.1.1. */
+    public static final int PROTOCOL_LEVEL_MIN = Offer.PROTOCOL_LEVEL_RFC_7143;
+
+    /** iSCSIProtocolLevel of RFC 7144, unless told otherwise, and at most. */
+    public static final int PROTOCOL_LEVEL_MAX = Offer.PROTOCOL_LEVEL_MAX;
+
     /** Most connections of a session that can be asked for. */
     public static final int CONNECTIONS_MAX = 16;
 
@@ -70,6 +77,7 @@ public final class IscsiOptions {
     final int connections;
     final int queueDepth;
     final int firstBurstBytes;
+    final int protocolLevel;
     final List<Portal> portals;
     final Duration loginTime;
     final Duration recoveryTime;
@@ -95,6 +103,7 @@ public final class IscsiOptions {
         connections = from.connections;
         queueDepth = from.queueDepth;
         firstBurstBytes = from.firstBurstBytes;
+        protocolLevel = from.protocolLevel;
         portals = from.portals;
         loginTime = from.loginTime;
         recoveryTime = from.recoveryTime;
@@ -154,6 +163,7 @@ public final class IscsiOptions {
         private int connections = 1;
         private int queueDepth = QUEUE_DEPTH;
         private int firstBurstBytes = FIRST_BURST_BYTES;
+        private int protocolLevel = PROTOCOL_LEVEL_MAX;
         private List<Portal> portals = List.of();
         private Duration loginTime = LOGIN_TIME;
         private Duration recoveryTime = RECOVERY_TIME;
@@ -305,7 +315,8 @@ public final class IscsiOptions {
         }
 
         /**
-         * Connections of a session (MC/S), as far as the target allows them.
+         * Connections of a session (MC/S), as far as the target allows and bears them: where it
+         * refuses or drops them again and again, sessions go on with fewer, which is logged once.
          *
          * @param count 1 to {@link #CONNECTIONS_MAX}
          * @return this
@@ -343,6 +354,22 @@ public final class IscsiOptions {
                     "a first burst has " + FIRST_BURST_BYTES_MIN + " to " + FIRST_BURST_BYTES
                             + " bytes");
             firstBurstBytes = bytes;
+            return this;
+        }
+
+        /**
+         * iSCSIProtocolLevel to propose (RFC 7144 §7.1.1); the target may take less. With
+         * {@link #PROTOCOL_LEVEL_MIN} neither that key nor TaskReporting is sent: some older
+         * targets close the connection on keys that they do not know. Such a target is found out by
+         * the first login, which is then tried once more without them.
+         *
+         * @param level {@link #PROTOCOL_LEVEL_MIN} or {@link #PROTOCOL_LEVEL_MAX}
+         * @return this
+         */
+        public Builder protocolLevel(int level) {
+            require(level >= PROTOCOL_LEVEL_MIN && level <= PROTOCOL_LEVEL_MAX,
+                    "iSCSIProtocolLevel is " + PROTOCOL_LEVEL_MIN + " or " + PROTOCOL_LEVEL_MAX);
+            protocolLevel = level;
             return this;
         }
 

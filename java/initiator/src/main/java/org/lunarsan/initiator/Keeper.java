@@ -43,6 +43,8 @@ final class Keeper {
     private Failure failure;
     /** The first of them is not tried before so many seconds have passed since the loss. */
     private int waitsSeconds;
+    /** When that is, on the clock of {@link System#nanoTime}. */
+    private long triesFrom;
 
     Keeper(Route route, UnitAttentions attentions, Doubts doubts) {
         this.route = route;
@@ -164,9 +166,10 @@ final class Keeper {
                 wantedUntil = wantedUntil - until > 0 ? wantedUntil : until;
                 return true;
             }
-            // RFC 7143 §13.15: so long before a logout that is implicit in a login.
+            // RFC 7143 §13.15: so long after the loss, however long nobody wanted a session.
             waitsSeconds = refused != null ? 0
                     : session.established().session().timeToWaitSeconds();
+            triesFrom = session.overSince() + waitsSeconds * SECOND_NANOS;
             working = true;
             refused = null;
             wantedUntil = until;
@@ -206,7 +209,7 @@ final class Keeper {
     private void logInAgain() {
         try {
             Backoff backoff = new Backoff(System.nanoTime() ^ System.identityHashCode(this));
-            Waits.pause(waitsSeconds * SECOND_NANOS);
+            Waits.pause(triesFrom - System.nanoTime());
             while (isWanted()) {
                 if (logInOnce()) {
                     return;
@@ -243,12 +246,15 @@ final class Keeper {
             return failed(failed);
         } catch (RuntimeException | Error defect) {
             // What it meets it will meet again: with pauses, like any other failure.
-            Log.warn(() -> "a defect of this initiator in a login: " + defect);
+            Log.warn(() -> "a defect of this initiator in a login: " + defect, defect);
             return failed(thrown(defect));
         }
     }
 
     private boolean failed(Failure failed) {
+        if (failed.kind() == Kind.CONNECT) {
+            route.quirks().forgetLosses();
+        }
         lock.lock();
         try {
             tries++;

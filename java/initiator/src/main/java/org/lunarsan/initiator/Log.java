@@ -18,6 +18,11 @@ final class Log {
         LOGGER.log(System.Logger.Level.WARNING, what);
     }
 
+    /** With the stack trace of what was thrown. */
+    static void warn(Supplier<String> what, Throwable thrown) {
+        LOGGER.log(System.Logger.Level.WARNING, what, thrown);
+    }
+
     static void info(Supplier<String> what) {
         LOGGER.log(System.Logger.Level.INFO, what);
     }

@@ -8,6 +8,7 @@ import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
@@ -31,6 +32,7 @@ final class Login {
 
     private final String portal;
     private final long until;
+    private boolean closedOverNewerKeys;
 
     /** To {@code portal}, until then on the clock of {@link System#nanoTime}. */
     Login(String portal, long until) {
@@ -91,10 +93,15 @@ final class Login {
         }
     }
 
+    /** The target closed the connection in place of an answer to keys that it may not know. */
+    boolean wasClosedOverNewerKeys() {
+        return closedOverNewerKeys;
+    }
+
     private Established steps(SocketChannel channel, LoginOptions options)
             throws Failure, LoginException {
+        InitiatorLogin login = new InitiatorLogin(options);
         try {
-            InitiatorLogin login = new InitiatorLogin(options);
             InputStream in = channel.socket().getInputStream();
             LoginStep step = login.start();
             while (step instanceof LoginStep.Send send) {
@@ -111,11 +118,14 @@ final class Login {
         } catch (SocketTimeoutException late) {
             throw tooLate();
         } catch (EOFException closed) {
+            closedOverNewerKeys = login.newerKeysAreUnanswered();
             throw Failure.of(Kind.SESSION_LOST, portal + " closed the connection", closed);
         } catch (IOException broken) {
             if (left() <= 0) {
                 throw tooLate();
             }
+            closedOverNewerKeys = login.newerKeysAreUnanswered()
+                    && !(broken instanceof ClosedByInterruptException);
             throw Failure.of(Kind.SESSION_LOST, "the connection to " + portal + " failed: "
                     + broken.getMessage(), broken);
         }

@@ -10,6 +10,7 @@ import org.lunarsan.iscsi.scsi.Cdb;
  *
  * @param cdb 16 bytes
  * @param data the buffer, or null
+ * @param lent the buffer, if a caller may take it back; then {@code data} is null
  * @param at where the data begins in it
  * @param bytes how much
  * @param out whether the data is for the target
@@ -17,15 +18,28 @@ import org.lunarsan.iscsi.scsi.Cdb;
  * @param lba the first of them
  * @param blocks how many
  */
-record Order(byte[] cdb, ByteBuffer data, int at, int bytes, boolean out, boolean changes,
-        long lba, long blocks) {
+record Order(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int bytes, boolean out,
+        boolean changes, long lba, long blocks) {
     private static final int CDB_BYTES = 16;
+
+    /** With a buffer that stays. */
+    Order(byte[] cdb, ByteBuffer data, int at, int bytes, boolean out, boolean changes, long lba,
+            long blocks) {
+        this(cdb, data, null, at, bytes, out, changes, lba, blocks);
+    }
 
     /** READ or WRITE of some blocks. */
     static Order transfer(boolean write, long lba, int blocks, ByteBuffer data, int at, int bytes) {
         byte[] cdb = new byte[CDB_BYTES];
         encode(cdb, write, lba, blocks);
         return new Order(cdb, data, at, bytes, write, write, lba, blocks);
+    }
+
+    /** The same, with a buffer that its caller may take back. */
+    static Order lent(boolean write, long lba, int blocks, LentBuffer lent) {
+        byte[] cdb = new byte[CDB_BYTES];
+        encode(cdb, write, lba, blocks);
+        return new Order(cdb, null, lent, 0, lent.bytes(), write, write, lba, blocks);
     }
 
     /** A command without data that changes nothing. */
@@ -47,10 +61,24 @@ record Order(byte[] cdb, ByteBuffer data, int at, int bytes, boolean out, boolea
         task.clear();
         task.lun(lun);
         System.arraycopy(cdb, 0, task.cdb(), 0, cdb.length);
-        if (bytes > 0 && out) {
-            task.dataOut(data, at, bytes);
+        if (lent != null) {
+            lent.lend(task);
+        } else if (bytes > 0 && out) {
+            task.dataOut(data.duplicate(), at, bytes);
         } else if (bytes > 0) {
             task.into(data, at, bytes, data.duplicate());
         }
+    }
+
+    /** The task came back. */
+    void release() {
+        if (lent != null) {
+            lent.release();
+        }
+    }
+
+    /** Its number in {@link Doubts}, if its caller has given it up. */
+    long givenUp() {
+        return lent == null ? Doubts.NEW : lent.givenUp();
     }
 }

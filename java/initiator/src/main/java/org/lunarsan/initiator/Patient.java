@@ -73,7 +73,7 @@ final class Patient {
     private Task sendOnce(Order order) throws Failure {
         Session session = ready();
         checks = 0;
-        if (order.changes() && disk.doubts().concern(order.lba(), order.blocks(), own)) {
+        if (order.changes() && isInDoubt(order)) {
             awaitDoubts(order);
             return null;
         }
@@ -94,6 +94,9 @@ final class Patient {
     private Outcome.Verdict judge(Order order, Task task) throws Failure {
         Session session = task.home.session();
         try {
+            if (task.broken() != null) {
+                throw unusable(task.broken());
+            }
             Outcome.Verdict verdict = outcome.judge(task);
             if (verdict == Outcome.Verdict.GOOD && !task.isGood()) {
                 throw incomplete(order, task);
@@ -107,8 +110,15 @@ final class Patient {
             lost(failure, session);
             return Outcome.Verdict.AGAIN;
         } finally {
+            order.release();
             task.home.tasks().give(task);
         }
+    }
+
+    /** The caller's mistake, and of this command alone. */
+    private static Failure unusable(Throwable why) {
+        return Failure.of(Kind.REFUSED, "the buffer cannot be used any more: " + why, why)
+                .hint("a buffer of an arena has to stay open until the call or its future ends");
     }
 
     private static Failure incomplete(Order order, Task task) {
@@ -134,6 +144,7 @@ final class Patient {
             disk.doubts().hold(session.number(), order.lba(), order.blocks());
         }
         if (lost || kind == org.lunarsan.iscsi.connection.Failure.Kind.LOGGED_OUT) {
+            own = numberOf(order);
             own = own != Doubts.NEW ? own : disk.doubts().replay(order.lba(), order.blocks());
         }
     }
@@ -194,13 +205,21 @@ final class Patient {
         return failure.status() == Status.BUSY || failure.status() == Status.TASK_SET_FULL;
     }
 
+    private boolean isInDoubt(Order order) {
+        return disk.doubts().concern(order.lba(), order.blocks(), numberOf(order));
+    }
+
+    /** What waits for it does so under one number, lest it wait for itself. */
+    private long numberOf(Order order) {
+        return own != Doubts.NEW ? own : order.givenUp();
+    }
+
     /** A write waits for earlier ones that may still be executed. */
     private void awaitDoubts(Order order) throws Failure {
         String why = "a write to the same blocks may still be executed by the target";
         long whole = DOUBT_NANOS + keeper.route().options().recoveryTime.toNanos();
         long until = patience.hasBegun() ? patience.until() : System.nanoTime() + whole;
-        while (!keeper.isClosed()
-                && disk.doubts().concern(order.lba(), order.blocks(), own)) {
+        while (!keeper.isClosed() && isInDoubt(order)) {
             // Nobody else may need the session whose end is waited for.
             keeper.keep(until);
             long left = until - System.nanoTime();

@@ -27,24 +27,21 @@ final class Pieces {
         return Math.min(transferBlocks, PIECE_BYTES_MAX / blockBytes);
     }
 
-    /**
-     * Begins all of them. The buffer's position stays, and each piece has a view of its own.
-     *
-     * @return fails with what a piece failed with, in a {@link CompletionException}
-     */
-    static CompletableFuture<Void> begin(Disk disk, boolean write, long address,
-            ByteBuffer buffer, int blocks) {
+    /** Begins all of them. The buffer's position stays, and each piece has a view of its own. */
+    private static Transfer[] begin(Disk disk, boolean write, long address, ByteBuffer buffer,
+            int blocks) {
         int most = disk.shape().pieceBlocks();
         int size = disk.shape().geometry().blockSize();
-        CompletableFuture<?>[] pieces = new CompletableFuture<?>[Math.ceilDiv(blocks, most)];
+        Transfer[] pieces = new Transfer[Math.ceilDiv(blocks, most)];
         for (int number = 0; number < pieces.length; number++) {
             int done = number * most;
             int count = Math.min(most, blocks - done);
             int at = buffer.position() + done * size;
             ByteBuffer piece = buffer.duplicate().limit(at + count * size).position(at);
-            pieces[number] = new Transfer(disk, write, address + done, count, piece).begin();
+            pieces[number] =
+                    new Transfer(disk, write, address + done, count, piece, piece).begin();
         }
-        return CompletableFuture.allOf(pieces);
+        return pieces;
     }
 
     /** Transfers them all, and waits; an interrupt does not shorten it. */
@@ -52,7 +49,7 @@ final class Pieces {
             throws DeviceException {
         boolean interrupted = Thread.interrupted();
         try {
-            begin(disk, write, address, buffer, blocks).join();
+            CompletableFuture.allOf(begin(disk, write, address, buffer, blocks)).join();
             buffer.position(buffer.limit());
         } catch (CompletionException failed) {
             throw told(failed);
@@ -72,19 +69,31 @@ final class Pieces {
     }
 
     /** The future of them all, as that of a short transfer: it fails with what a piece met. */
-    static CompletableFuture<Void> whole(Disk disk, boolean write, long address,
-            ByteBuffer buffer, int blocks) {
-        // By hand: a dependent future would fail with an exception around that of the device.
-        CompletableFuture<Void> whole = new CompletableFuture<>();
-        begin(disk, write, address, buffer, blocks).whenComplete((done, thrown) -> {
-            if (thrown == null) {
-                buffer.position(buffer.limit());
-                whole.complete(null);
-            } else {
-                whole.completeExceptionally(thrown instanceof CompletionException failed
-                        && failed.getCause() != null ? failed.getCause() : thrown);
+    private static final class Whole extends TransferFuture {
+        private final Transfer[] pieces;
+
+        Whole(ByteBuffer caller, Transfer[] pieces) {
+            super(caller);
+            this.pieces = pieces;
+        }
+
+        @Override
+        void detach() {
+            for (Transfer piece : pieces) {
+                piece.takeBack();
             }
-        });
+        }
+    }
+
+    /** Begins them all, with {@code data} that is that of {@code caller} or a copy of it. */
+    static CompletableFuture<Void> whole(Disk disk, boolean write, long address, int blocks,
+            ByteBuffer data, ByteBuffer caller) {
+        Transfer[] pieces = begin(disk, write, address, data, blocks);
+        // By hand: a dependent future would fail with an exception around that of the device.
+        Whole whole = new Whole(caller, pieces);
+        CompletableFuture.allOf(pieces).whenComplete((done, thrown) ->
+                whole.end(thrown instanceof CompletionException failed
+                        && failed.getCause() != null ? failed.getCause() : thrown));
         return whole;
     }
 }

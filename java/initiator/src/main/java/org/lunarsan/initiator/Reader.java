@@ -7,6 +7,7 @@ import java.nio.channels.ClosedSelectorException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import org.lunarsan.iscsi.connection.InitiatorConnection;
 import org.lunarsan.iscsi.connection.Receive;
@@ -39,6 +40,10 @@ final class Reader implements Runnable {
     private ByteBuffer input = small;
     /** Where the payload in hand goes; null: nowhere. */
     private ByteBuffer place;
+    /** Whose it is, or null. */
+    private Task receiving;
+    /** Held while a caller's buffer may be written to. */
+    private final ReentrantLock lock = new ReentrantLock(true);
     /** The stream makes no sense any more. */
     private boolean lost;
 
@@ -100,14 +105,19 @@ final class Reader implements Runnable {
     private void read(ReaderThread thread) throws IOException {
         boolean full = true;
         while (full && !connection.isOver() && !lost) {
-            int bytes = receiveSome();
-            if (bytes < 0) {
-                throw new EOFException("the target closed the connection");
+            long now;
+            lock.lock();
+            try {
+                if (receiveSome() < 0) {
+                    throw new EOFException("the target closed the connection");
+                }
+                full = !input.hasRemaining();
+                now = System.nanoTime();
+                parse(now, input.flip());
+                input.clear();
+            } finally {
+                lock.unlock();
             }
-            full = !input.hasRemaining();
-            long now = System.nanoTime();
-            parse(now, input.flip());
-            input.clear();
             connection.settle();
             thread.sendNoted();
             thread.wakeAnswered(waker, now);
@@ -118,16 +128,38 @@ final class Reader implements Runnable {
     private int receiveSome() throws IOException {
         int missing = deframer.payloadMissing();
         if (missing >= SCATTER_BYTES_MIN && place != null && place.isDirect()) {
-            int at = place.position();
-            scatter[0] = place;
-            scatter[1] = input;
-            long bytes = channel.read(scatter);
-            scatter[0] = null;
-            if (bytes > 0) {
-                deframer.received(place, at, place.position() - at);
-            }
-            return bytes < 0 ? -1 : 1;
+            return scatter();
         }
+        return receiveInput();
+    }
+
+    /** Long data straight into its place. */
+    private int scatter() throws IOException {
+        int at = place.position();
+        scatter[0] = place;
+        scatter[1] = input;
+        long bytes;
+        try {
+            bytes = channel.read(scatter);
+        } catch (RuntimeException | InternalError unusable) {
+            lose(unusable);
+            return receiveInput();
+        } finally {
+            scatter[0] = null;
+        }
+        int inPlace = place.position() - at;
+        if (bytes > 0) {
+            try {
+                deframer.received(place, at, inPlace);
+            } catch (RuntimeException | InternalError unusable) {
+                lose(unusable);
+                deframer.receivedUnread(inPlace);
+            }
+        }
+        return bytes < 0 ? -1 : 1;
+    }
+
+    private int receiveInput() throws IOException {
         int bytes = channel.read(input);
         if (!input.hasRemaining() && input == small) {
             // Much is coming.
@@ -179,6 +211,7 @@ final class Reader implements Runnable {
     private void onHeader(long now) {
         ByteBuffer header = deframer.header();
         machine.onHeader(now, header, receive);
+        receiving = null;
         switch (receive.place()) {
             case NOTHING, DISCARD -> place = null;
             case CONTROL -> place =
@@ -187,17 +220,45 @@ final class Reader implements Runnable {
                 Task task = (Task) receive.command();
                 int at = task.dataInAt() + receive.offsetBytes();
                 int bytes = BasicHeader.dataSegmentLength(header, header.position());
-                place = task.view.limit(at + bytes).position(at);
+                receiving = task;
+                place = task.discards() ? null : task.view.limit(at + bytes).position(at);
             }
             case CLOSED -> lost = true;
         }
     }
 
     private void take(ByteBuffer bytes) {
-        if (place == null) {
-            deframer.discard(bytes);
-        } else {
-            deframer.take(bytes, place);
+        if (place != null) {
+            try {
+                deframer.take(bytes, place);
+                return;
+            } catch (RuntimeException | InternalError unusable) {
+                lose(unusable);
+            }
+        }
+        deframer.discard(bytes);
+    }
+
+    /** The caller's buffer cannot be used: a mistake of that call, of which no other hears. */
+    private void lose(Throwable unusable) {
+        if (receiving == null) {
+            throw new IllegalStateException("data for us cannot be received", unusable);
+        }
+        receiving.broke(unusable);
+        receiving.discard();
+        place = null;
+    }
+
+    /** From any thread: from when this returns on, what comes for a task is thrown away. */
+    void discard(Task task) {
+        lock.lock();
+        try {
+            task.discard();
+            if (receiving == task) {
+                place = null;
+            }
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -205,6 +266,7 @@ final class Reader implements Runnable {
         boolean control = receive.place() == Receive.Place.CONTROL;
         ByteBuffer data = control ? place.flip() : EMPTY;
         place = null;
+        receiving = null;
         machine.onPayload(now, data, digestOk);
     }
 

@@ -26,16 +26,18 @@ import org.lunarsan.iscsi.text.SessionType;
  * Where sessions lead, and how they are made: the same each time, with one ISID, so that a later
  * session takes the place of an earlier one.
  *
- * <p>Threads: immutable. Logins wait.
+ * <p>Threads: immutable, but for the quirks. Logins wait.
  *
  * @param url where to
  * @param target name of the target; empty: a discovery session
  * @param options who we are
  * @param chap what we prove, and what the target must
  * @param isid ISID of all sessions
+ * @param quirks what is known of the target
+ * @param older whether logins leave out the keys that RFC 3720 does not know
  */
 record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
-        Optional<ChapAnswer> chap, long isid) {
+        Optional<ChapAnswer> chap, long isid, Quirks quirks, boolean older) {
     /** How often a login may be sent elsewhere. */
     static final int REDIRECTS_MAX = 4;
     /** MaxConnections that every login proposes, unless more are wanted. */
@@ -50,7 +52,8 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     static Route to(IscsiUrl url, Optional<String> target, IscsiOptions options, long isid)
             throws Failure {
         return new Route(url, target, options, Secrets.answer(url, options),
-                options.isid.orElse(isid));
+                options.isid.orElse(isid), new Quirks(options),
+                options.protocolLevel <= IscsiOptions.PROTOCOL_LEVEL_MIN);
     }
 
     /** An ISID that nobody else has, for all sessions of one device. */
@@ -102,7 +105,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
             try {
                 Session session = reach(next, number, follows, attentions, until);
                 if (target.isPresent()) {
-                    session.addConnections(options.connections, until);
+                    session.addConnections(until);
                 }
                 return session;
             } catch (TargetMovedException moved) {
@@ -130,10 +133,9 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         Failure last = null;
         for (InetAddress address : Names.SYSTEM.addresses(portal, until)) {
             InetSocketAddress socket = new InetSocketAddress(address, portal.port());
-            Login login = new Login(portal.toString(), until);
             Session session;
             try {
-                session = Session.open(this, number, login, portal.toString(), socket, attentions);
+                session = open(number, portal.toString(), socket, attentions, until);
             } catch (Failure unreachable) {
                 last = unreachable;
                 if (unreachable.kind() != Kind.CONNECT) {
@@ -149,6 +151,34 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         }
         throw last != null ? last
                 : Login.unreachable(portal.toString(), new UnknownHostException("no address"));
+    }
+
+    /**
+     * One leading login. Where the target answers it by closing the connection, it is tried once
+     * more without the keys that are newer than some targets; that is kept if it succeeds.
+     */
+    private Session open(long number, String portal, InetSocketAddress address,
+            UnitAttentions attentions, long until) throws Failure, LoginException {
+        Login login = new Login(portal, until);
+        try {
+            return Session.open(this, number, login, portal, address, attentions);
+        } catch (Failure dropped) {
+            if (!login.wasClosedOverNewerKeys()) {
+                throw dropped;
+            }
+            Session session = Session.open(withoutNewerKeys(), number, new Login(portal, until),
+                    portal, address, attentions);
+            quirks.noteUnknownNewerKeys();
+            Log.warn(() -> portal + ": the target closed the connection over TaskReporting and"
+                    + " iSCSIProtocolLevel, and lets us in without them; protocolLevel(1) of"
+                    + " IscsiOptions leaves them out from the start");
+            return session;
+        }
+    }
+
+    /** The same, for a target that does not know the newer keys. */
+    private Route withoutNewerKeys() {
+        return new Route(url, target, options, chap, isid, quirks, true);
     }
 
     private static Failure elsewhere(Session session, Follows follows, InetSocketAddress address) {
@@ -179,7 +209,8 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
                 .build();
         SessionType type = target.isPresent() ? SessionType.NORMAL : SessionType.DISCOVERY;
         return new LoginOptions(options.initiatorName, Optional.empty(), target, type,
-                numbers.isid(), numbers.tsih(), cid, 0, numbers.cmdSn(), offer, chap, entropy);
+                numbers.isid(), numbers.tsih(), cid, 0, numbers.cmdSn(),
+                older || quirks.lacksNewerKeys() ? offer.withoutNewerKeys() : offer, chap, entropy);
     }
 
     private static List<Digest> wanted(Optional<Digest> named, List<Digest> preferred) {

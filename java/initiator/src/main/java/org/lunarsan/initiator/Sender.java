@@ -6,6 +6,7 @@ import java.nio.channels.SocketChannel;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
 import org.lunarsan.iscsi.connection.InitiatorConnection;
 import org.lunarsan.iscsi.connection.Outgoing;
 import org.lunarsan.iscsi.framing.Framer;
@@ -40,6 +41,8 @@ final class Sender {
     /** Header and tail of one PDU. */
     private static final int HEAD_BYTES = Outgoing.HEADER_BYTES_MAX + Framer.TAIL_BYTES_MAX;
 
+    private static final ByteBuffer[] NOTHING = new ByteBuffer[0];
+
     private static final int IDLE = 0;
     private static final int BUSY = 1;
     private static final int AGAIN = 2;
@@ -56,8 +59,16 @@ final class Sender {
     private final List<Outgoing> spare = new ArrayList<>(1);
     private final List<Outgoing> held = new ArrayList<>(1);
     private final List<ByteBuffer> gather = new ArrayList<>(1);
-    private ByteBuffer[] gathered = new ByteBuffer[0];
+    private ByteBuffer[] gathered = NOTHING;
     private int gatheredAt;
+    /** Those of {@code gather} that are callers' buffers. */
+    private final List<Lent> lent = new ArrayList<>(1);
+    /** Held while callers' buffers may be read, and not while the socket takes no more. */
+    private final ReentrantLock lock = new ReentrantLock(true);
+
+    /** A data segment that is sent from where it is. */
+    private record Lent(Task task, ByteBuffer view) {
+    }
 
     Sender(SocketChannel channel, InitiatorConnection machine, Framer framer) {
         this.channel = channel;
@@ -87,27 +98,78 @@ final class Sender {
 
     /** Nobody sends any more, ever. */
     void abandon() {
-        for (Outgoing out : held) {
-            machine.sent(out);
+        lock.lock();
+        try {
+            for (Outgoing out : held) {
+                machine.sent(out);
+            }
+            held.clear();
+            endRound();
+        } finally {
+            lock.unlock();
         }
-        held.clear();
-        endRound();
     }
 
     /** Sends all there is, and lets go; or what the socket takes. */
     Sent send() throws IOException {
-        if (!flush()) {
+        if (round(false) == Round.STALLED) {
             return Sent.STALLED;
         }
         do {
             look();
-            while (fill()) {
-                if (!flush()) {
-                    return Sent.STALLED;
-                }
+            Round last = Round.DONE;
+            while (last == Round.DONE) {
+                last = round(true);
+            }
+            if (last == Round.STALLED) {
+                return Sent.STALLED;
             }
         } while (!release());
         return Sent.ALL;
+    }
+
+    /** How one round ended. */
+    private enum Round { DONE, NOTHING_DUE, STALLED }
+
+    /** What is staged, with what is due if wanted. */
+    private Round round(boolean fills) throws IOException {
+        lock.lock();
+        try {
+            if (fills && !fill()) {
+                return Round.NOTHING_DUE;
+            }
+            return flush() ? Round.DONE : Round.STALLED;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * From any thread: from when this returns on, the data of a task is taken from {@code copy}; it
+     * began at {@code shift} in the caller's buffer.
+     */
+    void moveDataOut(Task task, ByteBuffer copy, int shift) {
+        lock.lock();
+        try {
+            machine.moveDataOut(task, copy, 0);
+            for (int index = 0; index < lent.size(); index++) {
+                ByteBuffer view = lent.get(index).view;
+                if (lent.get(index).task == task) {
+                    replace(index, copy.duplicate().limit(view.limit() - shift)
+                            .position(view.position() - shift));
+                }
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void replace(int index, ByteBuffer by) {
+        Lent before = lent.set(index, new Lent(lent.get(index).task, by));
+        gather.replaceAll(each -> each == before.view ? by : each);
+        for (int at = 0; at < gathered.length; at++) {
+            gathered[at] = gathered[at] == before.view ? by : gathered[at];
+        }
     }
 
     /** Encodes what is due, as much as fits; whether there was anything. */
@@ -143,7 +205,7 @@ final class Sender {
         boolean stays = data.isDirect() && bytes >= GATHER_BYTES_MIN;
         if (stays) {
             endSection();
-            gather.add(data.duplicate().limit(out.at() + bytes).position(out.at()));
+            gather(out, data.duplicate().limit(out.at() + bytes).position(out.at()));
             makeRoom(Framer.TAIL_BYTES_MAX);
         } else {
             makeRoom(bytes + Framer.TAIL_BYTES_MAX);
@@ -154,6 +216,13 @@ final class Sender {
         if (!stays) {
             machine.sent(held.removeLast());
             spare.add(out);
+        }
+    }
+
+    private void gather(Outgoing out, ByteBuffer view) {
+        gather.add(view);
+        if (out.request() instanceof Task task) {
+            lent.add(new Lent(task, view));
         }
     }
 
@@ -217,6 +286,7 @@ final class Sender {
         gathered = NOTHING;
         gatheredAt = 0;
         gather.clear();
+        lent.clear();
         for (Outgoing out : held) {
             machine.sent(out);
             spare.add(out);
@@ -231,6 +301,4 @@ final class Sender {
         section = 0;
         stagedBytes = 0;
     }
-
-    private static final ByteBuffer[] NOTHING = new ByteBuffer[0];
 }

@@ -10,6 +10,7 @@ import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.lunarsan.initiator.IscsiException.Kind;
@@ -56,9 +57,15 @@ final class Session {
     private final InitiatorSession machine;
     private final CopyOnWriteArrayList<Connection> connections = new CopyOnWriteArrayList<>();
     private final Map<Request, CompletableFuture<Request>> asked = new ConcurrentHashMap<>();
+    /** A thread makes connections again. */
+    private final AtomicBoolean joining = new AtomicBoolean();
+    /** Why the last of several connections went, until that thread has looked. */
+    private final AtomicReference<Failure> lost = new AtomicReference<>();
     private final AtomicInteger nextCid = new AtomicInteger(LEADING);
     private volatile Established established;
     private volatile boolean over;
+    /** On the clock of {@link System#nanoTime}, once it is over. */
+    private volatile long overSince;
     private volatile boolean loggingOut;
     /** A connection went with commands under way: what the target said to them is not known. */
     private volatile boolean lostAnswers;
@@ -82,17 +89,28 @@ final class Session {
         return session;
     }
 
-    /** Adds connections, as many as are wanted and the target allows; fewer are no error. */
-    void addConnections(int wanted, long until) {
-        int most = Math.min(wanted, Math.max(established.session().maxConnections(), 1));
-        for (int have = connections.size(); have < most && !over; have++) {
+    /** Adds connections, as many as are wanted and the target bears; fewer are no error. */
+    void addConnections(long until) {
+        for (int have = connections.size(); have < connectionsMax() && !over; have++) {
             try {
                 join(new Login(portal, until));
             } catch (Failure | LoginException refused) {
-                Log.warn(() -> portal + ": one connection less: " + refused.getMessage());
+                if (joinFailed(refused.getMessage()) && route.quirks().tellsOfFewer()) {
+                    Log.warn(() -> portal + ": one connection less: " + refused.getMessage());
+                }
                 return;
             }
         }
+    }
+
+    private int connectionsMax() {
+        int allowed = Math.max(established.session().maxConnections(), 1);
+        return Math.min(route.quirks().connections(), allowed);
+    }
+
+    /** A further connection was refused or lost; whether another is to be tried. */
+    private boolean joinFailed(String why) {
+        return route.quirks().noteRetry(portal, connections.size(), why, System.nanoTime());
     }
 
     /** One more connection. */
@@ -106,6 +124,10 @@ final class Session {
             channel = login.connect(address);
             Established joined = login.run(channel, route.loginOptions(cid, numbers));
             Connection connection = new Connection(this, cid, channel, capped(joined));
+            if (joined.tsih() == 0) {
+                Log.warn(() -> portal + ": the target gave the discovery session no TSIH (RFC 7143"
+                        + " §11.13.3); the session goes on");
+            }
             established = established == null ? joined : established;
             made.set(connection);
             connections.add(connection);
@@ -204,7 +226,10 @@ final class Session {
                 }
             }
         } else if (failure.kind() == org.lunarsan.iscsi.connection.Failure.Kind.LOST) {
-            end(connection.cause());
+            Failure why = connection.cause();
+            if (end(why) && !connections.isEmpty() && !loggingOut) {
+                route.quirks().noteLoss(portal, why.getMessage(), System.nanoTime());
+            }
         }
     }
 
@@ -220,7 +245,8 @@ final class Session {
         } else if (!over && !loggingOut && !(reason instanceof CloseReason.LoggedOut)) {
             Log.info(() -> portal + ": connection " + connection.cid() + " is made again: "
                     + connection.cause().getMessage());
-            Thread.ofVirtual().name("iscsi " + portal + " joins").start(this::joinAgain);
+            lost.set(connection.cause());
+            startJoining();
         }
     }
 
@@ -248,31 +274,57 @@ final class Session {
         return uses;
     }
 
-    private void joinAgain() {
-        Backoff backoff = new Backoff(System.nanoTime());
-        while (!over && !loggingOut) {
-            Waits.pause(backoff.next());
-            try {
-                if (!over && !loggingOut) {
-                    join(new Login(portal, System.nanoTime() + options().loginTime.toNanos()));
+    private void startJoining() {
+        if (joining.compareAndSet(false, true)) {
+            Thread.ofVirtual().name("iscsi " + portal + " joins").start(() -> {
+                joinAgain();
+                joining.set(false);
+                if (lost.get() != null && wantsMore()) {
+                    startJoining();
                 }
-                return;
-            } catch (Failure | LoginException refused) {
-                Log.debug(() -> portal + ": " + refused.getMessage());
-            }
+            });
         }
     }
 
-    /** Ends it without a logout. */
-    void end(Failure why) {
-        synchronized (this) {
-            if (over) {
+    /** Makes connections until there are as many as before, or the target has refused enough. */
+    private void joinAgain() {
+        Backoff backoff = new Backoff(System.nanoTime());
+        do {
+            Waits.pause(backoff.next());
+            // Those that went together are one failure; with the session they are none.
+            Failure gone = lost.getAndSet(null);
+            if (over || gone != null && !joinFailed(gone.getMessage())) {
                 return;
             }
+            try {
+                if (wantsMore()) {
+                    join(new Login(portal, System.nanoTime() + options().loginTime.toNanos()));
+                }
+            } catch (Failure | LoginException refused) {
+                Log.debug(() -> portal + ": " + refused.getMessage());
+                if (over || !joinFailed(refused.getMessage())) {
+                    return;
+                }
+            }
+        } while (wantsMore());
+    }
+
+    private boolean wantsMore() {
+        return !over && !loggingOut && connections.size() < connectionsMax();
+    }
+
+    /** Ends it without a logout; false: it was over. */
+    boolean end(Failure why) {
+        synchronized (this) {
+            if (over) {
+                return false;
+            }
             cause = why;
+            overSince = System.nanoTime();
             over = true;
         }
         machine.end();
+        return true;
     }
 
     /** Logs out, and waits at most so long for the answer; then it is over in any case. */
@@ -320,6 +372,11 @@ final class Session {
 
     boolean isOver() {
         return over;
+    }
+
+    /** When it ended, on the clock of {@link System#nanoTime}; it has to be over. */
+    long overSince() {
+        return overSince;
     }
 
     /** Why it is over. */

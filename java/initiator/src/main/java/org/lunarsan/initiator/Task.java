@@ -38,6 +38,10 @@ final class Task extends Command {
     private volatile long use;
     /** The use that was not answered in time, and for which ABORT TASK is asked for. */
     private volatile long expiredUse;
+    /** The caller's buffer could not be written to any more: not all is there. */
+    private volatile Throwable broken;
+    /** What comes for it is thrown away. The reader's, behind its lock. */
+    private boolean discards;
     /** It is counted among the bytes under way. */
     long weight;
     private Completion completion;
@@ -53,6 +57,32 @@ final class Task extends Command {
         dataIn(buffer, at, bytes);
         view = own;
         return this;
+    }
+
+    /** For the next one who takes it. */
+    void renew() {
+        broken = null;
+        discards = false;
+    }
+
+    /** The caller's buffer cannot be written to; the first reason counts. */
+    void broke(Throwable why) {
+        if (broken == null) {
+            broken = why;
+        }
+    }
+
+    /** Why the caller's buffer could not be used, or null. */
+    Throwable broken() {
+        return broken;
+    }
+
+    void discard() {
+        discards = true;
+    }
+
+    boolean discards() {
+        return discards;
     }
 
     /** This thread will wait. */
@@ -168,8 +198,8 @@ final class Task extends Command {
 
     /** The target did it all, and has nothing to say of it. */
     boolean isGood() {
-        return failure() == null && response() == ServiceResponse.COMMAND_COMPLETED
-                && status() == STATUS_GOOD && residual() == Residual.NONE
-                && dataInBytes() == dataInBytesMax();
+        return broken == null && failure() == null
+                && response() == ServiceResponse.COMMAND_COMPLETED && status() == STATUS_GOOD
+                && residual() == Residual.NONE && dataInBytes() == dataInBytesMax();
     }
 }

@@ -62,6 +62,7 @@ final class Tasks {
                 freeCount--;
             }
         }
+        task.renew();
         task.weight = COMMAND_BYTES + dataBytes;
         outstandingBytes.addAndGet(task.weight);
         return task;

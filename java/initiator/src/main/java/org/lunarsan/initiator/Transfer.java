@@ -1,8 +1,6 @@
 package org.lunarsan.initiator;
 
 import java.nio.ByteBuffer;
-import java.util.concurrent.CompletableFuture;
-import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
 /**
@@ -11,24 +9,25 @@ import org.lunarsan.device.Operation;
  *
  * <p>Threads: begun by one thread, completed by a reader or a virtual thread.
  */
-final class Transfer extends CompletableFuture<Void> implements Task.Completion {
+final class Transfer extends TransferFuture implements Task.Completion {
     private final Disk disk;
     private final boolean write;
     private final long lba;
     private final int blocks;
-    private final ByteBuffer data;
-    private final int position;
-    private final int limit;
+    private final LentBuffer data;
     private long sentAfter;
+    /** Its number among the writes that later ones wait for, once it is given up. */
+    private volatile long givenUp = Doubts.NEW;
 
-    Transfer(Disk disk, boolean write, long lba, int blocks, ByteBuffer data) {
+    /** What remains of {@code buffer}, which is that of {@code caller} or a copy of it. */
+    Transfer(Disk disk, boolean write, long lba, int blocks, ByteBuffer buffer,
+            ByteBuffer caller) {
+        super(caller);
         this.disk = disk;
         this.write = write;
         this.lba = lba;
         this.blocks = blocks;
-        this.data = data;
-        position = data.position();
-        limit = data.limit();
+        data = new LentBuffer(write, buffer);
     }
 
     /** Begins it; waits for a place at most, and not even that where a reader must not. */
@@ -39,7 +38,8 @@ final class Transfer extends CompletableFuture<Void> implements Task.Completion 
             goOn(null);
             return this;
         }
-        disk.fill(task, write, lba, blocks, data, position, false);
+        disk.encode(task, write, lba, blocks);
+        data.lend(task);
         task.then(this);
         if (!task.home.submit(task)) {
             task.refused();
@@ -51,8 +51,9 @@ final class Transfer extends CompletableFuture<Void> implements Task.Completion 
     @Override
     public void completed(Task task) {
         if (task.isGood()) {
+            data.release();
             disk.done(task, write, sentAfter);
-            finish(null);
+            end(null);
         } else {
             goOn(task);
         }
@@ -61,24 +62,29 @@ final class Transfer extends CompletableFuture<Void> implements Task.Completion 
     private void goOn(Task met) {
         Thread.ofVirtual().name("iscsi goes on").start(() -> {
             try {
-                disk.transferPatiently(write, lba, blocks, data, position, met, sentAfter);
-                finish(null);
+                disk.transferPatiently(Order.lent(write, lba, blocks, data), met, sentAfter);
+                end(null);
             } catch (Failure failure) {
                 Operation operation = write ? Operation.WRITE : Operation.READ;
-                finish(Failures.told(disk.name(), operation, lba, blocks, failure));
+                end(Failures.told(disk.name(), operation, lba, blocks, failure));
             } catch (RuntimeException | Error defect) {
-                completeExceptionally(defect);
+                end(defect);
                 throw defect;
             }
         });
     }
 
-    private void finish(DeviceException failure) {
-        data.limit(limit).position(failure == null ? limit : position);
-        if (failure == null) {
-            complete(null);
-        } else {
-            completeExceptionally(failure);
+    /** A write that is given up may be executed until it has ended: later ones wait for it. */
+    @Override
+    void detach() {
+        givenUp = write ? disk.doubts().replay(lba, blocks) : Doubts.NEW;
+        data.takeBack(givenUp);
+    }
+
+    @Override
+    void ended() {
+        if (givenUp != Doubts.NEW) {
+            disk.doubts().replayed(givenUp);
         }
     }
 }

@@ -14,6 +14,8 @@ final class Unflushed {
     private long settled;
     /** How often writes may have been lost. */
     private long losses;
+    /** Why it was the last time; null: for a reset, whose cause is known elsewhere. */
+    private LossCause cause;
     /** Nobody was told of the last loss yet. */
     private boolean untold;
 
@@ -34,8 +36,7 @@ final class Unflushed {
         if (sentAfter == resetsNow) {
             acknowledged++;
         } else {
-            losses++;
-            untold = true;
+            lost(null);
         }
     }
 
@@ -74,16 +75,21 @@ final class Unflushed {
         return losses;
     }
 
-    /** The target says that it could not keep what it had acknowledged. */
-    synchronized void lost() {
+    /** What was acknowledged may be lost, for this cause; null: by a reset. */
+    synchronized void lost(LossCause why) {
         losses++;
+        cause = why;
         untold = true;
+    }
+
+    /** Why something was lost the last time, {@code ofReset} being the cause of the last reset. */
+    synchronized LossCause cause(LossCause ofReset) {
+        return cause == null ? ofReset : cause;
     }
 
     private void look(long resetsNow) {
         if (resetsNow != resets && acknowledged > settled) {
-            losses++;
-            untold = true;
+            lost(null);
             settled = acknowledged;
         }
         resets = resetsNow;

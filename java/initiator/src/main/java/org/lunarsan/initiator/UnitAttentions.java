@@ -22,6 +22,7 @@ final class UnitAttentions {
     private volatile Runnable onLost = () -> { };
     private volatile long count;
     private volatile long resets;
+    private volatile LossCause resetCause = LossCause.RESET;
     /** The last session in which the unit told of a reset. */
     private long resetIn = -1;
     /** The last session in which it told that no more than the nexus was lost. */
@@ -58,6 +59,7 @@ final class UnitAttentions {
         int code = sense.code();
         count = count + 1;
         if (code >= RESETS_FIRST && code <= RESETS_LAST || code == MEDIUM_MAY_HAVE_CHANGED) {
+            resetCause = LossCause.RESET;
             resets = resets + 1;
             resetIn = session;
         } else if (code == NEXUS_LOSS) {
@@ -71,6 +73,7 @@ final class UnitAttentions {
      */
     synchronized void begun(long session) {
         if (resetIn != session && nexusLostIn != session) {
+            resetCause = LossCause.SESSION;
             resets = resets + 1;
             resetIn = session;
         }
@@ -84,5 +87,10 @@ final class UnitAttentions {
     /** How often a volatile cache may have been lost. */
     long resets() {
         return resets;
+    }
+
+    /** Why the last time. */
+    LossCause resetCause() {
+        return resetCause;
     }
 }

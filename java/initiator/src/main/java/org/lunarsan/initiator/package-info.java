@@ -26,6 +26,9 @@
  * is made again, and what was not answered is sent again: all that a disk is asked for can be done
  * twice, and the tasks of a lost session have ended when the target answers the next login.
  *
+ * <p><b>Buffers.</b> A buffer is the caller's again when the call returns or the future that it
+ * returned is complete, also by {@code orTimeout} or {@code cancel}.
+ *
  * <p><b>Threads.</b> Everything may be called from any thread, platform or virtual. Each connection
  * has one thread that reads and one that writes and watches the time, both daemons; who finds
  * nobody sending sends his command himself. Futures complete in the reading thread.

@@ -80,7 +80,7 @@ final class HostileTargetTest {
     }
 
     private static void recovers(Wrong wrong, boolean write) throws Exception {
-        try (MiniTarget target = new MiniTarget(64)) {
+        try (MiniTarget target = new MiniTarget(64).withoutWait()) {
             target.offer = target.offer.toBuilder().firstBurstBytes(1024).build();
             try (IscsiDevice disk = IscsiDevice.open(target.url())) {
                 byte[] data = new byte[4096];
@@ -112,7 +112,7 @@ final class HostileTargetTest {
     @Test
     void smallBurstsMoveAll() throws Exception {
         for (int segment : new int[] {512, 1000, 8192}) {
-            try (MiniTarget target = new MiniTarget(4096)) {
+            try (MiniTarget target = new MiniTarget(4096).withoutWait()) {
                 target.offer = target.offer.toBuilder().firstBurstBytes(512).maxBurstBytes(512)
                         .maxRecvDataSegmentBytes(segment).initialR2t(true).immediateData(false)
                         .build();
@@ -136,7 +136,7 @@ final class HostileTargetTest {
     @Test
     void noiseIsSurvived() {
         Seed.run(random -> {
-            try (MiniTarget target = new MiniTarget(256)) {
+            try (MiniTarget target = new MiniTarget(256).withoutWait()) {
                 IscsiOptions options =
                         IscsiOptions.builder().pingInterval(Duration.ofMillis(50))
                                 .pingTime(Duration.ofSeconds(2)).build();

@@ -24,13 +24,12 @@ import org.lunarsan.iscsi.text.Role;
 import org.lunarsan.iscsi.text.SessionType;
 import org.lunarsan.iscsi.text.TextBuilder;
 import org.lunarsan.iscsi.text.TextViolation;
+import org.lunarsan.iscsi.text.Use;
 
 /** The login of a {@link Wire}, from the target's side. Threads: those of its wire. */
 final class MiniLogin {
     private static final Set<Key> NAMES = Set.of(Key.INITIATOR_NAME, Key.INITIATOR_ALIAS,
             Key.TARGET_NAME, Key.SESSION_TYPE, Key.AUTH_METHOD);
-    private static final int TSIH = 7;
-
     private final Wire wire;
     private final Negotiation negotiation;
     private final boolean leading;
@@ -78,6 +77,13 @@ final class MiniLogin {
         if (wire.target.chap.isPresent() && !proven) {
             return refuse(request, LoginStatus.AUTHENTICATION_FAILURE, text);
         }
+        if (pairs.stream().anyMatch(pair -> wire.target.closesOn.contains(pair.key()))) {
+            throw new EOFException("a key that it does not know");
+        }
+        if (!leading && pairs.stream().anyMatch(MiniLogin::isOfLeading)) {
+            // As LIO does.
+            return refuse(request, LoginStatus.INITIATOR_ERROR, text);
+        }
         boolean first = pairs.stream().anyMatch(pair -> pair.key() == Key.INITIATOR_NAME);
         negotiation.receive(pairs.stream().filter(pair -> !NAMES.contains(pair.key())).toList(),
                 text);
@@ -100,6 +106,10 @@ final class MiniLogin {
             wire.digests = wire.connection.digests();
         }
         return through;
+    }
+
+    private static boolean isOfLeading(Pair pair) {
+        return pair.key() != null && pair.key().use() == Use.LEADING_ONLY;
     }
 
     /** One step of the security stage; whether it is through. */
@@ -153,7 +163,7 @@ final class MiniLogin {
         byte[] bytes = text.toBytes();
         boolean last = (flags & LoginFlags.TRANSIT) != 0
                 && LoginFlags.next(flags) == LoginFlags.FULL_FEATURE_PHASE;
-        int tsih = last || !leading ? TSIH : 0;
+        int tsih = last || !leading ? wire.target.tsih : 0;
         if (status == 0) {
             wire.expCmdSn = request.cmdSn();
         }

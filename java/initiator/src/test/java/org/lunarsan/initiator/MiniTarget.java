@@ -7,11 +7,13 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.lunarsan.iscsi.login.ChapAlgorithm;
 import org.lunarsan.iscsi.pdu.Pdu;
+import org.lunarsan.iscsi.text.Key;
 import org.lunarsan.iscsi.text.Offer;
 
 /**
@@ -48,8 +50,14 @@ final class MiniTarget implements AutoCloseable {
     final List<Wire> wires = new CopyOnWriteArrayList<>();
     volatile Script script = (wire, pdu, data) -> false;
     volatile Censor censor = (wire, pdu) -> true;
-    /** No wait between a loss and the next login, so that tests are quick. */
-    volatile Offer offer = Offer.target().toBuilder().timeToWaitSeconds(0).build();
+    /** With DefaultTime2Wait as the RFC has it, 2 s; see {@link #withoutWait}. */
+    volatile Offer offer = Offer.target();
+    /** Closes the connection on CmdSN that are not the next of the session, as SPDK does. */
+    volatile boolean wantsOrder;
+    /** Does not answer a login with these keys, and closes the connection. */
+    volatile Set<Key> closesOn = Set.of();
+    /** TSIH of sessions. */
+    volatile int tsih = 7;
     volatile Optional<Chap> chap = Optional.empty();
     /** Login status and, for a redirect, where to. */
     volatile int loginStatus;
@@ -108,6 +116,12 @@ final class MiniTarget implements AutoCloseable {
                 wire.cut();
             }
         }
+    }
+
+    /** From the next session on, none waits between a loss and the next login. */
+    MiniTarget withoutWait() {
+        offer = offer.toBuilder().timeToWaitSeconds(0).build();
+        return this;
     }
 
     /** Cuts all connections. */

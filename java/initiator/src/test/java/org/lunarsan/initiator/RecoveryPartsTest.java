@@ -137,7 +137,7 @@ final class RecoveryPartsTest {
     void errorsToldLateFailFlushes() {
         Unflushed disk = new Unflushed(0);
         UnitAttentions unit = new UnitAttentions();
-        unit.onLost(disk::lost);
+        unit.onLost(() -> disk.lost(LossCause.WRITE_ERROR));
         byte[] sense = MiniTarget.senseOf(Sense.MEDIUM_ERROR, 0x0c00, -1);
         unit.see(Sense.decode(sense), 1);
         Unflushed.Flush first = disk.begin(0);

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.net.InetAddress;
@@ -14,19 +15,14 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.initiator.IscsiException.Kind;
-import org.lunarsan.iscsi.pdu.ScsiCommand;
+import org.lunarsan.iscsi.scsi.Cdb;
 
 /** Sending where the socket takes no more, or where it fails, and the watch over commands. */
 final class SendingTest {
     private static final long MINUTE = 60_000_000_000L;
-
-    private static boolean isWrite(Object pdu) {
-        return pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a;
-    }
 
     private static Session session(MiniTarget target) throws Exception {
         Route route = Route.to(IscsiUrl.parse(target.url()), Optional.of(MiniTarget.NAME),
@@ -62,26 +58,33 @@ final class SendingTest {
         }
     }
 
-    /** Goal: an unchecked error while data is staged loses the session, and parks nobody. */
+    /**
+     * Fault: a defect of this initiator was logged in one line, without what was thrown.
+     *
+     * <p>Goal: it ends the session, is the cause of what all who use it are told, and is logged
+     * with its stack trace.
+     */
     @Test
-    void errorsWhileSendingParkNobody() throws Exception {
-        try (MiniTarget target = new MiniTarget(64)) {
-            target.offer = target.offer.toBuilder().initialR2t(true).immediateData(false).build();
-            try (IscsiDevice disk = IscsiDevice.open(target.url())) {
-                disk.write(0, new byte[512]);
-                ByteBuffer data = ByteBuffer.allocate(4096);
-                AtomicInteger writes = new AtomicInteger();
-                target.script = (wire, pdu, bytes) -> {
-                    if (isWrite(pdu)) {
-                        // Before the R2T: what is asked for cannot be copied out of it.
-                        data.limit(writes.incrementAndGet() == 1 ? 0 : 4096);
-                    }
-                    return false;
-                };
-                disk.writeAsync(0, data).join();
-                assertEquals(2, target.sessions.get());
-                assertEquals(2, writes.get());
+    void aDefectIsToldWithItsCause() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                Logged log = new Logged(target.portal(), "a defect of this initiator")) {
+            Session session = session(target);
+            Task task = session.take(0);
+            Cdb.testUnitReady(task.cdb());
+            // Without a stack trace, for the thread that it ends prints it.
+            RuntimeException bug = new RuntimeException("made for this test", null, false, false) {
+                private static final long serialVersionUID = 1L;
+            };
+            task.then(done -> {
+                throw bug;
+            });
+            assertTrue(task.home.submit(task));
+            assertSame(bug, log.await().getThrown());
+            while (!session.isOver()) {
+                Thread.onSpinWait();
             }
+            assertSame(bug, session.why().getCause());
+            assertEquals(Kind.SESSION_LOST, session.why().kind());
         }
     }
 

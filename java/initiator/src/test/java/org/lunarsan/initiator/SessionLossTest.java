@@ -40,6 +40,7 @@ import org.lunarsan.iscsi.pdu.RejectReason;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.TextRequest;
 import org.lunarsan.iscsi.text.Digest;
+import org.lunarsan.iscsi.text.Offer;
 
 /** Sessions that are lost, and what becomes of commands and data. */
 final class SessionLossTest {
@@ -50,7 +51,7 @@ final class SessionLossTest {
 
     @BeforeEach
     void serve() throws Exception {
-        target = new MiniTarget(BLOCKS);
+        target = new MiniTarget(BLOCKS).withoutWait();
     }
 
     @AfterEach
@@ -395,6 +396,59 @@ final class SessionLossTest {
         }
     }
 
+    /**
+     * Fault: DefaultTime2Wait was counted from the next call: an idle device waited 2 s too long,
+     * and one whose recovery time is shorter never came back.
+     *
+     * <p>Goal: it is counted from the loss. A call long after it waits no more, one right after it
+     * fails when its time is over, and the next finds the session.
+     */
+    @Test
+    void theWaitRunsFromTheLoss() throws Exception {
+        target.offer = Offer.target();
+        int wait = target.offer.timeToWaitSeconds();
+        assertEquals(2, wait);
+        open(IscsiOptions.builder().recoveryTime(Duration.ofSeconds(1)).build());
+        long cut = System.nanoTime();
+        target.cutAll();
+        DisconnectedException early = assertThrows(DisconnectedException.class,
+                () -> disk.read(0, new byte[512]));
+        assertTrue(early.getMessage().contains("was not back after 1 s"), early.getMessage());
+        // What the caller does is to come later: there is no event of the passing of time.
+        Waits.pause(cut + wait * 1_000_000_000L - System.nanoTime());
+        long asked = System.nanoTime();
+        disk.read(0, new byte[512]);
+        assertTrue(System.nanoTime() - asked < 1_000_000_000L, "it waited once more");
+        assertEquals(2, target.sessions.get());
+    }
+
+    /**
+     * Fault: a cache that may be lost was always said to be lost by a restart.
+     *
+     * <p>Goal: the message says what is known: a loss of the session alone, or a reset.
+     */
+    @Test
+    void theCauseOfALostCacheIsTold() throws Exception {
+        target.writeCache = true;
+        open(IscsiOptions.defaults());
+        // It says nothing to a new session: not that it was reset, and not that it was not.
+        target.greeting = 0;
+        assertTrue(lostBy().contains("the session was lost, and the target has not told"));
+        target.greeting = 0x2901;
+        assertTrue(lostBy().contains("the unit has reported a restart"));
+        target.greeting = 0x2907;
+        target.cutAll();
+        disk.write(1, filled(2, 1));
+        disk.flush();
+    }
+
+    private String lostBy() throws DeviceException {
+        disk.write(1, filled(1, 1));
+        target.cutAll();
+        disk.read(1, new byte[512]);
+        return assertThrows(PoisonedException.class, disk::flush).getMessage();
+    }
+
     /** Goal: a target that does not let us in any more is not asked again and again. */
     @Test
     void aRefusalIsToldAtOnce() throws Exception {
@@ -411,7 +465,7 @@ final class SessionLossTest {
     /** Goal: another portal group is another nexus: there no session follows a lost one. */
     @Test
     void anotherPortalGroupDoesNotFollow() throws Exception {
-        try (MiniTarget elsewhere = new MiniTarget(BLOCKS)) {
+        try (MiniTarget elsewhere = new MiniTarget(BLOCKS).withoutWait()) {
             elsewhere.group = 2;
             IscsiOptions options = IscsiOptions.builder().recoveryTime(Duration.ofMillis(500))
                     .portals(List.of(IscsiUrl.Portal.parse(elsewhere.portal()))).build();

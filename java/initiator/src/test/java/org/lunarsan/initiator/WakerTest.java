@@ -111,7 +111,7 @@ final class WakerTest {
     void manyVirtualThreads() throws Exception {
         AtomicInteger commands = new AtomicInteger();
         IscsiOptions two = IscsiOptions.builder().connections(2).build();
-        try (MiniTarget target = new MiniTarget(64);
+        try (MiniTarget target = new MiniTarget(64).withoutWait();
                 IscsiDevice disk = IscsiDevice.open(target.url(), two);
                 ExecutorService each = Executors.newVirtualThreadPerTaskExecutor()) {
             target.script = (wire, pdu, data) -> {

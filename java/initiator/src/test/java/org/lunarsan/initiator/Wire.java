@@ -278,11 +278,16 @@ final class Wire implements Runnable {
                 underflow), data.array());
     }
 
-    /** CmdSN over all connections of the session; this target takes them in any order. */
-    private void count(int cmdSn) {
-        for (Wire wire : target.wires) {
-            if (wire.isid == isid && !SerialNumber.before(cmdSn, wire.expCmdSn)) {
-                wire.expCmdSn = cmdSn + 1;
+    /** CmdSN over all connections of the session; in any order, unless the target wants one. */
+    private void count(int cmdSn) throws IOException {
+        synchronized (target.wires) {
+            if (target.wantsOrder && cmdSn != expCmdSn) {
+                throw new EOFException("CmdSN " + cmdSn + " in place of " + expCmdSn);
+            }
+            for (Wire wire : target.wires) {
+                if (wire.isid == isid && !SerialNumber.before(cmdSn, wire.expCmdSn)) {
+                    wire.expCmdSn = cmdSn + 1;
+                }
             }
         }
     }

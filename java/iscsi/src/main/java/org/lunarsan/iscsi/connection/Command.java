@@ -309,6 +309,13 @@ public non-sealed class Command extends Request {
         return Integer.toUnsignedLong(readResidualBytes);
     }
 
+    /** The same data lies elsewhere from now on. */
+    final void moveDataOut(ByteBuffer buffer, int at) {
+        Objects.checkFromIndexSize(at, dataOutBytes, buffer.capacity());
+        dataOut = buffer;
+        dataOutAt = at;
+    }
+
     final boolean isBidirectional() {
         return dataOutBytes > 0 && dataInBytesMax > 0;
     }

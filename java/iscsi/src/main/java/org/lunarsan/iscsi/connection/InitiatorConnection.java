@@ -152,6 +152,21 @@ public final class InitiatorConnection {
     }
 
     /**
+     * The data of a command for the target lies elsewhere from now on, whether the command is in
+     * hand or not: what {@link #poll} gives from here on is taken from there. The writer must not
+     * be inside of that meanwhile, and sees itself to what it still holds.
+     *
+     * @param command whose data it is
+     * @param buffer where the same bytes are
+     * @param at where they begin in it
+     */
+    public void moveDataOut(Command command, ByteBuffer buffer, int at) {
+        synchronized (lock) {
+            command.moveDataOut(buffer, at);
+        }
+    }
+
+    /**
      * How long the writer may wait without being woken.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}

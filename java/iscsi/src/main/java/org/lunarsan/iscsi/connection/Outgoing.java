@@ -51,6 +51,15 @@ public final class Outgoing {
     }
 
     /**
+     * Whose data it is.
+     *
+     * @return the request, until {@link InitiatorConnection#sent}; {@code null} without data
+     */
+    public Request request() {
+        return holder;
+    }
+
+    /**
      * The buffer that holds the data segment; its position and limit say nothing.
      *
      * @return the buffer, or {@code null} for none

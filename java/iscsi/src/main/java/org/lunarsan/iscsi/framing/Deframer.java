@@ -29,6 +29,8 @@ public final class Deframer {
     private int dataSegmentBytesMax = BasicHeader.DATA_SEGMENT_BYTES_MAX;
     private State state = State.HEAD;
     private int missingBytes;
+    /** Some of the payload in hand cannot be read any more. */
+    private boolean unread;
 
     /** What stands in the stream. */
     public enum Event {
@@ -145,15 +147,32 @@ public final class Deframer {
      * @throws IllegalArgumentException when they are more
      */
     public void received(ByteBuffer place, int at, int bytes) {
-        if (bytes > payloadMissing()) {
-            throw new IllegalArgumentException(
-                    bytes + " bytes of payload where " + payloadMissing() + " are missing");
-        }
+        requireMissing(bytes);
         int position = place.position();
         int limit = place.limit();
         place.limit(at + bytes).position(at);
         pass(place, bytes);
         place.limit(limit).position(position);
+    }
+
+    /**
+     * Payload was received past {@link #next} into a place that cannot be read any more: the digest
+     * of this data segment is not checked, and its bytes are of no use.
+     *
+     * @param bytes how many, at most {@link #payloadMissing}
+     * @throws IllegalArgumentException when they are more
+     */
+    public void receivedUnread(int bytes) {
+        requireMissing(bytes);
+        unread = true;
+        consume(bytes);
+    }
+
+    private void requireMissing(int bytes) {
+        if (bytes > payloadMissing()) {
+            throw new IllegalArgumentException(
+                    bytes + " bytes of payload where " + payloadMissing() + " are missing");
+        }
     }
 
     /**
@@ -194,6 +213,7 @@ public final class Deframer {
         }
         if (missingBytes > 0) {
             state = State.PAYLOAD;
+            unread = false;
             crc.reset();
         }
         return Event.HEADER;
@@ -212,6 +232,10 @@ public final class Deframer {
         } else {
             payload.position(payload.position() + bytes);
         }
+        consume(bytes);
+    }
+
+    private void consume(int bytes) {
         missingBytes -= bytes;
         if (missingBytes == 0) {
             state = State.TAIL;
@@ -227,7 +251,7 @@ public final class Deframer {
             return Event.NEED_MORE;
         }
         state = State.HEAD;
-        if (!digests.data()) {
+        if (!digests.data() || unread) {
             return Event.PAYLOAD_END;
         }
         crc.update(tail.array(), 0, padding);

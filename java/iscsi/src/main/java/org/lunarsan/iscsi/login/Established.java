@@ -10,7 +10,8 @@ import org.lunarsan.iscsi.text.SessionParameters;
  *
  * <p>Threads: immutable.
  *
- * @param tsih the session's handle, never 0
+ * @param tsih the session's handle; 0 only in a discovery session of an old target, against
+ *        RFC 7143 §11.13.3
  * @param session negotiated for the session (meaningful on its leading connection)
  * @param connection negotiated for this connection
  * @param expStatSn the next StatSN that this connection expects

@@ -60,6 +60,8 @@ public final class InitiatorLogin {
     /** A transit asked for once all of the text is out. */
     private int pending = NO_STAGE;
     private boolean outstanding;
+    /** The operational keys are out, and no response has come since. */
+    private boolean proposalUnanswered;
     private int responses;
     private int expStatSn;
 
@@ -84,6 +86,7 @@ public final class InitiatorLogin {
             state = LoginState.first(options, text);
             stage = state.stage() == KeyStage.SECURITY ? LoginFlags.SECURITY_NEGOTIATION
                     : LoginFlags.OPERATIONAL_NEGOTIATION;
+            proposalUnanswered = stage == LoginFlags.OPERATIONAL_NEGOTIATION;
             return say(text, state.asks());
         } catch (Broken | TextViolation broken) {
             return failed(violation(broken.getMessage()));
@@ -106,6 +109,7 @@ public final class InitiatorLogin {
         try {
             judge(opcode, response);
             outstanding = false;
+            proposalUnanswered = false;
             expStatSn = response.statSn() + 1;
             if (response.status() != LoginStatus.SUCCESS) {
                 byte[] text = new byte[Math.min(data.remaining(), LOGIN_SEGMENT_BYTES_MAX)];
@@ -127,13 +131,29 @@ public final class InitiatorLogin {
         return state instanceof LoginState.Over;
     }
 
-    /** Names and session type, which the first request must carry. RFC 7143 §6.3.1. */
+    /**
+     * Keys that RFC 3720 does not know were proposed, and the target has said nothing since. Old
+     * targets close the connection over them.
+     *
+     * @return whether it is so
+     */
+    public boolean newerKeysAreUnanswered() {
+        return proposalUnanswered && state.hasProposedNewerKeys();
+    }
+
+    /**
+     * Names, which the first request of every connection carries, and the session type, which only
+     * the leading login declares: LIO refuses a further connection that does. RFC 7143 §6.3.1,
+     * §13.21.
+     */
     private void open(TextBuilder text) throws TextViolation {
         text.key(Key.INITIATOR_NAME, options.initiatorName());
         options.alias().ifPresent(alias -> text.key(Key.INITIATOR_ALIAS, alias));
         options.targetName().ifPresent(name -> text.key(Key.TARGET_NAME, name));
         boolean normal = options.sessionType() == SessionType.NORMAL;
-        text.key(Key.SESSION_TYPE, normal ? "Normal" : "Discovery");
+        if (options.isLeading()) {
+            text.key(Key.SESSION_TYPE, normal ? "Normal" : "Discovery");
+        }
         if (normal && options.targetName().isEmpty()) {
             throw new TextViolation(Kind.MISSING, Key.TARGET_NAME.wireName());
         }
@@ -201,17 +221,20 @@ public final class InitiatorLogin {
         }
         stage = transit ? granted : stage;
         state = next;
+        proposalUnanswered = granted == LoginFlags.OPERATIONAL_NEGOTIATION;
         return say(answers, next.asks());
     }
 
     private Established established(LoginResponse response, LoginState last)
             throws Broken, TextViolation {
         int known = options.tsih();
-        require(response.tsih() != 0 && (known == 0 || response.tsih() == known),
+        // No connection ever joins a discovery session, and old targets give it no handle.
+        boolean needed = options.sessionType() == SessionType.NORMAL;
+        require((response.tsih() != 0 || !needed) && (known == 0 || response.tsih() == known),
                 "a final response without the session's TSIH");
         Negotiation negotiation = last instanceof ExpectOperational(Negotiation ours) ? ours
                 : new Negotiation(Role.INITIATOR, options.offer(), options.sessionType(),
-                        known == 0);
+                        options.isLeading());
         return new Established(response.tsih(), negotiation.sessionParameters(),
                 negotiation.connectionParameters(), expStatSn, response.expCmdSn(),
                 response.maxCmdSn(), told.portalGroupTag(), told.targetAlias());

@@ -38,6 +38,16 @@ public record LoginOptions(String initiatorName, Optional<String> alias,
         }
     }
 
+    /**
+     * Whether the login begins a session. One that adds a connection, or makes a lost one anew,
+     * names the session by its TSIH. RFC 7143 §11.12.6.
+     *
+     * @return whether it does
+     */
+    public boolean isLeading() {
+        return tsih == 0;
+    }
+
     /** Without the random bytes: they will be our challenge. */
     @Override
     public String toString() {

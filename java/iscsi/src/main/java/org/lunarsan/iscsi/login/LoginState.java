@@ -46,6 +46,11 @@ sealed interface LoginState {
         return null;
     }
 
+    /** Our proposals are out, and name keys that RFC 3720 does not know. */
+    default boolean hasProposedNewerKeys() {
+        return false;
+    }
+
     /** The target broke a rule that is not one of text, or did not prove itself. */
     final class Broken extends Exception {
         private static final long serialVersionUID = 1;
@@ -188,7 +193,7 @@ sealed interface LoginState {
     record ExpectOperational(Negotiation negotiation) implements LoginState {
         static ExpectOperational propose(LoginOptions options, TextBuilder text) {
             Negotiation negotiation = new Negotiation(Role.INITIATOR, options.offer(),
-                    options.sessionType(), options.tsih() == 0);
+                    options.sessionType(), options.isLeading());
             negotiation.propose(text);
             return new ExpectOperational(negotiation);
         }
@@ -209,6 +214,11 @@ sealed interface LoginState {
         @Override
         public KeyStage stage() {
             return KeyStage.OPERATIONAL;
+        }
+
+        @Override
+        public boolean hasProposedNewerKeys() {
+            return negotiation.hasProposedNewerKeys();
         }
 
         @Override

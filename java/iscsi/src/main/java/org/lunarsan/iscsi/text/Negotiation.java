@@ -72,6 +72,15 @@ public final class Negotiation {
     }
 
     /**
+     * Whether our proposals name keys that RFC 3720 does not know.
+     *
+     * @return whether TaskReporting or iSCSIProtocolLevel is proposed
+     */
+    public boolean hasProposedNewerKeys() {
+        return proposed.has(Key.TASK_REPORTING) || proposed.has(Key.PROTOCOL_LEVEL);
+    }
+
+    /**
      * Writes our MaxRecvDataSegmentLength, unless that was done.
      *
      * @param text where to
@@ -160,11 +169,22 @@ public final class Negotiation {
         }
         int chosen = isLate(key) ? Key.NONE : choose(key, value);
         if (chosen == Key.NONE) {
-            answers.key(key, Pair.REJECT);
+            answers.key(key, refusal(key, value));
             return;
         }
         agreed[key.ordinal()] = chosen;
         answers.key(key, key.valueText(chosen));
+    }
+
+    /**
+     * The answer to a proposal that nothing is chosen from: {@code Reject}, but for the markers,
+     * where RFC 7143 §13.25 leaves {@code No} too. A target says {@code No}: whoever proposes
+     * markers knows that value, and goes on without them.
+     */
+    private String refusal(Key key, String value) {
+        boolean marker = key.rule() == Rule.OBSOLETE && key.kind() instanceof ValueKind.YesNo;
+        return marker && role == Role.TARGET && flag(value) != Key.NONE
+                ? Values.booleanText(false) : Pair.REJECT;
     }
 
     /** Our choice; {@link Key#NONE} if the value is not admissible, or nothing in it suits us. */

@@ -31,6 +31,15 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
         int firstBurstBytes, int timeToWaitSeconds, int timeToRetainSeconds, int maxOutstandingR2t,
         boolean dataPduInOrder, boolean dataSequenceInOrder, int errorRecoveryLevel,
         List<TaskReporting> taskReporting, int protocolLevel) {
+    /** The iSCSIProtocolLevel of RFC 7143, which holds where none is named. RFC 7143 §13.24. */
+    public static final int PROTOCOL_LEVEL_RFC_7143 = 1;
+
+    /**
+     * The iSCSIProtocolLevel of RFC 7144, the highest that this implementation speaks. RFC 7144
+     * §7.1.1.
+     */
+    public static final int PROTOCOL_LEVEL_MAX = 2;
+
     /**
      * Copies the lists.
      */
@@ -58,6 +67,17 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
     public static Offer initiator() {
         return new Builder().headerDigest(List.of(Digest.NONE)).dataDigest(List.of(Digest.NONE))
                 .maxConnections(1).build();
+    }
+
+    /**
+     * The same without the keys that RFC 3720 does not know, TaskReporting and iSCSIProtocolLevel:
+     * some old targets close the connection over them.
+     *
+     * @return the offer
+     */
+    public Offer withoutNewerKeys() {
+        return toBuilder().taskReporting(List.of(TaskReporting.RFC3720))
+                .protocolLevel(PROTOCOL_LEVEL_RFC_7143).build();
     }
 
     /**
@@ -108,7 +128,7 @@ public record Offer(List<Digest> headerDigest, List<Digest> dataDigest, int maxC
         private int errorRecoveryLevel = 0;
         private List<TaskReporting> taskReporting = List.of(
                 TaskReporting.FAST_ABORT, TaskReporting.RESPONSE_FENCE, TaskReporting.RFC3720);
-        private int protocolLevel = 2;
+        private int protocolLevel = PROTOCOL_LEVEL_MAX;
 
         /** The values of {@link Offer#target}. */
         public Builder() {

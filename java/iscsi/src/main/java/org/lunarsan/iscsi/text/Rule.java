@@ -26,6 +26,9 @@ public enum Rule {
     /** A step of an authentication method. */
     AUTHENTICATION,
 
-    /** Obsolete, always refused with {@code Reject}. RFC 7143 §13.25. */
+    /**
+     * Obsolete, always refused: with {@code Reject}, or by a target with {@code No} where that is a
+     * value. RFC 7143 §13.25.
+     */
     OBSOLETE
 }

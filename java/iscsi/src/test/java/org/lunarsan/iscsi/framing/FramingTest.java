@@ -46,7 +46,7 @@ class FramingTest {
         return bytes;
     }
 
-    /** Takes the samples out of pieces of the stream; {@code how}: take, receive, or both. */
+    /** Takes the samples out of pieces of the stream; {@code how}: see {@link #payload}. */
     private static void read(byte[] stream, int[] cuts, List<Sample> samples, Digests digests,
             int how) {
         Deframer deframer = new Deframer();
@@ -83,16 +83,21 @@ class FramingTest {
         }
     }
 
+    /** Takes it (0), receives it whole (1) or in pieces (2), or so that it cannot be read (3). */
     private static byte[] payload(Deframer deframer, ByteBuffer piece, int how) {
         int missing = Math.min(deframer.payloadMissing(), piece.remaining());
-        int bytes = how == 2 ? Math.min(missing, 3) : missing;
+        int bytes = how >= 2 ? Math.min(missing, 3) : missing;
         ByteBuffer place = ByteBuffer.allocate(bytes + 1);
         if (how == 0) {
             assertEquals(missing, deframer.take(piece, place));
         } else {
             place.put(0, piece, piece.position(), bytes);
             piece.position(piece.position() + bytes);
-            deframer.received(place, 0, bytes);
+            if (how == 3) {
+                deframer.receivedUnread(bytes);
+            } else {
+                deframer.received(place, 0, bytes);
+            }
         }
         return Arrays.copyOf(place.array(), bytes);
     }
@@ -109,7 +114,7 @@ class FramingTest {
                     sample(random, 0, 8), sample(random, 1, 1));
             byte[] stream = stream(samples, digests);
             for (int cut = 0; cut <= stream.length; cut++) {
-                read(stream, new int[] {0, cut, stream.length}, samples, digests, cut % 3);
+                read(stream, new int[] {0, cut, stream.length}, samples, digests, cut % 4);
             }
         }
     }

@@ -1,0 +1,117 @@
+package org.lunarsan.initiator;
+
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+
+/**
+ * What is to be known of a caller's buffer before other threads use it: memory of an arena may be
+ * closed at any time, or belong to one thread; a mapped file may become shorter.
+ *
+ * <p>Threads: no state.
+ */
+final class CallerBuffers {
+    /** By name: {@code java.lang.foreign} is a preview before Java 22. */
+    private static final String SEGMENT = "java.lang.foreign.MemorySegment";
+    private static final MethodHandle OF_BUFFER = handle("ofBuffer", true,
+            MethodType.methodType(type(SEGMENT), Buffer.class),
+            MethodType.methodType(Object.class, ByteBuffer.class));
+    private static final MethodHandle SCOPE = handle("scope", false,
+            MethodType.methodType(type(SEGMENT + "$Scope")),
+            MethodType.methodType(Object.class, Object.class));
+    private static final MethodHandle IS_MAPPED = handle("isMapped", false,
+            MethodType.methodType(boolean.class),
+            MethodType.methodType(boolean.class, Object.class));
+    private static final MethodHandle IS_ACCESSIBLE_BY = handle("isAccessibleBy", false,
+            MethodType.methodType(boolean.class, Thread.class),
+            MethodType.methodType(boolean.class, Object.class, Thread.class));
+    /** Never started, and owner of nothing. */
+    private static final Thread OTHER = new Thread(() -> { });
+
+    /** Whether a scope can never be closed, as far as the JDK's name of it tells. */
+    private static final ClassValue<Boolean> STAYS_OPEN = new ClassValue<>() {
+        @Override
+        protected Boolean computeValue(Class<?> scope) {
+            String name = scope.getName();
+            return name.startsWith("jdk.internal.foreign.GlobalSession")
+                    || name.startsWith("jdk.internal.foreign.ImplicitSession");
+        }
+    };
+
+    private CallerBuffers() {
+    }
+
+    private static Class<?> type(String name) {
+        try {
+            return Class.forName(name);
+        } catch (ClassNotFoundException none) {
+            throw new ExceptionInInitializerError(none);
+        }
+    }
+
+    private static MethodHandle handle(String name, boolean isStatic, MethodType is,
+            MethodType as) {
+        MethodHandles.Lookup lookup = MethodHandles.publicLookup();
+        try {
+            MethodHandle found = isStatic ? lookup.findStatic(type(SEGMENT), name, is)
+                    : lookup.findVirtual(type(SEGMENT), name, is);
+            return found.asType(as);
+        } catch (ReflectiveOperationException none) {
+            throw new ExceptionInInitializerError(none);
+        }
+    }
+
+    /**
+     * Reads the first and the last byte.
+     *
+     * @throws IllegalStateException when its arena is closed
+     * @throws WrongThreadException when it belongs to another thread
+     */
+    static void touch(ByteBuffer buffer) {
+        if (buffer.hasRemaining()) {
+            buffer.get(buffer.position());
+            buffer.get(buffer.limit() - 1);
+        }
+    }
+
+    /**
+     * Whether its memory stays readable, by any thread, as long as anybody knows it. Where that is
+     * not sure, data is copied: what is half sent cannot be taken back.
+     */
+    static boolean isLasting(ByteBuffer buffer) {
+        if (!buffer.isDirect()) {
+            return true;
+        }
+        try {
+            Object segment = (Object) OF_BUFFER.invokeExact(buffer);
+            return !(boolean) IS_MAPPED.invokeExact(segment)
+                    && STAYS_OPEN.get(((Object) SCOPE.invokeExact(segment)).getClass());
+        } catch (Throwable odd) {
+            throw unchecked(odd);
+        }
+    }
+
+    /** Whether only one thread may use it. */
+    static boolean isConfined(ByteBuffer buffer) {
+        if (!buffer.isDirect()) {
+            return false;
+        }
+        try {
+            Object segment = (Object) OF_BUFFER.invokeExact(buffer);
+            return !(boolean) IS_ACCESSIBLE_BY.invokeExact(segment, OTHER);
+        } catch (Throwable odd) {
+            throw unchecked(odd);
+        }
+    }
+
+    private static RuntimeException unchecked(Throwable odd) {
+        return odd instanceof RuntimeException known ? known : new IllegalStateException(odd);
+    }
+
+    /** The same bytes in memory of our own. */
+    static ByteBuffer copyOf(ByteBuffer buffer) {
+        return ByteBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip();
+    }
+}

@@ -1,0 +1,63 @@
+package org.lunarsan.initiator;
+
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.logging.Handler;
+import java.util.logging.Level;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
+
+/** What the initiator logs of one portal, from warnings on, until it is closed. */
+final class Logged extends Handler implements AutoCloseable {
+    private static final Logger LOGGER = Logger.getLogger("org.lunarsan.initiator");
+
+    private final String portal;
+    private final List<LogRecord> records = new CopyOnWriteArrayList<>();
+    private final CompletableFuture<LogRecord> found = new CompletableFuture<>();
+    private final String awaited;
+    private final Level before = LOGGER.getLevel();
+    private final boolean parents = LOGGER.getUseParentHandlers();
+
+    /** {@code awaited}: what {@link #await} waits for. */
+    Logged(String portal, String awaited) {
+        this.portal = portal;
+        this.awaited = awaited;
+        LOGGER.setUseParentHandlers(false);
+        LOGGER.setLevel(Level.WARNING);
+        LOGGER.addHandler(this);
+    }
+
+    @Override
+    public void publish(LogRecord told) {
+        if (told.getMessage().startsWith(portal)) {
+            records.add(told);
+            if (told.getMessage().contains(awaited)) {
+                found.complete(told);
+            }
+        }
+    }
+
+    /** The first line with what is awaited. */
+    LogRecord await() throws Exception {
+        return found.get(10, TimeUnit.MINUTES);
+    }
+
+    /** How many lines have these words. */
+    long count(String words) {
+        return records.stream().filter(told -> told.getMessage().contains(words)).count();
+    }
+
+    @Override
+    public void flush() {
+        // Nothing is kept back.
+    }
+
+    @Override
+    public void close() {
+        LOGGER.removeHandler(this);
+        LOGGER.setLevel(before);
+        LOGGER.setUseParentHandlers(parents);
+    }
+}

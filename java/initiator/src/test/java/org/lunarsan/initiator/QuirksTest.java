@@ -1,0 +1,231 @@
+package org.lunarsan.initiator;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.EOFException;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.lunarsan.device.DeviceOpenException;
+import org.lunarsan.iscsi.pdu.LoginRequest;
+import org.lunarsan.iscsi.text.Key;
+
+/** Targets that do not bear what the RFC lets an initiator do. */
+final class QuirksTest {
+    private static final IscsiOptions FOUR = IscsiOptions.builder().connections(4).build();
+    private static final String SETTLES = "sessions go on with";
+    private static final long MINUTE = 60_000_000_000L;
+
+    private static void writeMany(MiniTarget target, IscsiDevice disk, int seed) throws Exception {
+        byte[] data = new byte[1024 * 512];
+        new Random(seed).nextBytes(data);
+        List<CompletableFuture<Void>> writes = new ArrayList<>();
+        for (int block = 0; block < 1024; block++) {
+            writes.add(disk.writeAsync(block, ByteBuffer.wrap(data, block * 512, 512)));
+        }
+        writes.forEach(CompletableFuture::join);
+        disk.flush();
+        assertArrayEquals(data, target.disk);
+    }
+
+    /**
+     * Fault: a target that closes connections at a gap in CmdSN lost one session after the other,
+     * without end, where several connections were wanted.
+     *
+     * <p>Goal: after a few sessions the device goes on with one connection, says so once, and no
+     * caller is told of anything.
+     */
+    @Test
+    void aTargetThatWantsOrderIsUsedWithOneConnection() throws Exception {
+        try (MiniTarget target = new MiniTarget(1024).withoutWait();
+                Logged log = new Logged(target.portal(), SETTLES)) {
+            target.writeCache = true;
+            target.wantsOrder = true;
+            try (IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
+                assertEquals(4, disk.connections());
+                int rounds = 0;
+                while (log.count(SETTLES) == 0) {
+                    writeMany(target, disk, rounds++);
+                    assertTrue(target.sessions.get() <= 1 + Quirks.ORDER_LOSSES_MAX);
+                    assertTrue(rounds < 1000, "commands of four connections came in order");
+                }
+                int sessions = target.sessions.get();
+                assertEquals(1 + Quirks.ORDER_LOSSES_MAX, sessions);
+                writeMany(target, disk, rounds);
+                assertEquals(1, disk.connections());
+                assertEquals(sessions, target.sessions.get());
+                assertEquals(0, disk.losses());
+            }
+            assertEquals(1, log.count(SETTLES));
+        }
+    }
+
+    /**
+     * Fault: a further connection that is refused was tried again every two seconds, for ever.
+     *
+     * <p>Goal: after {@link Quirks#RETRIES_MAX} failures the session goes on with the
+     * connections that stand, and says so once; later sessions begin with as many.
+     */
+    @Test
+    void aRefusedConnectionIsNotTriedForEver() throws Exception {
+        try (MiniTarget target = new MiniTarget(1024).withoutWait();
+                Logged log = new Logged(target.portal(), SETTLES);
+                IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
+            disk.read(0, new byte[512]);
+            AtomicInteger refused = new AtomicInteger();
+            target.script = (wire, pdu, data) -> {
+                if (pdu instanceof LoginRequest login && login.tsih() != 0) {
+                    refused.incrementAndGet();
+                    throw new EOFException("no further connection");
+                }
+                return false;
+            };
+            target.wires.get(3).cut();
+            String told = log.await().getMessage();
+            assertTrue(told.contains("3 of 4 connections"), told);
+            // The loss itself is the first of the failures.
+            assertEquals(Quirks.RETRIES_MAX - 1, refused.get());
+            writeMany(target, disk, 1);
+            assertEquals(3, disk.connections());
+            target.script = (wire, pdu, data) -> false;
+            target.cutAll();
+            writeMany(target, disk, 2);
+            assertEquals(3, disk.connections());
+            assertEquals(2, target.sessions.get());
+            assertEquals(1, log.count(SETTLES));
+        }
+    }
+
+    /**
+     * Fault: a further connection that is dropped as often as it is made was made for ever.
+     *
+     * <p>Goal: as one that is refused.
+     */
+    @Test
+    void aDroppedConnectionIsNotMadeForEver() throws Exception {
+        try (MiniTarget target = new MiniTarget(1024).withoutWait();
+                Logged log = new Logged(target.portal(), SETTLES);
+                IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
+            disk.read(0, new byte[512]);
+            for (int logins = 4; log.count(SETTLES) == 0; logins++) {
+                target.wires.getLast().cut();
+                while (target.logins.get() == logins && log.count(SETTLES) == 0) {
+                    Thread.onSpinWait();
+                }
+                while (disk.connections() < 4 && log.count(SETTLES) == 0) {
+                    Thread.onSpinWait();
+                }
+                assertTrue(logins < 100, "it is made for ever");
+            }
+            assertEquals(4 + Quirks.RETRIES_MAX - 1, target.logins.get());
+            writeMany(target, disk, 1);
+            assertEquals(3, disk.connections());
+            assertEquals(1, target.sessions.get());
+        }
+    }
+
+    /** Goal: failures that are far apart, or of a target that was away, do not count together. */
+    @Test
+    void onlyFailuresInARowCount() {
+        Quirks quirks = new Quirks(FOUR);
+        long now = Long.MAX_VALUE - MINUTE;
+        for (int time = 0; time < 10 * Quirks.RETRIES_MAX; time++) {
+            assertTrue(quirks.noteRetry("h", 2, "far apart", now));
+            quirks.noteLoss("h", "far apart", now);
+            now += Quirks.TOGETHER_NANOS + 1;
+        }
+        assertEquals(4, quirks.connections());
+        now += Quirks.TOGETHER_NANOS + 1;
+        for (int time = 1; time < Quirks.RETRIES_MAX; time++) {
+            assertTrue(quirks.noteRetry("h", 2, "in a row", now));
+            now += MINUTE;
+        }
+        assertFalse(quirks.noteRetry("h", 2, "in a row", now));
+        assertEquals(2, quirks.connections());
+        quirks.noteLoss("h", "the target was away", now);
+        quirks.forgetLosses();
+        for (int time = 0; time < Quirks.ORDER_LOSSES_MAX; time++) {
+            assertEquals(2, quirks.connections());
+            quirks.noteLoss("h", "in a row", now);
+        }
+        assertEquals(1, quirks.connections());
+    }
+
+    /**
+     * Fault: targets that close the connection on keys which they do not know could not be used.
+     *
+     * <p>Goal: such a target is found out by the first login and used without the keys of RFC 7144,
+     * which is kept for later sessions; an option says it from the start.
+     */
+    @Test
+    void oldTargetsAreAskedWithoutNewKeys() throws Exception {
+        for (Key key : List.of(Key.TASK_REPORTING, Key.PROTOCOL_LEVEL)) {
+            try (MiniTarget target = new MiniTarget(1024).withoutWait();
+                    Logged log = new Logged(target.portal(), "lets us in without them")) {
+                target.closesOn = Set.of(key);
+                try (IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
+                    log.await();
+                    assertEquals(2 + 3, target.logins.get(), "one login more, and three to join");
+                    target.cutAll();
+                    writeMany(target, disk, 1);
+                    assertEquals(2, target.sessions.get());
+                    assertEquals(5 + 4, target.logins.get(), "it is remembered");
+                }
+                IscsiOptions old = IscsiOptions.builder()
+                        .protocolLevel(IscsiOptions.PROTOCOL_LEVEL_MIN).build();
+                try (IscsiDevice disk = IscsiDevice.open(target.url(), old)) {
+                    writeMany(target, disk, 2);
+                    assertEquals(9 + 1, target.logins.get());
+                }
+                assertEquals(1, log.count("lets us in without them"));
+            }
+        }
+    }
+
+    /** Goal: there are two levels. */
+    @Test
+    void aLevelThatIsNoneIsRefused() {
+        for (int level : new int[] {-1, 0, 3}) {
+            assertThrows(IllegalArgumentException.class,
+                    () -> IscsiOptions.builder().protocolLevel(level));
+        }
+    }
+
+    /** Goal: a target that drops every login is not thought to be old, and not asked for ever. */
+    @Test
+    void aTargetThatDropsEveryLoginIsTold() throws Exception {
+        try (MiniTarget target = new MiniTarget(64)) {
+            target.closesOn = Set.of(Key.INITIATOR_NAME);
+            DeviceOpenException told = assertThrows(DeviceOpenException.class,
+                    () -> IscsiDevice.open(target.url()));
+            assertTrue(told.getMessage().contains("closed the connection"), told.getMessage());
+            assertEquals(2, target.logins.get());
+        }
+    }
+
+    /**
+     * Fault: discovery failed where the target gives a discovery session no TSIH.
+     *
+     * <p>Goal: the targets are told, with a warning; a normal session is refused without one.
+     */
+    @Test
+    void discoveryNeedsNoTsih() throws Exception {
+        try (MiniTarget target = new MiniTarget(64);
+                Logged log = new Logged(target.portal(), "no TSIH")) {
+            target.tsih = 0;
+            assertEquals(MiniTarget.NAME,
+                    Discovery.sendTargets("iscsi://" + target.portal()).getFirst().name());
+            log.await();
+            assertThrows(DeviceOpenException.class, () -> IscsiDevice.open(target.url()));
+        }
+    }
+}
