@@ -35,7 +35,7 @@ pub use fault::{Effect, Fault, FaultDevice, Operation};
 pub use file::{FileDevice, FileIdentity, FileOptions, file_identity, with_ring};
 pub use io_context::IoContext;
 pub use memory::MemoryDevice;
-pub use path_lookup::{CreatedFile, resolve_path};
+pub use path_lookup::{CreatedFile, is_among_devices, resolve_path};
 pub use poison::PoisonWatcher;
 pub use resize::Resize;
 pub use state_directory::StateDirectory;

@@ -6,7 +6,7 @@ use super::disk::{Disk, InlineRead, Pace};
 use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
 use super::ring;
-use crate::path_lookup::{CreatedFile, PathEntry};
+use crate::path_lookup::{CreatedFile, PathEntry, is_among_devices};
 use crate::resize::Shape;
 use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags, openat};
@@ -47,6 +47,8 @@ const FAR_MAGICS: [i64; 10] = [
 ];
 
 const NOT_OPENED: &str = "it cannot be opened";
+const NO_DEVICE: &str = "it does not exist, and no file is made among the devices: check the name \
+                         (lsblk lists the devices there are), or put a file elsewhere";
 const DANGLING: &str = "a symbolic link that leads nowhere is there, and no file is made through \
                         it; remove it, or make the file that it leads to";
 
@@ -178,6 +180,9 @@ impl<'a> Opening<'a> {
     }
 
     fn new_file(&self, entry: &PathEntry) -> Result<Opened, Error> {
+        if is_among_devices(&self.options.path) {
+            return Err(self.refused(NO_DEVICE));
+        }
         let Some(size) = self.options.create_size_bytes else {
             return Err(self.refused("it does not exist"));
         };
