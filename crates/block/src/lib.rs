@@ -2,6 +2,7 @@
 //! contract test every implementation passes.
 #![warn(missing_docs)]
 
+mod backing;
 mod budget;
 mod buffer;
 pub mod contract;
@@ -24,6 +25,7 @@ mod state_directory;
 mod statistics;
 mod trusted;
 
+pub use backing::{BackingPath, BackingProbe, BackingState};
 pub use budget::{MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryUsage};
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
 pub use device::{

@@ -1,5 +1,6 @@
 //! Opening: existing or new, checked, locked.
 
+use super::backing::Backing;
 use super::clear::ClearGate;
 use super::direct::DirectAlignment;
 use super::disk::{Disk, InlineRead, Pace};
@@ -314,6 +315,8 @@ impl<'a> Opening<'a> {
             Ok(metadata.len())
         };
         let geometry = self.geometry(size.map_err(unreadable)?)?;
+        let backing = Backing::new(&file, &self.options.path, geometry.size_bytes());
+        let backing = Arc::new(backing.map_err(unreadable)?);
         let direct = if self.options.direct {
             Some(self.direct_alignment(&file, is_device, geometry)?)
         } else {
@@ -348,6 +351,7 @@ impl<'a> Opening<'a> {
             bounce: OnceLock::new(),
             pace: Pace::new(),
             clear_gate: ClearGate::default(),
+            backing,
             file,
         })
     }
