@@ -35,7 +35,8 @@ const FOREIGN_TGTD: Foreign = Foreign {
         tgtadm --lld iscsi --op bind --mode target --tid 1 -I ALL\n",
     check: "kill -0 $foreign
         tgtadm --lld iscsi --op show --mode target | grep -c ^Target | grep -qx 1
-        lunar read iscsi://127.0.0.1:3260/iqn.2026-11.org.example:foreign/1 | cmp - ../foreign.img\n",
+        lunar read iscsi://127.0.0.1:3260/iqn.2026-11.org.example:foreign/1 \
+            | cmp - ../foreign.img\n",
 };
 
 /// A server of ours with the chapter's command line and target, where `lunar ctl` finds it.

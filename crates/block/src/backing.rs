@@ -42,6 +42,7 @@ pub trait BackingProbe: Debug + Send + Sync {
     /// Path that the file was opened by.
     fn path(&self) -> PathBuf;
 
-    /// Name that the file has now, if it was renamed and has one. May block, as [`look`](Self::look).
+    /// Name that the file has now, if it was renamed and has one. May block, as
+    /// [`look`](Self::look).
     fn new_path(&self) -> Option<PathBuf>;
 }
