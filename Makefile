@@ -18,7 +18,7 @@ run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 	@scripts/setup build
 	@$(MAKE) --no-print-directory release
 	@mkdir -p demo
-	@scripts/run-release serve demo/disk.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
+	@scripts/run-release serve demo/demo.img --size $(DEMO_SIZE) --listen 127.0.0.1:$(DEMO_PORT)
 
 test: ## Install what is missing, run every test: style, dependencies, unit, property, Java, interop, documentation
 	@scripts/setup test

@@ -2,18 +2,21 @@
 
 use crate::server::mortal;
 use anyhow::{Context, Result, ensure};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const START_MAX: Duration = Duration::from_secs(10);
+/// Variable that names the control socket, for tgtd and for tgtadm.
+const CONTROL_VARIABLE: &str = "TGT_IPC_SOCKET";
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:tgt";
 
 /// A `tgtd` with one target. It ignores SIGTERM while a target is defined, so it is killed.
 pub struct Tgt {
     child: Child,
-    control: String,
+    /// A folder with its control socket.
+    control: PathBuf,
     address: String,
 }
 
@@ -57,13 +60,13 @@ impl Tgt {
     /// # Errors
     /// Likewise.
     pub fn start_with(core: Option<u16>, file: &Path, options: &[&str]) -> Result<Self> {
-        // Control ports are sockets named by number; another may run beside this one.
-        let control = control_port();
+        let number = own_number();
+        let control = control_folder(number)?;
         // Not one of those that the system gives to clients: one could have it before tgt does.
-        let address = format!("127.0.0.1:{}", 20_000 + control % 12_000);
-        let control = control.to_string();
+        let address = format!("127.0.0.1:{}", 20_000 + number % 12_000);
         let child = mortal(core, Path::new("tgtd"))
-            .args(["-f", "-C", &control, "--iscsi", &format!("portal={address}")])
+            .args(["-f", "--iscsi", &format!("portal={address}")])
+            .env(CONTROL_VARIABLE, control.join("control"))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -90,8 +93,9 @@ impl Tgt {
 
     fn admin(&self, arguments: &[&str]) -> Result<()> {
         let output = Command::new("tgtadm")
-            .args(["-C", &self.control, "--lld", "iscsi", "--op"])
+            .args(["--lld", "iscsi", "--op"])
             .args(arguments)
+            .env(CONTROL_VARIABLE, self.control.join("control"))
             .output()
             .context("running tgtadm")?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -109,8 +113,17 @@ impl Tgt {
     }
 }
 
-/// One of this process' own, another for each.
-fn control_port() -> u32 {
+/// Makes the folder of a control socket. A control port is a socket named by number, and any number
+/// may be that of a tgtd of somebody else, which would be told what is meant for ours.
+fn control_folder(number: u32) -> Result<PathBuf> {
+    let name = format!("lunar-bench-tgt-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
+}
+
+/// A number of this process' own, another for each.
+fn own_number() -> u32 {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     (std::process::id() % 3_000) * 10 + STARTED.fetch_add(1, Relaxed) % 10
 }
@@ -119,5 +132,6 @@ impl Drop for Tgt {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+        drop(std::fs::remove_dir_all(&self.control));
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::ports::free_port;
 use crate::process::{self, Server};
+use crate::scratch::Scratch;
 use anyhow::{Context, Result};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const ADMIN_MAX: Duration = Duration::from_secs(60);
@@ -13,8 +13,11 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// SIGTERM while a target is defined).
 pub struct Tgt {
     server: Server,
+    /// Variable of the environment that names the control socket.
     control: String,
     port: u16,
+    /// The folder of the control socket.
+    _scratch: Scratch,
 }
 
 impl Tgt {
@@ -26,14 +29,13 @@ impl Tgt {
     /// # Errors
     /// It cannot be started or refuses the target.
     pub fn start(file: &str) -> Result<Self> {
-        // Control ports are sockets named by number; another test run may have its own.
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let control = (std::process::id() % 30_000 + number).to_string();
+        // A control port is a socket named by number, and any number may be another tgtd's.
+        let scratch = Scratch::new("tgt")?;
+        let control = format!("TGT_IPC_SOCKET={}", scratch.path("control"));
         let port = free_port()?;
         let portal = format!("portal=127.0.0.1:{port}");
-        let server = Server::start("tgtd", &["-f", "-C", &control, "--iscsi", &portal])?;
-        let tgt = Self { server, control, port };
+        let server = Server::start("env", &[&control, "tgtd", "-f", "--iscsi", &portal])?;
+        let tgt = Self { server, control, port, _scratch: scratch };
         tgt.wait_until_ready()?;
         tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", Self::TARGET])?;
         tgt.admin(&["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file])?;
@@ -46,9 +48,9 @@ impl Tgt {
     /// # Errors
     /// It fails.
     pub fn admin(&self, arguments: &[&str]) -> Result<()> {
-        let mut all = vec!["-C", &self.control, "--lld", "iscsi", "--op"];
+        let mut all = vec![self.control.as_str(), "tgtadm", "--lld", "iscsi", "--op"];
         all.extend_from_slice(arguments);
-        process::must("tgtadm", &all, ADMIN_MAX).map(drop)
+        process::must("env", &all, ADMIN_MAX).map(drop)
     }
 
     /// Makes LUN 1 thin.

@@ -294,3 +294,42 @@ fn local_files_are_read_and_written() {
     assert_exit(&long, 1);
     assert!(said(&long).contains("goes on"), "{}", said(&long));
 }
+
+/// Fault: a device that does not exist, given with a size, became a regular file in /dev; without a
+/// size the hint was to make one.
+#[test]
+fn a_device_that_does_not_exist_is_an_error() {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+    let scratch = Scratch::new("backing device");
+    let device = format!("/dev/lunar-test-{}", std::process::id());
+    let state = scratch.path().join("state").display().to_string();
+    let (size, state) = (["--size", "1M"], ["--state", &state]);
+    for options in [&[][..], &size, &[size, state].concat()] {
+        let mut command = lunar(&["serve", "--listen", "127.0.0.1:0", &device]);
+        command.args(options);
+        // Where it serves, it does so until it is told to stop.
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() && !Path::new(&device).exists() {
+            assert!(begun.elapsed() < common::PATIENCE);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let was_made = std::fs::remove_file(&device).is_ok();
+        let _ = child.kill();
+        let output = child.wait_with_output().unwrap();
+        let told = said(&output);
+        assert!(!was_made, "{options:?}: it was made: {told}");
+        assert_exit(&output, 1);
+        let words = ["does not exist", "no file is made", "lsblk"];
+        assert!(words.iter().all(|word| told.contains(word)), "{options:?}: {told}");
+    }
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        let file = memory.join(format!("lunar-test-{}.img", std::process::id()));
+        let server = Server::start(&[file.to_str().unwrap(), "--size", "1M"]);
+        assert_exit(&server.stop().0, 0);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::remove_dir_all(file.with_extension("img.lunar")).unwrap();
+    }
+}

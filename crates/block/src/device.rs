@@ -1,6 +1,9 @@
 //! The bottom trait: a disk.
 
-use crate::{Buffer, BufferPool, CreatedFile, Error, ErrorKind, PoisonWatcher, Resize, SyncCounts};
+use crate::{
+    BackingProbe, Buffer, BufferPool, CreatedFile, Error, ErrorKind, PoisonWatcher, Resize,
+    SyncCounts,
+};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -273,6 +276,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Poisons it, since it was poisoned when it was open before and nobody has recovered it. What
     /// the system has cached is dropped, as by [`recover`](Self::recover). Blocks.
     fn poison(&self) {}
+
+    /// Looks at the file behind it; `None`: there is none.
+    fn backing(&self) -> Option<Arc<dyn BackingProbe>> {
+        None
+    }
 
     /// How its syncs went since it was opened; `None`: it does not count them.
     fn sync_counts(&self) -> Option<SyncCounts> {

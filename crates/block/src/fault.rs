@@ -1,8 +1,9 @@
 //! A decorator that makes a disk fail, on demand or by chance.
 
 use crate::{
-    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, CreatedFile,
-    Error, ErrorKind, Extent, Geometry, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer,
+    BufferPool, CreatedFile, Error, ErrorKind, Extent, Geometry, PoisonWatcher, Resize, Room,
+    Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -404,6 +405,10 @@ impl BlockDevice for FaultDevice {
         if let Some(watcher) = self.watcher() {
             watcher.poisoned();
         }
+    }
+
+    fn backing(&self) -> Option<Arc<dyn BackingProbe>> {
+        self.inner.backing()
     }
 
     fn sync_counts(&self) -> Option<SyncCounts> {

@@ -1,5 +1,6 @@
 //! A file or block device of this machine as a disk.
 
+mod backing;
 mod clear;
 mod commit;
 mod direct;
@@ -16,8 +17,8 @@ mod unsafe_fcntl;
 mod workers;
 
 use crate::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, CreatedFile, Error, ErrorKind, Extent,
-    Geometry, IoContext, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, CreatedFile, Error,
+    ErrorKind, Extent, Geometry, IoContext, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
@@ -478,6 +479,10 @@ impl BlockDevice for FileDevice {
             tracing::warn!(device, %error, "reads may show what never reached the medium");
         }
         self.commit.start_poisoned();
+    }
+
+    fn backing(&self) -> Option<Arc<dyn BackingProbe>> {
+        Some(Arc::clone(&self.disk.backing) as Arc<dyn BackingProbe>)
     }
 
     fn sync_counts(&self) -> Option<SyncCounts> {

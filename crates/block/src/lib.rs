@@ -2,6 +2,7 @@
 //! contract test every implementation passes.
 #![warn(missing_docs)]
 
+mod backing;
 mod budget;
 mod buffer;
 pub mod contract;
@@ -24,6 +25,7 @@ mod state_directory;
 mod statistics;
 mod trusted;
 
+pub use backing::{BackingPath, BackingProbe, BackingState};
 pub use budget::{MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryUsage};
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
 pub use device::{
@@ -35,7 +37,7 @@ pub use fault::{Effect, Fault, FaultDevice, Operation};
 pub use file::{FileDevice, FileIdentity, FileOptions, file_identity, with_ring};
 pub use io_context::IoContext;
 pub use memory::MemoryDevice;
-pub use path_lookup::{CreatedFile, resolve_path};
+pub use path_lookup::{CreatedFile, is_among_devices, resolve_path};
 pub use poison::PoisonWatcher;
 pub use resize::Resize;
 pub use state_directory::StateDirectory;

@@ -90,6 +90,21 @@ pub fn resolve_path(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Where the system has its device nodes.
+const DEVICES: &str = "/dev";
+/// A file system in memory where programs put files; shm_overview(7).
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Whether a file at `path` would lie among device nodes: in `/dev` or below, symbolic links to the
+/// folder followed. It would take the place of a device that is missing, and be gone after a
+/// reboot. `/dev/shm` has no device nodes, and is meant for files.
+pub fn is_among_devices(path: &Path) -> bool {
+    let Ok(path) = resolve_path(path) else { return false };
+    let Some(folder) = path.parent() else { return false };
+    let devices = std::fs::canonicalize(DEVICES).unwrap_or_else(|_| DEVICES.into());
+    folder.starts_with(devices) && !folder.starts_with(SHARED_MEMORY)
+}
+
 /// A folder that was looked up.
 #[derive(Debug)]
 pub(crate) struct FolderEntry {

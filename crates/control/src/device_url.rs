@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::units::{parse_size, size_text};
-use block::BlockDevice;
+use block::{BlockDevice, is_among_devices};
 use initiator::Url;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -127,6 +127,16 @@ impl DeviceUrl {
             Self::File(path) => Some(path),
             _ => None,
         }
+    }
+}
+
+/// What to do about a path that leads to nothing: `create`, where a file could be made.
+pub fn missing_hint(path: &Path, create: &str) -> String {
+    match is_among_devices(path) {
+        true => "check the name (lsblk lists the devices there are); no file is made in /dev, put \
+                 one elsewhere"
+            .to_owned(),
+        false => create.to_owned(),
     }
 }
 

@@ -3,7 +3,8 @@
 //! See docs/decisions/020-where-a-units-identity-lives.md.
 
 use crate::Failure;
-use block::{StateDirectory, UntrustedFile, resolve_path};
+use crate::device_url::missing_hint;
+use block::{StateDirectory, UntrustedFile, is_among_devices, resolve_path};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -23,6 +24,7 @@ const NAME_BYTES_MAX: usize = 255;
 ///
 /// # Errors
 /// For a device node under /dev without a state directory: what lies in /dev is lost at a reboot.
+/// For one that does not exist.
 pub fn directory(
     file: &Path,
     state: Option<&Path>,
@@ -43,7 +45,11 @@ pub fn directory(
         }
         (None, _) => {
             let file = canonical(file)?;
-            if file.starts_with("/dev") && !file.is_file() {
+            if is_among_devices(&file) && !file.exists() {
+                return Err(Failure::new(format!("{} does not exist", file.display()))
+                    .hint(missing_hint(&file, "")));
+            }
+            if is_among_devices(&file) && !file.is_file() {
                 return Err(Failure::new(format!(
                     "the state of {} cannot lie in /dev, which is lost at a reboot",
                     file.display()

@@ -5,6 +5,7 @@
 mod abort;
 mod access;
 mod access_list;
+mod backing;
 mod backoff;
 mod catalogue;
 mod connection;
@@ -43,6 +44,7 @@ mod unit;
 mod view;
 
 pub use access_list::{Access, Network};
+pub use backing::BackingFault;
 pub use catalogue::Catalogue;
 pub use error::Error;
 pub use log_budget::LogBudget;

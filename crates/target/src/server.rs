@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::access::Path;
+use crate::backing::BackingWatcher;
 use crate::backoff::Backoff;
 use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
@@ -49,6 +50,7 @@ pub struct Server {
     pub(crate) replacing: tokio::sync::Mutex<()>,
     stop_accepting: watch::Sender<bool>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
+    _backing_watcher: BackingWatcher,
 }
 
 /// How a shutdown went.
@@ -83,8 +85,10 @@ impl Server {
         let (watched, stopped) = (Arc::clone(&shared), stop.clone());
         cores.spawn(move || room::watch(watched, stopped));
         let acceptor = accept(listeners, Arc::clone(&shared), Arc::clone(&cores), stop)?;
+        let _backing_watcher = BackingWatcher::start(&shared).map_err(Error::Thread)?;
         let replacing = tokio::sync::Mutex::default();
-        Ok(Self { shared, cores, replacing, stop_accepting, acceptor: Mutex::new(Some(acceptor)) })
+        let acceptor = Mutex::new(Some(acceptor));
+        Ok(Self { shared, cores, replacing, stop_accepting, acceptor, _backing_watcher })
     }
 
     /// The addresses it listens on, in the order of the portals, with the ports it got.

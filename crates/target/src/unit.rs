@@ -1,6 +1,7 @@
 //! A logical unit: a device, its SCSI state, and what holds both together.
 
 use crate::Error;
+use crate::backing::{Backing, BackingFault};
 use crate::fair_mutex::FairMutex;
 use crate::leftovers::Leftovers;
 use crate::log_budget::ErrorLines;
@@ -12,6 +13,7 @@ use crate::resets::ResetQueue;
 use crate::room::{self, HeldWrites, OutOfSpace};
 use crate::state_file::StateFile;
 use block::{BlockDevice, BufferPool};
+use scsi::attention::Attention;
 use scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -115,6 +117,7 @@ pub struct LogicalUnit {
     pub(crate) resizing: tokio::sync::Mutex<()>,
     /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
     pub(crate) recoveries: AtomicU64,
+    backing: Arc<Backing>,
 }
 
 /// The sync that nobody waits for.
@@ -180,6 +183,7 @@ impl LogicalUnit {
         options.device.set_buffers(&options.buffers);
         let unit = Arc::new(Self {
             block_bytes: options.device.geometry().block_bytes,
+            backing: Backing::of(options.device.as_ref()),
             options,
             revision: AtomicU64::new(scsi.revision()),
             scsi: Mutex::new(scsi),
@@ -219,7 +223,8 @@ impl LogicalUnit {
     }
 
     /// Takes writes again after a failed sync: an operator says so, who knows that what was
-    /// written since the last good one may be lost. Initiators are told that the medium may have
+    /// written since the last good one may be lost. A backing file that was truncated gets its size
+    /// again, with zeroes. Initiators are told that the medium may have
     /// changed (NOT READY TO READY CHANGE), so that they trust nothing that they have cached; a
     /// flush that was asked for before fails. Of a unit that takes writes it is a flush.
     ///
@@ -235,7 +240,36 @@ impl LogicalUnit {
         if was_poisoned {
             tracing::warn!(device, "recovered by an operator: what was not synced may be lost");
         }
+        if self.backing.was_truncated() {
+            self.restore_size().await?;
+        }
         Ok(())
+    }
+
+    /// Gives a backing file that was truncated its size again.
+    async fn restore_size(&self) -> Result<(), block::Error> {
+        let _alone = self.resizing.lock().await;
+        let device = self.device();
+        if let Some(resize) = device.resize().filter(|_| !self.is_read_only()) {
+            resize.resize(device.geometry().size_bytes()).await?;
+        }
+        self.backing.recovered();
+        self.scsi().raise(Attention::MEDIUM_MAY_HAVE_CHANGED.0, None);
+        tracing::warn!(
+            device = device.name(),
+            "recovered by an operator: what lay beyond the end of the truncated file is lost"
+        );
+        Ok(())
+    }
+
+    /// What is wrong with its backing file, the worst first; looked at every few seconds while a
+    /// server serves it.
+    pub fn backing_faults(&self) -> Vec<BackingFault> {
+        self.backing.faults()
+    }
+
+    pub(crate) fn backing(&self) -> &Arc<Backing> {
+        &self.backing
     }
 
     /// Aborted writes that the system is still at: the disk hangs.

@@ -11,7 +11,7 @@ use control::config::named_limits::NamedLimits;
 use control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use control::config::{self, rules};
 use control::daemon::Origin;
-use control::device_url::{DeviceUrl, LocalOptions};
+use control::device_url::{DeviceUrl, LocalOptions, missing_hint};
 use control::units::{parse_rate, parse_size};
 use initiator::NAME_BYTES_MAX;
 use std::path::PathBuf;
@@ -292,8 +292,12 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
     let size_bytes = match &device {
         DeviceUrl::File(path) => {
             if args.size.is_none() && !path.exists() {
-                return Err(Failure::new(format!("{} does not exist", path.display()))
-                    .hint("name an existing file, or add --size 10G to have it created"));
+                return Err(Failure::new(format!("{} does not exist", path.display())).hint(
+                    missing_hint(
+                        path,
+                        "name an existing file, or add --size 10G to have it created",
+                    ),
+                ));
             }
             args.size
         }

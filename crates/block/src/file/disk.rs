@@ -1,5 +1,6 @@
 //! The blocking side of a file: what is done inline when it is quick, and by a worker when not.
 
+use super::backing::Backing;
 use super::clear::ClearGate;
 use super::direct::DirectAlignment;
 use super::ranges::{RangeGuard, RangeLock};
@@ -66,6 +67,7 @@ pub(super) struct Disk {
     pub(super) bounce: OnceLock<BufferPool>,
     pub(super) pace: Pace,
     pub(super) clear_gate: ClearGate,
+    pub(super) backing: Arc<Backing>,
 }
 
 impl Disk {

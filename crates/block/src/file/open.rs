@@ -1,12 +1,13 @@
 //! Opening: existing or new, checked, locked.
 
+use super::backing::Backing;
 use super::clear::ClearGate;
 use super::direct::DirectAlignment;
 use super::disk::{Disk, InlineRead, Pace};
 use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
 use super::ring;
-use crate::path_lookup::{CreatedFile, PathEntry};
+use crate::path_lookup::{CreatedFile, PathEntry, is_among_devices};
 use crate::resize::Shape;
 use crate::{BufferPool, Error, ErrorKind, Geometry, PAGE_BYTES};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags, openat};
@@ -47,6 +48,8 @@ const FAR_MAGICS: [i64; 10] = [
 ];
 
 const NOT_OPENED: &str = "it cannot be opened";
+const NO_DEVICE: &str = "it does not exist, and no file is made among the devices: check the name \
+                         (lsblk lists the devices there are), or put a file elsewhere";
 const DANGLING: &str = "a symbolic link that leads nowhere is there, and no file is made through \
                         it; remove it, or make the file that it leads to";
 
@@ -178,6 +181,9 @@ impl<'a> Opening<'a> {
     }
 
     fn new_file(&self, entry: &PathEntry) -> Result<Opened, Error> {
+        if is_among_devices(&self.options.path) {
+            return Err(self.refused(NO_DEVICE));
+        }
         let Some(size) = self.options.create_size_bytes else {
             return Err(self.refused("it does not exist"));
         };
@@ -309,6 +315,8 @@ impl<'a> Opening<'a> {
             Ok(metadata.len())
         };
         let geometry = self.geometry(size.map_err(unreadable)?)?;
+        let backing = Backing::new(&file, &self.options.path, geometry.size_bytes());
+        let backing = Arc::new(backing.map_err(unreadable)?);
         let direct = if self.options.direct {
             Some(self.direct_alignment(&file, is_device, geometry)?)
         } else {
@@ -343,6 +351,7 @@ impl<'a> Opening<'a> {
             bounce: OnceLock::new(),
             pace: Pace::new(),
             clear_gate: ClearGate::default(),
+            backing,
             file,
         })
     }

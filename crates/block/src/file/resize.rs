@@ -20,6 +20,14 @@ impl Resize for FileDevice {
 
 impl Disk {
     fn resize(&self, new: Geometry) -> Result<(), Error> {
+        // Between the change of the file and that of the disk, the backing file looks wrong.
+        let mut disk_bytes = self.backing.lock_size();
+        let resized = self.resize_file(new);
+        *disk_bytes = self.shape.get().size_bytes();
+        resized
+    }
+
+    fn resize_file(&self, new: Geometry) -> Result<(), Error> {
         let refuse = |what: String| Error::new(ErrorKind::Open, self.name.clone(), what);
         if let Some(direct) = self.direct
             && !new.size_bytes().is_multiple_of(u64::from(direct.offset_bytes))

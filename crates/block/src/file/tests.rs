@@ -18,7 +18,7 @@ impl Scratch {
         Self::in_directory(&std::env::temp_dir())
     }
 
-    fn in_directory(directory: &std::path::Path) -> Self {
+    pub(super) fn in_directory(directory: &std::path::Path) -> Self {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("block-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
@@ -695,4 +695,34 @@ fn without_a_runtime() {
         let _ = read.as_mut().poll(&mut context);
     }
     closes(|| drop(device), || pool.in_use_bytes() == 0);
+}
+
+/// Fault: a device that does not exist, given with a size, became a regular file in /dev.
+#[test]
+fn no_file_is_made_among_devices() {
+    use std::path::Path;
+    const BYTES: u64 = 1 << 20;
+    let scratch = Scratch::new();
+    let name = format!("lunar-test-{}", std::process::id());
+    let made = Path::new("/dev").join(&name);
+    std::os::unix::fs::symlink("/dev", scratch.0.join("link")).unwrap();
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count());
+    let link = scratch.0.join("link");
+    for folder in [Path::new("/dev"), Path::new("/dev/shm/.."), &link, Path::new(&(up + "dev"))] {
+        let path = folder.join(&name);
+        for create_size_bytes in [Some(BYTES), None] {
+            let options = scratch.options(BYTES);
+            let opened =
+                FileDevice::open(FileOptions { path: path.clone(), create_size_bytes, ..options });
+            let was_made = std::fs::remove_file(&made).is_ok();
+            let error = opened.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("no file is made among the devices"), "{path:?}: {error}");
+            assert!(!was_made, "{path:?} was made");
+        }
+    }
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        let scratch = Scratch::in_directory(memory);
+        drop(FileDevice::open(scratch.options(BYTES)).unwrap());
+    }
 }

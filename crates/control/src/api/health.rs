@@ -47,20 +47,15 @@ impl Trouble {
             error,
             hint,
         };
-        let all = [poison(catalogue, target, lun), hanging(unit), held(unit)];
-        all.into_iter().flatten().map(trouble).collect()
+        let recover = recover_command(catalogue, target, lun);
+        let all = [poison(lun, &recover), hanging(unit), held(unit)];
+        let backing = super::backing::troubles(unit, &recover);
+        all.into_iter().flatten().chain(backing).map(trouble).collect()
     }
 }
 
-/// A sync has failed.
-fn poison(
-    catalogue: &Catalogue,
-    target: &TargetOptions,
-    lun: &LunOptions,
-) -> Option<(String, String)> {
-    if !lun.unit.is_poisoned() {
-        return None;
-    }
+/// The command that recovers a unit.
+fn recover_command(catalogue: &Catalogue, target: &TargetOptions, lun: &LunOptions) -> String {
     let device = lun.unit.options().device.name();
     let several = target.luns.iter().filter(|other| other.id == lun.id).count() > 1;
     let mut command = format!("lunar ctl recover {} --accept-loss", lun.id);
@@ -70,12 +65,21 @@ fn poison(
     if several {
         command.push_str(&format!(" --device {device}"));
     }
+    command
+}
+
+/// A sync has failed.
+fn poison(lun: &LunOptions, recover: &str) -> Option<(String, String)> {
+    if !lun.unit.is_poisoned() {
+        return None;
+    }
+    let device = lun.unit.options().device.name();
     Some((
         format!(
             "{device} takes no writes: a sync of it failed, and what was written since the last \
              good one may be lost"
         ),
-        format!("mend the cause, tell those who use the disk, then: {command}"),
+        format!("mend the cause, tell those who use the disk, then: {recover}"),
     ))
 }
 

@@ -1,5 +1,6 @@
 //! The API: one file for each resource, one document that describes them all.
 
+mod backing;
 pub mod changes;
 pub mod configuration;
 mod extract;

@@ -9,7 +9,7 @@ use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
 use super::rules;
 use crate::Readable;
 use crate::api_options::ApiOptions;
-use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::device_url::{DeviceUrl, LocalOptions, missing_hint};
 use crate::units::parse_rate;
 use iscsi::login::Secret;
 use iscsi::text::{Digest, Offer};
@@ -442,7 +442,7 @@ impl Resolver<'_> {
                 if size.is_none() && !path.exists() {
                     let hint = "name an existing file, or add size = \"10GiB\" to have it created";
                     let what = format!("{} does not exist", path.display());
-                    to.add(&text.span, what, Some(hint.to_owned()));
+                    to.add(&text.span, what, Some(missing_hint(path, hint)));
                 }
             }
             DeviceUrl::Memory { size_bytes } => {

@@ -151,8 +151,8 @@ impl Plan {
                 path.display()
             ))
             .hint(
-                "move it back; one that is deleted is there until it is served no more: copy the \
-                 disk from an initiator first",
+                "move it back; one that is deleted is there until it is served no more: `lunar ctl \
+                 status` names the command that saves it",
             ));
         }
         // Another name leads to it still.

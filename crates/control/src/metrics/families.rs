@@ -77,6 +77,17 @@ pub(super) const FAMILIES: &[Family] = &[
         },
     },
     Family {
+        name: "lunar_lun_backing_fault",
+        unit: None,
+        kind: Gauge,
+        labels: LUN,
+        help: "1: the backing file of the unit was deleted, renamed, replaced or truncated, or its \
+               file system does not answer; `lunar ctl status` says which",
+        write: |all, to| {
+            each_lun(all, |target, id, lun| to.gauge(&[target, id], lun.backing_fault.into()))
+        },
+    },
+    Family {
         name: "lunar_lun_held_writes",
         unit: None,
         kind: Gauge,

@@ -71,6 +71,8 @@ pub struct LunStatistics {
     pub size_bytes: u64,
     /// Writes of the unit that wait for room.
     pub held_writes: u64,
+    /// Whether something is wrong with the unit's backing file.
+    pub backing_fault: bool,
     /// The unit's syncs; `None`: it has none, or they are not counted.
     pub syncs: Option<SyncCounts>,
     /// Commands by what they do.
@@ -123,6 +125,7 @@ impl LunStatistics {
             return;
         }
         self.held_writes += other.held_writes;
+        self.backing_fault |= other.backing_fault;
         match (&mut self.syncs, &other.syncs) {
             (Some(mine), Some(other)) => {
                 mine.durations.add(&other.durations);
@@ -210,6 +213,7 @@ fn of_lun(lun: &LunOptions, counters: &TargetCounters) -> LunStatistics {
         io_tier: options.device.io_tier(),
         size_bytes: options.device.geometry().size_bytes(),
         held_writes: lun.unit.held_writes() as u64,
+        backing_fault: !lun.unit.backing_faults().is_empty(),
         syncs: options.device.sync_counts(),
         operations: counters.read(),
         errors: counters.errors(),

@@ -129,7 +129,8 @@ pub struct RemoveLun {
 /// Have a LUN take writes again after a sync of its disk has failed
 ///
 /// The disk is synced once more, and what the system has cached of it is dropped, so that reads
-/// show what the medium has. Initiators are told that it may have changed.
+/// show what the medium has. A file that another program has truncated gets its size again, with
+/// zeroes. Initiators are told that the medium may have changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl recover 0 --accept-loss")]
 pub struct Recover {

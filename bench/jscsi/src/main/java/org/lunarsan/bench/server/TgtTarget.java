@@ -1,6 +1,8 @@
 package org.lunarsan.bench.server;
 
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -13,13 +15,14 @@ public final class TgtTarget implements Target {
     private static final Duration START_TIME = Duration.ofSeconds(10);
     private static final Duration ADMIN_TIME = Duration.ofSeconds(10);
     private static final long POLL_NANOS = 50_000_000;
-    /** Control ports are sockets named by number; other programs may have theirs. */
+    /** Of this process' own. */
     private static final AtomicInteger NEXT = new AtomicInteger(
             (int) (ProcessHandle.current().pid() % 3_000) * 10);
 
     private final String iqn;
     private final List<Disk> disks;
-    private final String control;
+    /** A folder with the control socket: a control port may be that of another tgtd. */
+    private final Path control;
     private final int port;
     private final Process process;
 
@@ -34,19 +37,24 @@ public final class TgtTarget implements Target {
         iqn = "iqn.2026-11.org.lunarsan.bench:tgt-" + name;
         this.disks = List.copyOf(disks);
         int number = NEXT.getAndIncrement();
-        control = Integer.toString(number);
+        control = Files.createTempDirectory("lunar-bench-tgt");
         // Not one of those that the system gives to clients: one could have it before tgt does.
         port = 20_000 + number % 12_000;
         process = new ProcessBuilder(Programs.pinned(Programs.SERVER_CORE,
-                List.of("tgtd", "-f", "-C", control, "--iscsi", "portal=127.0.0.1:" + port)))
+                List.of("env", variable(), "tgtd", "-f", "--iscsi", "portal=127.0.0.1:" + port)))
                 .redirectOutput(ProcessBuilder.Redirect.DISCARD)
                 .redirectError(ProcessBuilder.Redirect.DISCARD).start();
         try {
             define();
         } catch (IOException failed) {
-            Programs.kill(process);
+            close();
             throw failed;
         }
+    }
+
+    /** The environment that leads to the control socket, for env(1). */
+    private String variable() {
+        return "TGT_IPC_SOCKET=" + control.resolve("control");
     }
 
     private void define() throws IOException {
@@ -77,7 +85,7 @@ public final class TgtTarget implements Target {
 
     private void admin(String... words) throws IOException {
         List<String> all = new ArrayList<>(
-                List.of("tgtadm", "-C", control, "--lld", "iscsi", "--op"));
+                List.of("env", variable(), "tgtadm", "--lld", "iscsi", "--op"));
         all.addAll(List.of(words));
         Programs.run(ADMIN_TIME, all);
     }
@@ -112,5 +120,9 @@ public final class TgtTarget implements Target {
     @Override
     public void close() {
         Programs.kill(process);
+        for (String name : List.of("control.0", "control.0.lock", "")) {
+            // One that stays is small, and below the folder for temporary files.
+            control.resolve(name).toFile().delete();
+        }
     }
 }

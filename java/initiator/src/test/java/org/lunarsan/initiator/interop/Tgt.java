@@ -19,9 +19,9 @@ final class Tgt implements AutoCloseable {
 
     Tgt(Path file) throws IOException {
         port = Server.freePort();
-        // Control ports are sockets named by number; another test run may have its own.
-        control = Long.toString(ProcessHandle.current().pid() % 30_000 + port % 1000);
-        server = new Server("never", List.of(Server.program("tgtd"), "-f", "-C", control,
+        // A control port is a socket named by number, and any number may be another tgtd's.
+        control = "TGT_IPC_SOCKET=" + file.toAbsolutePath().resolveSibling("control-" + port);
+        server = new Server("never", List.of("env", control, Server.program("tgtd"), "-f",
                 "--iscsi", "portal=127.0.0.1:" + port));
         awaitReady();
         admin("new", "--mode", "target", "--tid", "1", "-T", TARGET);
@@ -47,7 +47,7 @@ final class Tgt implements AutoCloseable {
 
     void admin(String... arguments) throws IOException {
         List<String> all = new ArrayList<>(
-                List.of(Server.program("tgtadm"), "-C", control, "--lld", "iscsi", "--op"));
+                List.of("env", control, Server.program("tgtadm"), "--lld", "iscsi", "--op"));
         all.addAll(List.of(arguments));
         Server.must(all.toArray(String[]::new));
     }

@@ -1,0 +1,94 @@
+//! The backing file of a [`FileDevice`](super::FileDevice), compared with what was opened.
+
+use super::FileIdentity;
+use crate::{BackingPath, BackingProbe, BackingState};
+use rustix::fs::SeekFrom;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A duplicate of the descriptor of a disk. The locks are given up when the disk is closed, also
+/// while this is open.
+#[derive(Debug)]
+pub(super) struct Backing {
+    file: File,
+    /// Absolute, with its symbolic links.
+    path: PathBuf,
+    /// `None`: a block device, whose node may go and come again.
+    identity: Option<FileIdentity>,
+    /// The file had a name when it was opened, and its file system counts them.
+    is_linked: bool,
+    /// Size of the disk in bytes. Whoever resizes the file holds the lock meanwhile.
+    disk_bytes: Mutex<u64>,
+}
+
+impl Backing {
+    pub(super) fn new(file: &File, path: &Path, disk_bytes: u64) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let is_device = metadata.file_type().is_block_device();
+        Ok(Self {
+            file: file.try_clone()?,
+            path: std::path::absolute(path)?,
+            identity: (!is_device).then(|| FileIdentity::of(&metadata)),
+            is_linked: !is_device && metadata.nlink() > 0,
+            disk_bytes: Mutex::new(disk_bytes),
+        })
+    }
+
+    /// Holds looks off while the size of the file is changed.
+    pub(super) fn lock_size(&self) -> MutexGuard<'_, u64> {
+        self.disk_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BackingProbe for Backing {
+    fn look(&self) -> io::Result<BackingState> {
+        let disk_bytes = self.lock_size();
+        let metadata = self.file.metadata()?;
+        let file_bytes = match self.identity {
+            Some(_) => metadata.len(),
+            None => rustix::fs::seek(&self.file, SeekFrom::End(0))?,
+        };
+        let mut state = BackingState {
+            is_deleted: self.is_linked && metadata.nlink() == 0,
+            path: BackingPath::Same,
+            file_bytes,
+            disk_bytes: *disk_bytes,
+        };
+        drop(disk_bytes);
+        if let Some(identity) = self.identity {
+            state.path = match std::fs::metadata(&self.path) {
+                Ok(found) if FileIdentity::of(&found) == identity => BackingPath::Same,
+                Ok(_) => BackingPath::Other,
+                Err(error) if is_missing(&error) => BackingPath::Missing,
+                // A folder above it that cannot be entered says nothing about the file.
+                Err(_) => BackingPath::Same,
+            };
+        }
+        Ok(state)
+    }
+
+    fn open_path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    fn new_path(&self) -> Option<PathBuf> {
+        let path = std::fs::read_link(self.open_path()).ok()?;
+        let found = std::fs::metadata(&path).ok()?;
+        (Some(FileIdentity::of(&found)) == self.identity).then_some(path)
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! What happens to the files under open disks, and what a look finds.
+
+use super::super::tests::Scratch;
+use crate::{BackingPath, BackingProbe, BackingState, BlockDevice, FileDevice, FileOptions};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+const BYTES: u64 = 1 << 20;
+const AS_OPENED: BackingState = BackingState {
+    is_deleted: false,
+    path: BackingPath::Same,
+    file_bytes: BYTES,
+    disk_bytes: BYTES,
+};
+
+fn open(options: FileOptions) -> (Arc<FileDevice>, Arc<dyn BackingProbe>, PathBuf) {
+    let path = options.path.clone();
+    let device = FileDevice::open(options).unwrap();
+    let probe = device.backing().unwrap();
+    assert_eq!(probe.look().unwrap(), AS_OPENED);
+    (device, probe, path)
+}
+
+fn disk(scratch: &Scratch) -> (Arc<FileDevice>, Arc<dyn BackingProbe>, PathBuf) {
+    open(scratch.options(BYTES))
+}
+
+fn resize(path: &Path, bytes: u64) {
+    fs::File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+/// Fault: a backing file that was deleted, renamed, replaced or truncated went unnoticed.
+#[test]
+fn a_look_finds_what_was_done_to_the_file() {
+    let scratch = Scratch::new();
+    let (other, moved) = (scratch.0.join("other.img"), scratch.0.join("moved.img"));
+
+    let (device, probe, path) = disk(&scratch);
+    fs::remove_file(&path).unwrap();
+    let deleted = BackingState { is_deleted: true, path: BackingPath::Missing, ..AS_OPENED };
+    assert_eq!(probe.look().unwrap(), deleted);
+    assert_eq!(fs::metadata(probe.open_path()).unwrap().len(), BYTES, "it can be copied still");
+    drop((device, probe));
+
+    let (device, probe, path) = disk(&scratch);
+    fs::write(&other, b"other").unwrap();
+    fs::rename(&other, &path).unwrap();
+    let replaced = BackingState { is_deleted: true, path: BackingPath::Other, ..AS_OPENED };
+    assert_eq!(probe.look().unwrap(), replaced);
+    drop((device, probe));
+    fs::remove_file(&path).unwrap();
+
+    let (device, probe, path) = disk(&scratch);
+    fs::rename(&path, &moved).unwrap();
+    let renamed = BackingState { path: BackingPath::Missing, ..AS_OPENED };
+    assert_eq!(probe.look().unwrap(), renamed);
+    assert_eq!(probe.new_path().unwrap(), moved.canonicalize().unwrap());
+    fs::write(&path, b"other").unwrap();
+    assert_eq!(probe.look().unwrap().path, BackingPath::Other);
+    fs::rename(&moved, &path).unwrap();
+    assert_eq!(probe.look().unwrap(), AS_OPENED);
+    for bytes in [4096, 2 * BYTES] {
+        resize(&path, bytes);
+        assert_eq!(probe.look().unwrap(), BackingState { file_bytes: bytes, ..AS_OPENED });
+    }
+    drop(device);
+}
+
+/// Goal: a symbolic link that leads to another file is seen, one that leads to the same by another
+/// way is not.
+#[test]
+fn a_link_is_followed() {
+    let scratch = Scratch::new();
+    let (first, link) = (scratch.0.join("first.img"), scratch.0.join("link"));
+    fs::write(&first, vec![0; BYTES as usize]).unwrap();
+    fs::write(scratch.0.join("other.img"), b"other").unwrap();
+    std::os::unix::fs::symlink("first.img", &link).unwrap();
+    let (_device, probe, _) = open(FileOptions { path: link.clone(), ..scratch.options(BYTES) });
+    for (target, path) in [
+        (first.to_str().unwrap(), BackingPath::Same),
+        ("other.img", BackingPath::Other),
+        ("nothing", BackingPath::Missing),
+    ] {
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        assert_eq!(probe.look().unwrap(), BackingState { path, ..AS_OPENED }, "{target}");
+    }
+}
+
+/// Goal: a disk that is resized by its owner never looks truncated. Method: looks without a pause
+/// while it grows and shrinks.
+#[test]
+fn a_resize_of_our_own_is_no_truncation() {
+    let scratch = Scratch::new();
+    let (device, probe, _) = disk(&scratch);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = 0;
+            while !done.load(SeqCst) || looks == 0 {
+                let found = probe.look().unwrap();
+                assert!(found.file_bytes >= found.disk_bytes, "after {looks} looks: {found:?}");
+                looks += 1;
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for round in 0..500_u64 {
+            let bytes = BYTES + (round % 2) * 4096;
+            runtime.block_on(device.resize().unwrap().resize(bytes)).unwrap();
+        }
+        done.store(true, SeqCst);
+        looks.join().unwrap();
+    });
+}
+
+/// Goal: whoever holds a probe, as a look that hangs, does not keep the disk from being opened
+/// again.
+#[test]
+fn a_probe_does_not_keep_the_lock() {
+    let scratch = Scratch::new();
+    let (device, probe, _) = disk(&scratch);
+    drop(device);
+    let (_again, ..) = disk(&scratch);
+    assert_eq!(probe.look().unwrap(), AS_OPENED);
+}

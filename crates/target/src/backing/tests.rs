@@ -1,0 +1,155 @@
+//! What is made of looks, and looks that hang.
+
+use super::*;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const AS_OPENED: BackingState =
+    BackingState { is_deleted: false, path: BackingPath::Same, file_bytes: 8192, disk_bytes: 8192 };
+
+/// A file that is as the test says. A look tells that it has begun, and waits for leave.
+#[derive(Debug)]
+struct Told {
+    found: Mutex<BackingState>,
+    begun: Mutex<Sender<()>>,
+    leave: Mutex<Receiver<()>>,
+}
+
+impl BackingProbe for Told {
+    fn look(&self) -> io::Result<BackingState> {
+        let _ = lock(&self.begun).send(());
+        let _ = lock(&self.leave).recv();
+        Ok(lock(&self.found).clone())
+    }
+
+    fn open_path(&self) -> PathBuf {
+        "/proc/1/fd/2".into()
+    }
+
+    fn path(&self) -> PathBuf {
+        "/disk.img".into()
+    }
+
+    fn new_path(&self) -> Option<PathBuf> {
+        None
+    }
+}
+
+struct File {
+    backing: Arc<Backing>,
+    told: Arc<Told>,
+    begun: Receiver<()>,
+    /// Dropped, it gives leave for ever.
+    leave: Sender<()>,
+}
+
+impl File {
+    fn new() -> Self {
+        let ((begins, begun), (leave, leaves)) = (channel(), channel());
+        let told = Arc::new(Told {
+            found: Mutex::new(AS_OPENED),
+            begun: Mutex::new(begins),
+            leave: Mutex::new(leaves),
+        });
+        let probe = Some(Arc::clone(&told) as Arc<dyn BackingProbe>);
+        let backing = Backing { device: "disk.img".to_owned(), probe, state: Mutex::default() };
+        Self { backing: Arc::new(backing), told, begun, leave }
+    }
+
+    fn becomes(&self, found: BackingState) -> Vec<BackingFault> {
+        *lock(&self.told.found) = found;
+        self.leave.send(()).unwrap();
+        assert!(self.backing.claim_look());
+        self.backing.look();
+        self.backing.faults()
+    }
+}
+
+/// Goal: each state has its fault, what is repaired is good again, and a longer file is no fault.
+#[test]
+fn states_become_faults() {
+    let file = File::new();
+    let path = || Path::new("/disk.img").to_owned();
+    let renamed = |is_replaced| BackingFault::Renamed { path: path(), new_path: None, is_replaced };
+    let deleted = BackingFault::Deleted { open_path: "/proc/1/fd/2".into(), path: path() };
+    for (found, faults) in [
+        (AS_OPENED, vec![]),
+        (BackingState { path: BackingPath::Missing, ..AS_OPENED }, vec![renamed(false)]),
+        (BackingState { path: BackingPath::Other, ..AS_OPENED }, vec![renamed(true)]),
+        (BackingState { file_bytes: 9000, ..AS_OPENED }, vec![]),
+        (BackingState { is_deleted: true, path: BackingPath::Missing, ..AS_OPENED }, vec![deleted]),
+        (AS_OPENED, vec![]),
+    ] {
+        assert_eq!(file.becomes(found.clone()), faults, "{found:?}");
+    }
+}
+
+/// Goal: a file that was truncated stays so when a write makes it as long as before, until an
+/// operator says that the loss is accepted.
+#[test]
+fn a_truncation_is_not_forgotten() {
+    let file = File::new();
+    let truncated = |file_bytes| vec![BackingFault::Truncated { file_bytes, disk_bytes: 8192 }];
+    for (file_bytes, smallest) in [(4096, 4096), (0, 0), (4096, 0), (8192, 0)] {
+        let faults = file.becomes(BackingState { file_bytes, ..AS_OPENED });
+        assert_eq!(faults, truncated(smallest));
+    }
+    assert!(file.backing.was_truncated());
+    file.backing.recovered();
+    assert!(file.backing.faults().is_empty() && !file.backing.was_truncated());
+    assert!(file.becomes(AS_OPENED).is_empty());
+}
+
+/// Goal: what a look has found before a recovery does not count after it.
+#[test]
+fn a_look_from_before_a_recovery_does_not_count() {
+    let file = File::new();
+    *lock(&file.told.found) = BackingState { file_bytes: 0, ..AS_OPENED };
+    assert!(file.backing.claim_look() && !file.backing.claim_look(), "one at a time");
+    std::thread::scope(|scope| {
+        let look = scope.spawn(|| file.backing.look());
+        file.begun.recv_timeout(PATIENCE).unwrap();
+        file.backing.recovered();
+        file.leave.send(()).unwrap();
+        look.join().unwrap();
+    });
+    assert!(!file.backing.was_truncated() && file.backing.claim_look());
+}
+
+/// Goal: a look that hangs keeps none of another file from being made, and takes one thread however
+/// many rounds there are; files whose looks hang take [`LOOKERS_MAX`] threads together, and all of
+/// them are looked at again when their file systems answer.
+#[test]
+fn a_look_that_hangs_holds_up_itself_only() {
+    let looks = Arc::new(Looks::default());
+    let (hanging, good) = (File::new(), File::new());
+    let files = [Arc::clone(&hanging.backing), Arc::clone(&good.backing)];
+    looks.begin_round(&files);
+    hanging.begun.recv_timeout(PATIENCE).unwrap();
+    for _ in 0..3 {
+        good.leave.send(()).unwrap();
+        looks.begin_round(&files);
+        good.begun.recv_timeout(PATIENCE).unwrap();
+        until(|| lock(&good.backing.state).look_began.is_none() && lock(&looks.queue).lookers == 1);
+    }
+    let more: Vec<_> = (0..2 * LOOKERS_MAX).map(|_| File::new()).collect();
+    let backings: Vec<_> = more.iter().map(|file| Arc::clone(&file.backing)).collect();
+    for _ in 0..2 * LOOKERS_MAX {
+        looks.begin_round(&backings);
+    }
+    assert_eq!(lock(&looks.queue).lookers, LOOKERS_MAX);
+    assert!(lock(&looks.queue).is_stuck);
+    let begun: Vec<_> = more.into_iter().map(|file| (file.begun, drop(file.leave)).0).collect();
+    begun.iter().for_each(|begun| begun.recv_timeout(PATIENCE).unwrap());
+    drop(hanging.leave);
+    until(|| lock(&looks.queue).lookers == 0);
+}
+
+fn until(done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::yield_now();
+    }
+}
