@@ -232,7 +232,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Asks for `range` to be brought near, without waiting for it. A hint.
+    /// Asks for `range` to be brought near, without waiting for it. A hint, for the owner of the
+    /// current [`IoContext`](crate::IoContext).
     fn prefetch(&self, _range: BlockRange) {}
 
     /// Deallocation, where the device can.

@@ -28,17 +28,23 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use workers::{CLOSING_WAIT_MAX, ComputingLimit, ComputingPermit, Workers};
+use workers::{
+    CLOSING_WAIT_MAX, ComputingLimit, ComputingPermit, RunningLimits, ThreadBudget, Workers,
+};
 
 pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
 pub use ring::with_ring;
 
-/// Threads of one owner at one device: as many of its transfers the kernel sees at once.
-const OWNER_THREADS_MAX: usize = 16;
+/// Threads of one device, besides one for syncs. One owner gets 16: as many of its transfers the
+/// kernel sees at once. If the transfers of 31 owners hang, another owner still gets a thread.
+const THREADS: RunningLimits = RunningLimits { owners_max: 32, shared_max: 30 };
 
-/// Threads of one device. Transfers of one owner that take long leave some to the others.
-const THREADS_MAX: usize = 20;
+/// Threads of all devices together, besides the first one of each. With 1,000 devices that is less
+/// than half of the 4,915 that systemd allows a service by default (`DefaultTasksMax`, 15 % of a
+/// `pid_max` of 32,768).
+const ALL_THREADS_MAX: usize = 1024;
+static ALL_THREADS: ThreadBudget = ThreadBudget::new(ALL_THREADS_MAX);
 
 /// Maps of one device that are made at a time, and of all devices together. The kernel computes
 /// them: more would take the processor from the cores.
@@ -138,7 +144,7 @@ impl FileDevice {
         Arc::new(Self {
             disk,
             commit: GroupCommit::new(sync),
-            workers: Workers::new("lunar-file", THREADS_MAX, OWNER_THREADS_MAX),
+            workers: Workers::new("lunar-file", THREADS, &ALL_THREADS),
             maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
@@ -424,7 +430,7 @@ impl BlockDevice for FileDevice {
         let Some(bytes) = self.disk.geometry().byte_range(range) else { return };
         if self.disk.direct.is_none() && !bytes.is_empty() {
             let disk = Arc::clone(&self.disk);
-            self.workers.try_run(move || disk.prefetch(&bytes));
+            self.workers.run_hint(move || disk.prefetch(&bytes));
         }
     }
 

@@ -48,6 +48,12 @@ impl IoContext {
         .await
     }
 
+    /// Calls `work` in this context.
+    pub fn scope_sync<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        let _entered = Entered::new(self);
+        work()
+    }
+
     /// Cancels the transfer unless something of it has begun or may have. If `true`, its future
     /// can be dropped, and nothing of it changes data after that.
     pub fn cancel(&self) -> bool {
@@ -111,6 +117,8 @@ mod tests {
         assert!(!context.cancel(), "the device has said nothing");
         assert!(IoContext::current().is_none());
         let seen = context.scope(async { IoContext::current() }).now_or_never().unwrap();
+        assert!(Arc::ptr_eq(&seen.unwrap(), &context));
+        let seen = context.scope_sync(IoContext::current);
         assert!(Arc::ptr_eq(&seen.unwrap(), &context));
         assert!(IoContext::current().is_none());
         context.allow_cancel();

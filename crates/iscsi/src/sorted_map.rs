@@ -88,10 +88,20 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
             true => self.entries.pop_back(),
             false => self.entries.remove(at),
         };
+        self.free_spare();
+        removed.map(|(_, value)| value)
+    }
+
+    /// Removes the entries that do not match.
+    pub(crate) fn retain(&mut self, mut matches: impl FnMut(&V) -> bool) {
+        self.entries.retain(|(_, value)| matches(value));
+        self.free_spare();
+    }
+
+    fn free_spare(&mut self) {
         if self.entries.is_empty() && self.entries.capacity() > KEPT_ENTRIES_MAX {
             self.entries = VecDeque::new();
         }
-        removed.map(|(_, value)| value)
     }
 
     /// Memory of the entries.
@@ -127,6 +137,10 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.entries.iter_mut().map(|(_, value)| value)
+    }
+
     /// The keys within `range`.
     pub(crate) fn keys_in(&self, range: RangeInclusive<K>) -> impl Iterator<Item = K> {
         let (Ok(at) | Err(at)) = self.find(*range.start());
@@ -158,7 +172,7 @@ mod tests {
         /// Goal: it is a map in order, whatever comes and goes. Method: against a `BTreeMap`.
         #[test]
         fn as_any_ordered_map(
-            steps in prop::collection::vec((0u8..5, 0u16..24, any::<u32>()), 0..300),
+            steps in prop::collection::vec((0u8..6, 0u16..24, any::<u32>()), 0..300),
         ) {
             let (mut map, mut model) = (SortedMap::default(), BTreeMap::new());
             for (step, key, value) in steps {
@@ -169,6 +183,12 @@ mod tests {
                         let odd = model.get(&key).is_some_and(|value| value % 2 == 1);
                         let modelled = odd.then(|| model.remove(&key)).flatten();
                         prop_assert_eq!(map.remove_if(key, |value| value % 2 == 1), modelled);
+                    }
+                    4 => {
+                        map.values_mut().for_each(|held| *held ^= value);
+                        model.values_mut().for_each(|held| *held ^= value);
+                        map.retain(|held| held % 5 != 0);
+                        model.retain(|_, held| *held % 5 != 0);
                     }
                     _ => {
                         let (last, modelled) = (map.keys().last(), model.keys().last().copied());

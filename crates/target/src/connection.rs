@@ -143,13 +143,16 @@ impl Connection {
         mail: UnboundedReceiver<Mail>,
     ) -> Self {
         let limits = &shared.limits;
+        let defaults = ConnectionLimits::default();
         let machine_limits = ConnectionLimits {
+            retired_tasks_max: (limits.window_commands as usize)
+                .saturating_add(defaults.immediate_commands_max),
             login_seconds: limits.login_seconds.into(),
             ping_after_seconds: limits.ping_after_seconds.into(),
             ping_timeout_seconds: limits.ping_timeout_seconds.into(),
             text_bytes_max: limits.text_bytes,
             data_out_seconds: limits.data_out_seconds.into(),
-            ..ConnectionLimits::default()
+            ..defaults
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
         let memory = shared.memory.accounts(PeerNetwork::of(path.peer.ip()), None);

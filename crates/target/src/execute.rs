@@ -249,7 +249,9 @@ impl Run<'_> {
             Plan::Unmap { ref ranges, durable } => self.unmap(ranges, durable).await?,
             Plan::Prefetch { range } => {
                 self.enter()?;
-                self.device().prefetch(block_range(self.prefetched(range)));
+                let context = IoContext::new(self.memory.buffers.owner());
+                let range = block_range(self.prefetched(range));
+                context.scope_sync(|| self.device().prefetch(range));
                 // CONDITION MET would promise that all of it stays cached; GOOD does not.
             }
             Plan::Flush { immediate } => {

@@ -43,6 +43,8 @@ pub struct Login {
     pub receive_bytes_max: u32,
     /// The longest burst that this side proposes (MaxBurstLength), in bytes.
     pub burst_bytes_max: u32,
+    /// TaskReporting=FastAbort is proposed.
+    pub fast_abort: bool,
 }
 
 impl Default for Login {
@@ -56,6 +58,7 @@ impl Default for Login {
             digests: false,
             receive_bytes_max: 262_144,
             burst_bytes_max: 16_776_192,
+            fast_abort: false,
         }
     }
 }
@@ -111,6 +114,9 @@ impl Login {
                 "InitialR2T=Yes\0ImmediateData=Yes\0MaxBurstLength={burst}\0\
                  FirstBurstLength={first}\0MaxOutstandingR2T=8\0MaxConnections=8\0"
             );
+            if self.fast_abort {
+                keys += "TaskReporting=FastAbort,ResponseFence,RFC3720\0";
+            }
         }
         keys
     }

@@ -269,6 +269,7 @@ impl fmt::Debug for GroupCommit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::tests::test_workers;
     use std::sync::atomic::AtomicUsize;
     use std::sync::{OnceLock, Weak};
 
@@ -305,7 +306,7 @@ mod tests {
             Ok(())
         });
         this.set(Arc::downgrade(&group)).unwrap();
-        let workers = Workers::new("test", 2, 2);
+        let workers = test_workers(1, 2);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (group, workers, written, durable) = (&group, &workers, &written, &durable);
@@ -343,7 +344,7 @@ mod tests {
             may_go.lock().unwrap().recv().map_err(io::Error::other)
         });
         Arc::get_mut(&mut group).unwrap().patience = |_| Duration::from_secs(20);
-        let workers = Workers::new("test", 2, 2);
+        let workers = test_workers(1, 2);
         let commit = || block_on(group.commit(group.era(), &workers)).unwrap();
         let waiting = || group.state().waiters.len();
         std::thread::scope(|scope| {
@@ -381,7 +382,7 @@ mod tests {
             count.fetch_add(1, SeqCst);
             Err(io::Error::from_raw_os_error(5))
         });
-        let workers = Workers::new("test", 2, 2);
+        let workers = test_workers(1, 2);
         let failed = block_on(group.commit(group.era(), &workers));
         assert!(matches!(failed, Err(SyncError::Failed(e)) if e.raw_os_error() == Some(5)));
         for _ in 0..3 {
@@ -404,7 +405,7 @@ mod tests {
             true => Err(io::Error::from_raw_os_error(5)),
             false => Ok(()),
         });
-        let workers = Workers::new("test", 2, 2);
+        let workers = test_workers(1, 2);
         let before = group.era();
         block_on(group.commit(before, &workers)).unwrap_err();
         broken.store(false, SeqCst);
@@ -426,7 +427,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             Ok(())
         });
-        let workers = Workers::new("test", 1, 1);
+        let workers = test_workers(1, 0);
         block_on(async {
             let first = group.commit(group.era(), &workers);
             tokio::select! { biased; _ = first => {}, () = std::future::ready(()) => {} }

@@ -66,6 +66,12 @@ pub(super) fn closes(close: impl FnOnce(), mut is_over: impl FnMut() -> bool) {
     }
 }
 
+/// A pool for tests: an owner alone has one thread and half of the shared ones.
+pub(super) fn test_workers(owners_max: usize, shared_max: usize) -> Workers {
+    static BUDGET: ThreadBudget = ThreadBudget::new(usize::MAX);
+    Workers::new("test", RunningLimits { owners_max, shared_max }, &BUDGET)
+}
+
 fn refused(options: FileOptions) -> String {
     let error = FileDevice::open(options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Open);

@@ -1,21 +1,20 @@
 //! A bounded pool of threads for system calls that block.
 
+mod budget;
 mod computing;
 mod queue;
 
 use crate::IoContext;
-use queue::{JobOwner, JobQueue};
+use queue::{JobOwner, JobQueue, RunningPlace};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+pub(super) use budget::ThreadBudget;
 pub(super) use computing::{ComputingLimit, ComputingPermit};
-
-/// While as many jobs wait in the queue of one pool, hints are dropped. Of other jobs there are no
-/// more than futures that wait for them.
-const HINTS_QUEUE_MAX: usize = 256;
+pub(super) use queue::RunningLimits;
 
 /// A thread without work ends after this.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
@@ -28,7 +27,8 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Threads for jobs that block. They start when there is work and end when there is none for a
 /// while. Needs no runtime: whoever polls the future is woken by the thread that did the job.
 ///
-/// The owners of jobs take turns ([`IoContext`]), and one owner does not get all threads.
+/// The owners of jobs take turns ([`IoContext`]), and one owner does not get all threads
+/// ([`RunningLimits`]). One thread more is for [`run_first`](Self::run_first).
 pub(crate) struct Workers {
     shared: Arc<Shared>,
 }
@@ -36,6 +36,7 @@ pub(crate) struct Workers {
 struct Shared {
     name: String,
     threads_max: usize,
+    budget: &'static ThreadBudget,
     state: Mutex<State>,
     work: Condvar,
     ended: Condvar,
@@ -44,6 +45,7 @@ struct Shared {
 struct State {
     jobs: JobQueue<Job>,
     threads: usize,
+    /// Threads that have no job: they wait for one, or have just been started.
     idle: usize,
     closed: bool,
 }
@@ -54,12 +56,14 @@ struct State {
 pub(crate) struct Lost;
 
 impl Workers {
-    /// A pool of at most so many threads, of which one owner gets at most `owner_threads_max`.
-    pub(crate) fn new(name: &str, threads_max: usize, owner_threads_max: usize) -> Self {
-        let jobs = JobQueue::new(owner_threads_max);
+    /// A pool that runs jobs within these limits. Its threads beyond the first one count for
+    /// `budget`.
+    pub(crate) fn new(name: &str, limits: RunningLimits, budget: &'static ThreadBudget) -> Self {
+        let jobs = JobQueue::new(limits);
         let shared = Shared {
             name: name.into(),
-            threads_max,
+            threads_max: limits.jobs_max().saturating_add(1),
+            budget,
             state: Mutex::new(State { jobs, threads: 0, idle: 0, closed: false }),
             work: Condvar::new(),
             ended: Condvar::new(),
@@ -98,13 +102,11 @@ impl Workers {
         result.map_err(|_| Lost)
     }
 
-    /// Queues `job` unless many jobs wait; for hints, which nobody waits for.
-    pub(crate) fn try_run(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        let has_room = self.shared.lock().jobs.len() < HINTS_QUEUE_MAX;
-        if has_room {
-            self.shared.submit(|jobs| jobs.push(&None, Box::new(job)));
-        }
-        has_room
+    /// Queues `job` for the owner of the current context, unless many such jobs wait; for hints,
+    /// which nobody waits for.
+    pub(crate) fn run_hint(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
+        self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
     }
 
     /// How many jobs were run or wait.
@@ -143,19 +145,31 @@ impl Shared {
     fn submit<T>(self: &Arc<Self>, push: impl FnOnce(&mut JobQueue<Job>) -> T) -> T {
         let mut state = self.lock();
         let pushed = push(&mut state.jobs);
-        if state.jobs.len() <= state.idle || state.threads >= self.threads_max {
+        self.wake(state);
+        pushed
+    }
+
+    /// Has a thread look for a job, if one may run: one that waits, or a new one if those are too
+    /// few. When no new thread is allowed now, the next job asks again.
+    fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let runnable = state.jobs.runnable();
+        if runnable == 0 {
+            return;
+        }
+        let may_start = runnable > state.idle && state.threads < self.threads_max;
+        if !may_start || !self.budget.take(state.threads) {
             drop(state);
             self.work.notify_one();
-            return pushed;
+            return;
         }
         state.threads += 1;
+        state.idle += 1;
         drop(state);
         let shared = Arc::clone(self);
         let thread = std::thread::Builder::new().name(self.name.clone());
         if let Err(error) = thread.spawn(move || shared.serve()) {
             self.without_new_thread(&error);
         }
-        pushed
     }
 
     /// The system gives no thread. Others may do the work; if there are none, it is done here, late
@@ -163,36 +177,37 @@ impl Shared {
     fn without_new_thread(&self, error: &std::io::Error) {
         tracing::warn!(pool = self.name, %error, "no new thread for I/O");
         let mut state = self.lock();
-        state.threads -= 1;
+        state.idle -= 1;
+        self.leave(&mut state);
         while state.threads == 0
-            && let Some((owner, job)) = state.jobs.pop()
+            && let Some((place, job)) = state.jobs.pop()
         {
-            state = self.run(state, owner, job);
+            drop(state);
+            run(job);
+            state = self.lock();
+            state.end(place);
         }
+        drop(state);
+        self.work.notify_one();
     }
 
-    /// Runs a job without the lock.
-    fn run<'a>(
-        &'a self,
-        state: MutexGuard<'a, State>,
-        owner: Option<JobOwner>,
-        job: Job,
-    ) -> MutexGuard<'a, State> {
-        drop(state);
-        run(job);
-        let mut state = self.lock();
-        if let Some(owner) = &owner {
-            state.jobs.end(owner);
-        }
-        state
+    /// A thread ends.
+    fn leave(&self, state: &mut State) {
+        state.threads -= 1;
+        self.budget.give_back(state.threads);
     }
 
     /// Life of a thread.
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         let mut state = self.lock();
+        state.idle -= 1;
         loop {
-            if let Some((owner, job)) = state.jobs.pop() {
-                state = self.run(state, owner, job);
+            if let Some((place, job)) = state.jobs.pop() {
+                // The job that ended before may have made room for two.
+                self.wake(state);
+                run(job);
+                state = self.lock();
+                state.end(place);
                 continue;
             }
             if state.closed {
@@ -205,13 +220,21 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             state = back;
             state.idle -= 1;
-            // Jobs of owners that have all threads they get are left to these.
-            if waited.timed_out() && state.jobs.len() == 0 {
+            if waited.timed_out() && state.jobs.runnable() == 0 {
                 break;
             }
         }
-        state.threads -= 1;
+        self.leave(&mut state);
         self.ended.notify_all();
+    }
+}
+
+impl State {
+    /// Notes that a job has ended.
+    fn end(&mut self, place: Option<RunningPlace>) {
+        if let Some(place) = place {
+            self.jobs.end(&place);
+        }
     }
 }
 
@@ -241,7 +264,7 @@ impl fmt::Debug for Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::tests::closes;
+    use crate::file::tests::{closes, test_workers};
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -257,7 +280,7 @@ mod tests {
         const JOBS: usize = 512;
         static NOW: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
-        let workers = Workers::new("test", 3, 3);
+        let workers = test_workers(1, 4);
         let jobs = (0..JOBS).map(|n| {
             workers.run(move || {
                 MOST.fetch_max(NOW.fetch_add(1, SeqCst) + 1, SeqCst);
@@ -278,7 +301,7 @@ mod tests {
     /// done although nobody waits for it any more.
     #[test]
     fn lost_and_abandoned() {
-        let workers = Workers::new("test", 1, 1);
+        let workers = test_workers(1, 0);
         let panicked = block_on(workers.run(|| panic!("meant")));
         assert!(matches!(panicked, Err(Lost)));
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -316,7 +339,7 @@ mod tests {
     /// initiator that sent and aborted commands kept a disk busy with what nobody waited for.
     #[test]
     fn what_no_thread_has_begun_can_be_dropped_or_cancelled() {
-        let workers = Workers::new("test", 1, 1);
+        let workers = test_workers(1, 0);
         let (stop, busy) = occupy(&workers);
         let count = Arc::new(AtomicUsize::new(0));
         let job = || {
@@ -343,7 +366,7 @@ mod tests {
     /// Method: one owner has many jobs in the queue when another comes with one.
     #[test]
     fn owners_take_turns() {
-        let workers = Workers::new("test", 1, 1);
+        let workers = test_workers(1, 0);
         let (stop, busy) = occupy(&workers);
         let order: Arc<Mutex<Vec<usize>>> = Arc::default();
         let (one, other) = (Arc::default(), Arc::default());
@@ -366,7 +389,7 @@ mod tests {
     /// Fault: jobs of one owner that took long, or hung, had all threads of a disk.
     #[test]
     fn one_owner_does_not_get_all_threads() {
-        let workers = Workers::new("test", 2, 1);
+        let workers = test_workers(2, 0);
         let (stop, busy) = occupy(&workers);
         let mut waits = workers.run(|| ()).boxed();
         assert!((&mut waits).now_or_never().is_none());
@@ -377,5 +400,70 @@ mod tests {
         block_on(busy).unwrap();
         block_on(waits).unwrap();
         assert_eq!(workers.shared.lock().jobs.len(), 0);
+    }
+
+    /// Fault: prefetches were jobs of the server, so that an owner whose transfers hung took the
+    /// threads it had left to others by prefetches that hung as well; and the transfers of two
+    /// owners had all threads without that.
+    /// Method: many owners have far more of both than there are threads, all hang, and another one
+    /// comes, with a sync after it.
+    #[test]
+    fn transfers_and_prefetches_that_hang_leave_threads_to_others() {
+        const HANG: usize = 31;
+        let workers = test_workers(HANG + 1, 30);
+        let gate = Arc::new(std::sync::RwLock::new(()));
+        let closed = gate.write().unwrap();
+        let contexts: Vec<_> = (0..HANG).map(|_| IoContext::new(&Arc::default())).collect();
+        let mut hang = Vec::new();
+        for context in &contexts {
+            for _ in 0..50 {
+                let gate = Arc::clone(&gate);
+                context.scope_sync(|| workers.run_hint(move || drop(gate.read())));
+            }
+            for _ in 0..50 {
+                let (gate, context) = (Arc::clone(&gate), Arc::clone(context));
+                let job = workers.run(move || drop(gate.read()));
+                hang.push(async move { context.scope(job).await }.boxed());
+            }
+        }
+        assert!(hang.iter_mut().all(|job| job.now_or_never().is_none()));
+        let other = IoContext::new(&Arc::default());
+        assert_eq!(block_on(other.scope(workers.run(|| 7))).unwrap(), 7);
+        let (synced, syncs) = std::sync::mpsc::channel();
+        workers.run_first(move || synced.send(()).unwrap());
+        syncs.recv().unwrap();
+        drop((closed, hang));
+        let shared = Arc::clone(&workers.shared);
+        closes(|| drop(workers), || shared.lock().threads == 0);
+    }
+
+    /// Fault: the pools of many disks that hung could have more threads than the system gives a
+    /// service; the core did the work then, and hung.
+    #[test]
+    fn the_threads_of_all_pools_are_bounded() {
+        let budget: &ThreadBudget = Box::leak(Box::new(ThreadBudget::new(3)));
+        let limits = RunningLimits { owners_max: 1, shared_max: 8 };
+        let pools: Vec<_> = (0..4).map(|_| Workers::new("test", limits, budget)).collect();
+        let gate = Arc::new(std::sync::RwLock::new(()));
+        let closed = gate.write().unwrap();
+        let mut hang = Vec::new();
+        for pool in &pools {
+            for _ in 0..5 {
+                let gate = Arc::clone(&gate);
+                hang.push(pool.run(move || drop(gate.read())).boxed());
+            }
+        }
+        assert!(hang.iter_mut().all(|job| job.now_or_never().is_none()));
+        let threads: Vec<usize> = pools.iter().map(|pool| pool.shared.lock().threads).collect();
+        assert_eq!(threads, [4, 1, 1, 1]);
+        drop(closed);
+        for result in block_on(futures_util::future::join_all(hang)) {
+            result.unwrap();
+        }
+        for pool in pools {
+            let shared = Arc::clone(&pool.shared);
+            closes(|| drop(pool), || shared.lock().threads == 0);
+        }
+        assert_eq!(budget.taken(), 0);
     }
 }

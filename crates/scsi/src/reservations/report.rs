@@ -78,7 +78,7 @@ impl Reservations {
             return Err(Refusal::ReservationConflict);
         }
         let data = match InAction(service_action) {
-            InAction::READ_KEYS => self.read_keys(),
+            InAction::READ_KEYS => self.read_keys(wanted_bytes),
             InAction::READ_RESERVATION => self.read_reservation(),
             InAction::REPORT_CAPABILITIES => self.report_capabilities(),
             InAction::READ_FULL_STATUS => self.read_full_status(wanted_bytes),
@@ -87,9 +87,14 @@ impl Reservations {
         Ok(data)
     }
 
-    fn read_keys(&self) -> Vec<u8> {
-        let keys = self.registrations.iter().flat_map(|entry| entry.key.to_be_bytes());
-        self.with_header(keys.collect())
+    /// ADDITIONAL LENGTH tells of all keys, whatever is made of them (SPC-4 §4.2.5.6).
+    fn read_keys(&self, wanted_bytes: usize) -> Vec<u8> {
+        const KEY_BYTES: usize = size_of::<u64>();
+        let mut data = self.header(self.registrations.len() * KEY_BYTES).encode().to_vec();
+        let wanted = wanted_bytes.saturating_sub(data.len()).div_ceil(KEY_BYTES);
+        let keys = self.registrations.iter().take(wanted);
+        data.extend(keys.flat_map(|entry| entry.key.to_be_bytes()));
+        data
     }
 
     /// The key is 0 where all registrants hold the reservation.

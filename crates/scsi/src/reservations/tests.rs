@@ -542,6 +542,18 @@ fn full_status_is_made_as_far_as_it_is_wanted() {
     }
 }
 
+/// Fault: READ KEYS made all keys, 8 KiB of them, whatever the allocation length.
+#[test]
+fn keys_are_made_as_far_as_they_are_wanted() {
+    let mut reservations = Reservations::new(true);
+    (1..=9).for_each(|number| reservations.register_number(number));
+    let whole = reservations.report(0, usize::MAX).unwrap();
+    assert_eq!(whole.len(), 8 + 9 * 8);
+    for (wanted, made) in [(0, 8), (8, 8), (9, 16), (16, 16), (17, 24), (80, 80), (81, 80)] {
+        assert_eq!(reservations.report(0, wanted).unwrap(), whole[..made], "{wanted} bytes");
+    }
+}
+
 #[test]
 fn capabilities_bytes() {
     let capabilities = Reservations::new(false).report(2, usize::MAX).unwrap();

@@ -135,17 +135,28 @@ fn one_too_many_that_waits_for_blocks_is_busy() {
     assert!(matches!(run_as(&one, &write(5), &[7; 512]), Some(Ending::Good(_))));
 }
 
-/// A disk whose transfers wait in a queue of its own, and never begin.
+/// A disk whose writes wait in a queue of its own, and never begin.
 #[derive(Debug)]
-struct Queueing(MemoryDevice);
+struct Queueing {
+    inner: MemoryDevice,
+    /// Whom prefetches were for.
+    prefetches: std::sync::Mutex<Vec<Option<Arc<block::MemoryOwner>>>>,
+}
+
+impl Queueing {
+    fn new() -> Self {
+        let inner = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
+        Self { inner, prefetches: std::sync::Mutex::default() }
+    }
+}
 
 impl BlockDevice for Queueing {
     fn name(&self) -> &str {
-        self.0.name()
+        self.inner.name()
     }
 
     fn geometry(&self) -> block::Geometry {
-        self.0.geometry()
+        self.inner.geometry()
     }
 
     fn read(
@@ -153,7 +164,7 @@ impl BlockDevice for Queueing {
         range: BlockRange,
         into: Buffer,
     ) -> block::BoxFuture<'_, Result<Buffer, block::Error>> {
-        self.0.read(range, into)
+        self.inner.read(range, into)
     }
 
     fn write(
@@ -169,11 +180,16 @@ impl BlockDevice for Queueing {
     }
 
     fn flush(&self) -> block::BoxFuture<'_, Result<(), block::Error>> {
-        self.0.flush()
+        self.inner.flush()
+    }
+
+    fn prefetch(&self, _range: BlockRange) {
+        let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
+        self.prefetches.lock().unwrap().push(owner);
     }
 
     fn io_tier(&self) -> String {
-        self.0.io_tier()
+        self.inner.io_tier()
     }
 }
 
@@ -181,8 +197,7 @@ impl BlockDevice for Queueing {
 /// hung, thousands of them, with their blocks; further writes of everybody got BUSY.
 #[test]
 fn an_aborted_write_that_has_not_begun_leaves_nothing() {
-    let device = Queueing(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap());
-    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device));
+    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(Queueing::new()));
     let unit = LogicalUnit::open(options).unwrap();
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let plan = Plan::Write { range: range(5, 1), durable: true };
@@ -196,6 +211,23 @@ fn an_aborted_write_that_has_not_begun_leaves_nothing() {
     assert!(unit.ranges.are_shown());
     assert!(unit.ranges.lock(range(5, 1), true).now_or_never().is_some(), "its blocks are free");
     assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
+}
+
+/// Fault: PRE-FETCH was a job of the server at the disk: its initiator had a second share of the
+/// threads, and with both it kept everybody from a disk that hung in part.
+#[test]
+fn prefetches_are_for_their_initiator() {
+    let device = Arc::new(Queueing::new());
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Queueing>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    let memory = memory_of_an_owner();
+    let plan = Plan::Prefetch { range: range(5, 1) };
+    let ending = run_as(&unit, &memory, &plan, &[], &AbortSignal::default()).now_or_never();
+    assert!(matches!(ending, Some(Ending::Good(_))), "{ending:?}");
+    let prefetches = device.prefetches.lock().unwrap();
+    let [Some(owner)] = prefetches.as_slice() else { panic!("{prefetches:?}") };
+    assert!(Arc::ptr_eq(owner, memory.buffers.owner()));
 }
 
 /// Fault: once one initiator had left 64 writes to a disk that hung, the writes of all got BUSY.

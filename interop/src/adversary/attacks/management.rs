@@ -28,6 +28,10 @@ const TASK_MANAGEMENT_RESPONSE: u8 = 0x22;
 /// Sessions of [`many_sessions`].
 const MANY_SESSIONS: usize = 512;
 
+/// Sessions of [`terminated_tags`], and how many come between two resets.
+const TAGS_SESSIONS: usize = 1024;
+const TAGS_BATCH: usize = 32;
+
 /// How long they wait before they reset again.
 const WAVE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -67,6 +71,9 @@ pub const ATTACKS: &[Attack] = &[
         many_sessions(attacker, Destination::Own, TARGET_WARM_RESET)
     })
     .summary("The same to a target of its own, with TARGET WARM RESET"),
+    Attack::new("terminated-tags-1024-sessions", 1024, terminated_tags)
+        .limits("memory_bytes_max = \"64MiB\"")
+        .summary("1,024 sessions: WRITEs asked for with 960 R2Ts, LUN RESET, never acknowledged"),
     Attack::new("functions-of-all-kinds", 4, all_kinds)
         .summary("CLEAR ACA, TASK REASSIGN and functions that do not exist"),
     Attack::new("management-unread", 4, unread)
@@ -154,6 +161,56 @@ impl Resetting {
         session.connection.send();
         attacker.count(session);
     }
+}
+
+/// Sessions with FastAbort whose WRITEs have eight R2Ts each, and one that resets the LUN: the tags
+/// are kept, for nobody acknowledges the end of the tasks. RFC 7143 §4.2.3.4.
+fn terminated_tags(attacker: &Attacker) -> Result<()> {
+    attacker.in_threads(2, |thread| {
+        let Some(mut resetter) =
+            attacker.retry(|| attacker.log_in(Destination::Neighbour, TAGS_SESSIONS + thread))
+        else {
+            return;
+        };
+        let mut sessions: Vec<Session> = Vec::new();
+        for number in (thread..TAGS_SESSIONS).step_by(2).cycle() {
+            if attacker.is_over() {
+                return;
+            }
+            if sessions.len() < TAGS_SESSIONS / 2 {
+                let mut login = attacker.login(Destination::Neighbour, number);
+                (login.burst_bytes_max, login.fast_abort) = (512, true);
+                if let Ok(mut session) = attacker.log_in_as(&login, Destination::Neighbour) {
+                    clear_unit_attentions(&mut session);
+                    sessions.push(session);
+                    if !sessions.len().is_multiple_of(TAGS_BATCH) {
+                        continue;
+                    }
+                }
+            }
+            for session in &mut sessions {
+                fill_with_writes(session);
+                attacker.count(session);
+            }
+            attacker.pause(WAVE_PAUSE);
+            let reset = resetter.task_management(LUN_RESET, u32::MAX, resetter.cmd_sn);
+            resetter.queue(&reset);
+            resetter.connection.send();
+            while resetter.receive().is_some() {}
+            sessions.retain(|session| !session.connection.is_closed());
+        }
+    });
+    Ok(())
+}
+
+/// Takes what came and sends WRITEs as far as the window goes, and no data.
+fn fill_with_writes(session: &mut Session) {
+    while session.receive().is_some() {}
+    while session.window_is_open() {
+        let write = session.command(flags::SIMPLE | flags::WRITE, &cdb::write(0, 8), 4096);
+        session.queue(&write);
+    }
+    session.connection.send();
 }
 
 fn abort_own(attacker: &Attacker) -> Result<()> {

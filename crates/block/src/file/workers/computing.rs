@@ -3,7 +3,7 @@
 //! A pool has many threads because most of its jobs wait for a disk. Of jobs that compute, as many
 //! would have most of the processor: the thread of a core is one among them.
 
-use super::queue::{JobOwner, JobQueue};
+use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
 use crate::IoContext;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,9 @@ use tokio::sync::oneshot;
 /// job comes or ends.
 const COMPUTING_MAX: Duration = Duration::from_secs(1);
 
+/// The limit is [`State::jobs_max`].
+const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
+
 /// How many jobs compute at a time; their owners take turns.
 #[derive(Clone)]
 pub(in crate::file) struct ComputingLimit(Arc<Mutex<State>>);
@@ -22,8 +25,14 @@ struct State {
     jobs_max: usize,
     waiting: JobQueue<Grant>,
     next_id: u64,
-    /// The permits that were granted, and when.
-    granted: Vec<(u64, Instant)>,
+    granted: Vec<Granted>,
+}
+
+/// A permit that is in use.
+struct Granted {
+    id: u64,
+    since: Instant,
+    place: Option<RunningPlace>,
 }
 
 struct Grant {
@@ -43,7 +52,7 @@ impl ComputingLimit {
     pub(in crate::file) fn new(jobs_max: usize) -> Self {
         // The limit is for all: that one owner has all permits keeps the others waiting for one
         // job.
-        let waiting = JobQueue::new(usize::MAX);
+        let waiting = JobQueue::new(UNLIMITED);
         Self(Arc::new(Mutex::new(State { jobs_max, waiting, next_id: 0, granted: Vec::new() })))
     }
 
@@ -78,12 +87,12 @@ impl State {
     /// Grants permits as long as there are some.
     fn grant(&mut self) {
         let now = Instant::now();
-        let computes = |(_, since): &&(u64, Instant)| now.duration_since(*since) < COMPUTING_MAX;
+        let computes = |granted: &&Granted| now.duration_since(granted.since) < COMPUTING_MAX;
         let mut computing = self.granted.iter().filter(computes).count();
         while computing < self.jobs_max
-            && let Some((_, grant)) = self.waiting.pop()
+            && let Some((place, grant)) = self.waiting.pop()
         {
-            self.granted.push((grant.id, now));
+            self.granted.push(Granted { id: grant.id, since: now, place });
             computing += 1;
             // Whoever has stopped waiting drops the permit.
             let _ = grant.sender.send(());
@@ -94,9 +103,11 @@ impl State {
 impl Drop for ComputingPermit {
     fn drop(&mut self) {
         let mut state = self.limit.state();
-        if state.waiting.remove(&self.owner, self.number).is_none() {
-            state.granted.retain(|(id, _)| *id != self.id);
-            state.waiting.end(&self.owner);
+        if state.waiting.remove(&self.owner, self.number).is_none()
+            && let Some(at) = state.granted.iter().position(|granted| granted.id == self.id)
+            && let Some(place) = state.granted.swap_remove(at).place
+        {
+            state.waiting.end(&place);
         }
         state.grant();
     }
@@ -161,7 +172,7 @@ mod tests {
         let hangs = now(&mut queue(&limit, &owner)).unwrap();
         let mut waits = queue(&limit, &owner);
         assert!(now(&mut waits).is_none());
-        limit.state().granted[0].1 -= COMPUTING_MAX;
+        limit.state().granted[0].since -= COMPUTING_MAX;
         let mut next = queue(&limit, &owner);
         let granted = now(&mut waits).unwrap();
         assert!(now(&mut next).is_none(), "one takes the place of the other");

@@ -7,22 +7,85 @@ use std::sync::Arc;
 /// The owner of a job, compared by identity; `None`: the server itself.
 pub(super) type JobOwner = Option<Arc<MemoryOwner>>;
 
-/// Jobs that wait, and the number of those that run, of one owner.
+/// Hints of one owner that run at a time.
+const OWNER_HINTS_MAX: usize = 4;
+
+/// Hints of one owner that wait. Another one is dropped.
+const OWNER_WAITING_HINTS_MAX: usize = 32;
+
+/// Hints of all owners that wait. Another one is dropped.
+const WAITING_HINTS_MAX: usize = 256;
+
+/// How many jobs of a queue run at a time.
+///
+/// Each owner has one place of its own, and of the shared places at most as many as it leaves
+/// free: alone, half of them. Jobs that hang therefore keep only other jobs of their owner waiting
+/// as long as fewer than `owners_max` owners have such jobs, however many each of them has.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::file) struct RunningLimits {
+    /// Owners that have a job running.
+    pub(in crate::file) owners_max: usize,
+    /// Running jobs besides the first one of each owner.
+    pub(in crate::file) shared_max: usize,
+}
+
+impl RunningLimits {
+    /// Running jobs of all owners.
+    pub(super) const fn jobs_max(self) -> usize {
+        self.owners_max.saturating_add(self.shared_max)
+    }
+}
+
+/// The jobs of one owner: those that wait, and the numbers of those that run.
 struct OwnerJobs<J> {
     owner: JobOwner,
     /// By their numbers, which is the order of arrival.
     waiting: BTreeMap<u64, J>,
+    hints: VecDeque<J>,
+    /// Hints included.
     running: usize,
+    running_hints: usize,
 }
 
-/// A queue from which owners take turns, job by job.
-///
-/// The threads are a few more than one owner gets: jobs that take long, or hang, keep only other
-/// jobs of their owner waiting.
+impl<J> OwnerJobs<J> {
+    fn new(owner: JobOwner) -> Self {
+        let (waiting, hints) = (BTreeMap::new(), VecDeque::new());
+        Self { owner, waiting, hints, running: 0, running_hints: 0 }
+    }
+
+    /// Places beyond the owner's own.
+    fn shared(&self) -> usize {
+        self.running.saturating_sub(1)
+    }
+
+    /// Jobs that wait, without the hints that are too many.
+    fn ready(&self) -> usize {
+        let hints = OWNER_HINTS_MAX.saturating_sub(self.running_hints);
+        self.waiting.len() + self.hints.len().min(hints)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting.is_empty() && self.hints.is_empty()
+    }
+}
+
+/// The place that a job runs in, to be given back when the job has ended.
+#[derive(Debug)]
+pub(super) struct RunningPlace {
+    owner: JobOwner,
+    is_hint: bool,
+}
+
+/// A queue from which owners take turns, job by job, within [`RunningLimits`]. Hints of an owner
+/// come after its other jobs.
 pub(super) struct JobQueue<J> {
-    owner_running_max: usize,
+    limits: RunningLimits,
     next_number: u64,
-    waiting: usize,
+    waiting_hints: usize,
+    /// Owners that have a job running.
+    running_owners: usize,
+    /// Shared places in use.
+    shared: usize,
     /// Jobs before all others, of nobody.
     first: VecDeque<J>,
     /// Those that have jobs, in the order of their turns.
@@ -30,19 +93,23 @@ pub(super) struct JobQueue<J> {
 }
 
 impl<J> JobQueue<J> {
-    pub(super) fn new(owner_running_max: usize) -> Self {
+    pub(super) fn new(limits: RunningLimits) -> Self {
         Self {
-            owner_running_max,
+            limits,
             next_number: 0,
-            waiting: 0,
+            waiting_hints: 0,
+            running_owners: 0,
+            shared: 0,
             first: VecDeque::new(),
             owners: VecDeque::new(),
         }
     }
 
     /// How many jobs wait.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.waiting
+        let waiting = |jobs: &OwnerJobs<J>| jobs.waiting.len() + jobs.hints.len();
+        self.first.len() + self.owners.iter().map(waiting).sum::<usize>()
     }
 
     /// How many jobs have come with a number.
@@ -51,63 +118,116 @@ impl<J> JobQueue<J> {
         self.next_number
     }
 
-    /// Puts a job before all others; the threads of an owner are not counted for it.
+    /// How many of the waiting jobs may run now: 0 exactly when [`pop`](Self::pop) gives `None`,
+    /// else at least as many as may.
+    pub(super) fn runnable(&self) -> usize {
+        let free_owners = self.limits.owners_max.saturating_sub(self.running_owners);
+        let free_shared = self.limits.shared_max.saturating_sub(self.shared);
+        let (mut own, mut shared) = (0, 0);
+        for jobs in self.owners.iter().filter(|jobs| jobs.ready() > 0) {
+            let begins = jobs.running == 0;
+            if begins && free_owners == 0 {
+                continue;
+            }
+            own += usize::from(begins);
+            // Each place that the owner takes is one less that it may leave free.
+            let places = free_shared.saturating_sub(jobs.shared()).div_ceil(2);
+            shared += places.min(jobs.ready() - usize::from(begins));
+        }
+        self.first.len() + own.min(free_owners) + shared.min(free_shared)
+    }
+
+    /// Puts a job before all others; it takes no place of an owner.
     pub(super) fn push_first(&mut self, job: J) {
         self.first.push_front(job);
-        self.waiting += 1;
     }
 
     /// Queues a job; returns the number under which it can be removed.
     pub(super) fn push(&mut self, owner: &JobOwner, job: J) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        let at = self.position(owner).unwrap_or_else(|| {
-            let (owner, waiting) = (owner.clone(), BTreeMap::new());
-            self.owners.push_back(OwnerJobs { owner, waiting, running: 0 });
-            self.owners.len() - 1
-        });
-        self.owners[at].waiting.insert(number, job);
-        self.waiting += 1;
+        self.entry(owner).waiting.insert(number, job);
         number
     }
 
-    /// Takes the next job that may run. [`end`](Self::end) has to follow for its owner.
-    pub(super) fn pop(&mut self) -> Option<(Option<JobOwner>, J)> {
-        if let Some(job) = self.first.pop_front() {
-            self.waiting -= 1;
-            return Some((None, job));
+    /// Queues a job that nobody waits for, unless many such wait.
+    pub(super) fn push_hint(&mut self, owner: &JobOwner, job: J) -> bool {
+        if self.waiting_hints >= WAITING_HINTS_MAX {
+            return false;
         }
-        let may_run =
-            |jobs: &OwnerJobs<J>| jobs.running < self.owner_running_max && !jobs.waiting.is_empty();
-        let at = self.owners.iter().position(may_run)?;
-        let mut jobs = self.owners.remove(at)?;
-        let (_, job) = jobs.waiting.pop_first()?;
-        self.waiting -= 1;
-        jobs.running += 1;
-        let owner = jobs.owner.clone();
-        self.owners.push_back(jobs);
-        Some((Some(owner), job))
+        let jobs = self.entry(owner);
+        let has_room = jobs.hints.len() < OWNER_WAITING_HINTS_MAX;
+        if has_room {
+            jobs.hints.push_back(job);
+            self.waiting_hints += 1;
+        }
+        has_room
     }
 
-    /// Notes that a job of this owner has ended.
-    pub(super) fn end(&mut self, owner: &JobOwner) {
-        if let Some(at) = self.position(owner) {
-            self.owners[at].running -= 1;
-            self.forget_idle(at);
+    /// Takes the next job that may run. [`end`](Self::end) has to follow for its place.
+    pub(super) fn pop(&mut self) -> Option<(Option<RunningPlace>, J)> {
+        if let Some(job) = self.first.pop_front() {
+            return Some((None, job));
         }
+        let at = self.owners.iter().position(|jobs| self.may_run(jobs))?;
+        let mut jobs = self.owners.remove(at)?;
+        let (job, is_hint) = match jobs.waiting.pop_first() {
+            Some((_, job)) => (job, false),
+            None => (jobs.hints.pop_front()?, true),
+        };
+        self.waiting_hints -= usize::from(is_hint);
+        match jobs.running {
+            0 => self.running_owners += 1,
+            _ => self.shared += 1,
+        }
+        jobs.running += 1;
+        jobs.running_hints += usize::from(is_hint);
+        let place = RunningPlace { owner: jobs.owner.clone(), is_hint };
+        self.owners.push_back(jobs);
+        Some((Some(place), job))
+    }
+
+    fn may_run(&self, jobs: &OwnerJobs<J>) -> bool {
+        if jobs.ready() == 0 {
+            return false;
+        }
+        match jobs.running {
+            0 => self.running_owners < self.limits.owners_max,
+            _ => jobs.shared() < self.limits.shared_max.saturating_sub(self.shared),
+        }
+    }
+
+    /// Notes that the job of this place has ended.
+    pub(super) fn end(&mut self, place: &RunningPlace) {
+        let Some(at) = self.position(&place.owner) else { return };
+        let jobs = &mut self.owners[at];
+        jobs.running -= 1;
+        jobs.running_hints -= usize::from(place.is_hint);
+        match jobs.running {
+            0 => self.running_owners -= 1,
+            _ => self.shared -= 1,
+        }
+        self.forget_idle(at);
     }
 
     /// Takes back a job that no thread has begun.
     pub(super) fn remove(&mut self, owner: &JobOwner, number: u64) -> Option<J> {
         let at = self.position(owner)?;
         let job = self.owners[at].waiting.remove(&number)?;
-        self.waiting -= 1;
         self.forget_idle(at);
         Some(job)
     }
 
+    fn entry(&mut self, owner: &JobOwner) -> &mut OwnerJobs<J> {
+        let at = self.position(owner).unwrap_or_else(|| {
+            self.owners.push_back(OwnerJobs::new(owner.clone()));
+            self.owners.len() - 1
+        });
+        &mut self.owners[at]
+    }
+
     fn forget_idle(&mut self, at: usize) {
-        if self.owners[at].running == 0 && self.owners[at].waiting.is_empty() {
+        if self.owners[at].is_idle() {
             self.owners.remove(at);
         }
     }
@@ -117,5 +237,112 @@ impl<J> JobQueue<J> {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> JobOwner {
+        Some(Arc::default())
+    }
+
+    /// Begins jobs until none may run any more; how many there were.
+    fn begin_all(queue: &mut JobQueue<u32>) -> Vec<RunningPlace> {
+        let mut places = Vec::new();
+        while let Some((place, _)) = queue.pop() {
+            places.extend(place);
+        }
+        assert_eq!(queue.runnable(), 0);
+        places
+    }
+
+    /// Fault: jobs of two owners that hung had all threads of a disk: 16 were of the first and 4
+    /// of the second. Method: one owner after another has more jobs than may run, none ends.
+    #[test]
+    fn every_owner_finds_a_place_while_those_of_others_hang() {
+        let limits = RunningLimits { owners_max: 32, shared_max: 30 };
+        let mut queue = JobQueue::new(limits);
+        let mut hang = Vec::new();
+        let mut counts = Vec::new();
+        for _ in 0..limits.owners_max {
+            let owner = owner();
+            for _ in 0..100 {
+                queue.push(&owner, 0);
+            }
+            assert!(queue.runnable() > 0);
+            let begun = begin_all(&mut queue);
+            counts.push(begun.len());
+            hang.extend(begun);
+        }
+        assert_eq!(counts[..7], [16, 9, 5, 3, 2, 1, 1]);
+        assert!(counts[7..].iter().all(|count| *count == 1), "{counts:?}");
+        queue.push(&owner(), 0);
+        assert!(queue.pop().is_none(), "the limit of all owners");
+        for place in hang {
+            queue.end(&place);
+        }
+        assert_eq!((queue.running_owners, queue.shared), (0, 0));
+    }
+
+    /// Goal: owners that take turns share the places evenly, whoever had all of its own first.
+    #[test]
+    fn places_even_out() {
+        let mut queue = JobQueue::new(RunningLimits { owners_max: 8, shared_max: 30 });
+        let (one, other) = (owner(), owner());
+        for _ in 0..1000 {
+            queue.push(&one, 1);
+        }
+        let mut running: VecDeque<RunningPlace> = begin_all(&mut queue).into();
+        for _ in 0..1000 {
+            queue.push(&other, 2);
+        }
+        for _ in 0..200 {
+            running.extend(begin_all(&mut queue));
+            queue.end(&running.pop_front().unwrap());
+        }
+        let counts: Vec<usize> = queue.owners.iter().map(|jobs| jobs.running).collect();
+        assert!(counts.iter().all(|count| (10..=12).contains(count)), "{counts:?}");
+    }
+
+    /// Fault: prefetches were jobs of the server, so that their owner had a second share of the
+    /// threads.
+    #[test]
+    fn hints_are_few_and_count_for_their_owner() {
+        let mut queue = JobQueue::new(RunningLimits { owners_max: 8, shared_max: 14 });
+        let (one, other) = (owner(), owner());
+        let taken = (0..100).filter(|_| queue.push_hint(&one, 1)).count();
+        assert_eq!(taken, OWNER_WAITING_HINTS_MAX);
+        assert!(queue.push_hint(&other, 2), "the limit is that of one owner");
+        assert_eq!(begin_all(&mut queue).len(), OWNER_HINTS_MAX + 1);
+        for _ in 0..100 {
+            queue.push(&one, 3);
+        }
+        let begun = begin_all(&mut queue).len();
+        assert_eq!(OWNER_HINTS_MAX + begun, 8, "as many as without hints");
+    }
+
+    /// Goal: an owner's jobs that are waited for come before its hints, and no more hints wait
+    /// than may.
+    #[test]
+    fn hints_come_last_and_are_bounded() {
+        let mut queue = JobQueue::new(RunningLimits { owners_max: 1, shared_max: 0 });
+        let one = owner();
+        queue.push_hint(&one, 1);
+        let number = queue.push(&one, 2);
+        queue.push(&one, 3);
+        assert_eq!(queue.remove(&one, number), Some(2));
+        let (place, job) = queue.pop().unwrap();
+        assert_eq!(job, 3);
+        queue.end(&place.unwrap());
+        let (place, job) = queue.pop().unwrap();
+        assert_eq!(job, 1);
+        let owners: Vec<JobOwner> = (0..20).map(|_| owner()).collect();
+        let hints = owners.iter().flat_map(|owner| std::iter::repeat_n(owner, 20));
+        let taken = hints.filter(|owner| queue.push_hint(owner, 4)).count();
+        assert_eq!(taken, WAITING_HINTS_MAX);
+        queue.end(&place.unwrap());
+        assert_eq!(queue.len(), WAITING_HINTS_MAX);
     }
 }

@@ -83,7 +83,7 @@ impl FullFeature {
         out: &mut Outputs,
     ) -> Result<Receiving, Refusal> {
         let pdu = DataOut::decode(&header.bhs);
-        if self.retired.contains(pdu.target_transfer_tag) {
+        if self.retired.take_data(pdu.target_transfer_tag, pdu.flags.has(FinalFlag::FINAL)) {
             return Err(Refusal::Ignore);
         }
         let Some(entry) = self.tasks.with_tag_mut(pdu.initiator_task_tag) else {

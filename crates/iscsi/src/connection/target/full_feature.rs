@@ -51,6 +51,10 @@ pub(super) struct Request {
     pub(super) judged: bool,
 }
 
+/// A request that waits, in bytes, at most: its body without data, which is charged as it comes,
+/// and what the session knows of it.
+const REQUEST_BYTES: usize = 256 + size_of::<Header>();
+
 #[derive(Debug)]
 pub(super) enum Body {
     Management(Box<TaskManagementRequest>),
@@ -142,13 +146,15 @@ impl FullFeature {
             limits.control_bytes_max = limits.control_bytes_max.min(text_bytes_max);
         }
         let target_name = join.claim.target_name;
+        let r2ts_max = usize::from(joined.session.max_outstanding_r2t.max(1));
+        let retired_tags_max = limits.retired_tasks_max.saturating_mul(r2ts_max);
         Self {
             session: joined.session,
             parameters: join.connection,
             cid: join.claim.cid,
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
             tasks: Tasks::default(),
-            retired: Retired::default(),
+            retired: Retired::new(retired_tags_max),
             requests: SortedMap::default(),
             unjudged: 0,
             receiving: None,
@@ -190,6 +196,14 @@ impl FullFeature {
             // Of a login that is over.
             Input::Identified(_) | Input::Joined(_) => {}
         }
+    }
+
+    /// Memory of tasks, requests, and tags of terminated tasks.
+    pub(super) fn task_memory_bytes(&self) -> usize {
+        self.tasks.memory_bytes(self.session.max_outstanding_r2t)
+            + self.requests.memory_bytes()
+            + self.requests.len() * REQUEST_BYTES
+            + self.retired.memory_bytes()
     }
 
     pub(super) fn can_receive(&self) -> bool {

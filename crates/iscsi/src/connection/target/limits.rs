@@ -12,6 +12,10 @@ pub struct ConnectionLimits {
     /// rejected. RFC 7143 §4.2.2.1 asks for one of each at least. So many logouts of other
     /// connections may be under way, too.
     pub immediate_commands_max: usize,
+    /// Terminated tasks whose Target Transfer Tags are kept until the initiator acknowledges their
+    /// end or has sent their data: as many as it may have under way, the session's command window
+    /// and immediate ones.
+    pub retired_tasks_max: usize,
     /// Requests the session has not judged yet; beyond it [`can_receive`] says no.
     ///
     /// [`can_receive`]: super::TargetConnection::can_receive
@@ -46,6 +50,7 @@ impl Default for ConnectionLimits {
         Self {
             tasks_max: 512,
             immediate_commands_max: 16,
+            retired_tasks_max: 128 + 16,
             unjudged_requests_max: 64,
             control_bytes_max: 1 << 20,
             text_bytes_max: 16 << 10,

@@ -140,10 +140,12 @@ impl TargetConnection {
         }
     }
 
-    /// Memory of the tasks that are known, or were; what the session knows of them included.
+    /// Memory of the tasks and other requests that are known, or were, and of the Target Transfer
+    /// Tags of those that were terminated; what the session knows of them included.
     pub fn task_memory_bytes(&self) -> usize {
+        let outputs = self.outputs.capacity().saturating_sub(OUTPUTS_KEPT_MAX);
         match &self.state {
-            State::FullFeature(phase) => phase.tasks.memory_bytes(),
+            State::FullFeature(phase) => phase.task_memory_bytes() + outputs * size_of::<Output>(),
             State::Login(_) | State::Over => 0,
         }
     }

@@ -1,12 +1,8 @@
 //! Target Transfer Tags of terminated tasks, while the initiator may still send data for them.
 //! RFC 7143 §4.2.3.4 c), g).
 
-use alloc::collections::BTreeMap;
+use crate::sorted_map::SortedMap;
 use wire::{Lun, SerialNumber};
-
-/// Tags that are kept for an initiator that does not acknowledge; the oldest makes room. Its data
-/// is then that of a task that is not known, and discarded as well.
-const RETIRED_TAGS_MAX: usize = 4096;
 
 #[derive(Debug)]
 struct Tag {
@@ -16,21 +12,34 @@ struct Tag {
 }
 
 /// Data that bears one of these tags is discarded, also if its Initiator Task Tag names a new task.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Retired {
-    tags: BTreeMap<u32, Tag>,
+    /// For an initiator that does not acknowledge, the oldest makes room. Its data is then that of
+    /// a task that is not known, and discarded as well.
+    tags_max: usize,
+    tags: SortedMap<u32, Tag>,
 }
 
 impl Retired {
+    pub(super) fn new(tags_max: usize) -> Self {
+        Self { tags_max: tags_max.max(1), tags: SortedMap::default() }
+    }
+
     pub(super) fn add(&mut self, lun: Lun, tag: u32) {
-        if self.tags.len() >= RETIRED_TAGS_MAX {
-            self.tags.pop_first();
+        if self.tags.len() >= self.tags_max {
+            let oldest = self.tags.keys().next();
+            oldest.and_then(|oldest| self.tags.remove(oldest));
         }
         self.tags.insert(tag, Tag { lun, told: None });
     }
 
-    pub(super) fn contains(&self, tag: u32) -> bool {
-        self.tags.contains_key(&tag)
+    /// Data bears this tag: `true` if it is one of these. With the F bit the data that was asked
+    /// for is complete, and the tag is free: no task waits for it. RFC 7143 §11.7.1.
+    pub(super) fn take_data(&mut self, tag: u32, is_final: bool) -> bool {
+        match is_final {
+            true => self.tags.remove(tag).is_some(),
+            false => self.tags.contains_key(tag),
+        }
     }
 
     /// An Asynchronous Message with this StatSN tells of the end of all tasks of this unit.
@@ -45,7 +54,17 @@ impl Retired {
         let is_over = |tag: &Tag| {
             tag.lun == lun && tag.told.is_some_and(|stat_sn| stat_sn.before(exp_stat_sn))
         };
-        self.tags.retain(|_, tag| !is_over(tag));
+        self.tags.retain(|tag| !is_over(tag));
+    }
+
+    /// No more data is received.
+    pub(super) fn clear(&mut self) {
+        self.tags = SortedMap::default();
+    }
+
+    /// Memory of the tags.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.tags.memory_bytes()
     }
 
     /// How many there are.
@@ -63,30 +82,45 @@ mod tests {
     #[test]
     fn tags_go_with_their_acknowledgement() {
         let (one, other) = (Lun::new(1), Lun::new(2));
-        let mut retired = Retired::default();
+        let mut retired = Retired::new(8);
+        let contains = |retired: &mut Retired, tag| retired.take_data(tag, false);
         retired.add(one, 10);
         retired.add(other, 11);
         retired.acknowledged(one, SerialNumber(9));
-        assert!(retired.contains(10), "not told yet");
+        assert!(contains(&mut retired, 10), "not told yet");
         retired.told(one, SerialNumber(u32::MAX));
         retired.add(one, 12);
         retired.acknowledged(one, SerialNumber(u32::MAX));
-        assert!(retired.contains(10), "a StatSN is acknowledged by the next one");
+        assert!(contains(&mut retired, 10), "a StatSN is acknowledged by the next one");
         retired.acknowledged(other, SerialNumber(0));
-        assert!(retired.contains(10), "of another unit");
+        assert!(contains(&mut retired, 10), "of another unit");
         retired.acknowledged(one, SerialNumber(0));
-        assert!(!retired.contains(10));
-        assert!(retired.contains(11) && retired.contains(12), "of the next message");
+        assert!(!contains(&mut retired, 10));
+        assert!(contains(&mut retired, 11) && contains(&mut retired, 12), "of the next message");
+    }
+
+    /// Goal: a tag whose data has all come is free, whether or not the message is acknowledged.
+    #[test]
+    fn tags_go_with_the_last_of_their_data() {
+        let mut retired = Retired::new(8);
+        retired.add(Lun::ZERO, 10);
+        assert!(retired.take_data(10, false) && retired.take_data(10, true));
+        assert!(!retired.take_data(10, true), "no data is due any more");
+        assert!(!retired.take_data(11, true), "of no task that was aborted");
     }
 
     /// Goal: an initiator that never acknowledges costs bounded memory; the newest stay.
     #[test]
     fn tags_are_bounded() {
-        let mut retired = Retired::default();
+        let mut retired = Retired::new(100);
         for tag in 0..10_000 {
             retired.add(Lun::ZERO, tag);
         }
-        assert_eq!(retired.len(), RETIRED_TAGS_MAX);
-        assert!(retired.contains(9_999) && !retired.contains(0));
+        assert_eq!(retired.len(), 100);
+        assert!(retired.memory_bytes() <= 200 * 24);
+        assert!(retired.take_data(9_999, false) && !retired.take_data(9_899, false));
+        retired.told(Lun::ZERO, SerialNumber(1));
+        retired.acknowledged(Lun::ZERO, SerialNumber(2));
+        assert_eq!(retired.memory_bytes(), 0);
     }
 }

@@ -366,6 +366,7 @@ impl FullFeature {
         self.ending = Ending::Closing(reason);
         self.unjudged -= self.requests.values().filter(|request| !request.judged).count();
         self.requests.clear();
+        self.retired.clear();
         self.text_request = None;
         self.held = None;
         // No one acknowledges any more: what waits for it must not wait for ever.

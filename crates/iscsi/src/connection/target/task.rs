@@ -172,11 +172,11 @@ impl Tasks {
         self.slots.iter().flatten()
     }
 
-    /// Memory of the tasks, whether there are some or were.
-    pub(super) fn memory_bytes(&self) -> usize {
+    /// Memory of the tasks, whether there are some or were; each may have so many open R2Ts.
+    pub(super) fn memory_bytes(&self, max_outstanding_r2t: u16) -> usize {
         self.slots.capacity() * size_of::<Option<Entry>>()
             + self.by_tag.memory_bytes()
-            + self.count * IN_SESSION_BYTES
+            + self.count * (IN_SESSION_BYTES + Transfer::r2ts_memory_bytes(max_outstanding_r2t))
     }
 
     /// Frees what many tasks needed once and none needs now.

@@ -159,6 +159,13 @@ impl Transfer {
         transfer
     }
 
+    /// Memory of the R2Ts that a transfer may have open, at most: their queue grows by doubling.
+    pub(super) fn r2ts_memory_bytes(max_outstanding_r2t: u16) -> usize {
+        const QUEUE_MIN: usize = 4;
+        let r2ts = usize::from(max_outstanding_r2t.max(1)).next_power_of_two();
+        r2ts.max(QUEUE_MIN) * size_of::<Sequence>()
+    }
+
     /// Where the immediate data goes.
     pub(super) fn immediate_offset(&self, bytes: u32) -> Option<u32> {
         (self.fault.is_none() && bytes <= self.rules.data_out_bytes_max).then_some(0)

@@ -329,3 +329,61 @@ fn retired_data_is_never_taken() {
         assert_eq!(place, Some(crate::framing::Place::Discard));
     }
 }
+
+/// Fault: the tags of terminated tasks were not counted as memory: sessions that acknowledged
+/// nothing held three times what the limit of all peers allows. And 4,096 of each connection were
+/// kept, more than it can ever have open at a time.
+#[test]
+fn retired_tags_are_memory() {
+    const WRITES: u32 = 120;
+    let keys = "TaskReporting=FastAbort MaxOutstandingR2T=8 MaxBurstLength=512";
+    let mut rig = Rig::normal(keys);
+    let (mut number, mut last) = (0, None);
+    let mut memory = Vec::new();
+    for id in 0..12 {
+        for _ in 0..WRITES {
+            rig.send(1, write(number, 5, 4096).encode(), &[]);
+            let task = rig.started(1).id;
+            rig.wants(1, task, 4096);
+            assert_eq!(rig.sent(1).len(), 8, "R2Ts");
+            number += 1;
+            rig.at_session(session::Input::AbortedByOther { id, lun: Some(Lun::new(1)) });
+            last = Some(terminated(&rig.sent(1)));
+        }
+        let machine = &mut rig.link(1).machine;
+        machine.free_spare_memory();
+        memory.push(machine.task_memory_bytes());
+    }
+    let tag_bytes = 12;
+    assert!(memory[0] >= WRITES as usize * 8 * tag_bytes, "{memory:?}");
+    assert_eq!(memory[11], memory[1], "no more than for a whole window: {memory:?}");
+    assert!(memory[11] < 64 << 10, "{memory:?}");
+    rig.send(1, acknowledgement(number, &last.unwrap()).encode(), &[]);
+    let after = rig.link(1).machine.task_memory_bytes();
+    assert!(after < 4 << 10, "{after} bytes are left of {memory:?}");
+    rig.assert_nothing_left();
+}
+
+/// Goal: a tag is freed by the last of the data that was asked for with it, too: an initiator that
+/// sends it all need not be waited for.
+#[test]
+fn tags_are_freed_by_the_last_of_their_data() {
+    let mut rig = fast(2);
+    let (_, ttt) = asked(&mut rig, 2, 0, 5);
+    rig.send(1, management(1, 7, Function::CLEAR_TASK_SET).encode(), &[]);
+    let (id, ..) = rig.managed.pop().unwrap();
+    rig.managed(id);
+    let message = terminated(&rig.sent(2));
+    rig.send(2, data_out(5, ttt, 0, 0, false).encode(), &[1; 500]);
+    rig.send(2, data_out(5, ttt, 1, 500, true).encode(), &[1; 500]);
+    // The message has come, but its NOP-Out has not: that one would bear the unit.
+    rig.send(2, pong(1, TAG_RESERVED, message.stat_sn.next()).encode(), &[]);
+    let ping = NopIn::decode(&rig.sent(1)[1].bhs);
+    rig.send(1, pong(1, ping.target_transfer_tag, ping.stat_sn).encode(), &[]);
+    rig.send(2, write(1, 5, 1000).encode(), &[]);
+    let task = rig.started(2).id;
+    rig.wants(2, task, 1000);
+    rig.sent(2);
+    rig.send(2, data_out(5, ttt, 0, 0, true).encode(), &[1; 1000]);
+    assert_eq!(rig.sent(2)[0].opcode(), Opcode::REJECT);
+}

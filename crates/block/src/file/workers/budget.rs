@@ -1,0 +1,33 @@
+//! A limit for the threads of all pools together.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+/// Threads of several pools. The first thread of each pool needs no place: every pool works.
+pub(in crate::file) struct ThreadBudget {
+    threads_max: usize,
+    threads: AtomicUsize,
+}
+
+impl ThreadBudget {
+    pub(in crate::file) const fn new(threads_max: usize) -> Self {
+        Self { threads_max, threads: AtomicUsize::new(0) }
+    }
+
+    /// Takes a place for one more thread of a pool that has `threads`.
+    pub(super) fn take(&self, threads: usize) -> bool {
+        let more = |taken| (taken < self.threads_max).then_some(taken + 1);
+        threads == 0 || self.threads.fetch_update(SeqCst, SeqCst, more).is_ok()
+    }
+
+    /// Gives a place back: `threads` remain in the pool.
+    pub(super) fn give_back(&self, threads: usize) {
+        if threads > 0 {
+            self.threads.fetch_sub(1, SeqCst);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.threads.load(SeqCst)
+    }
+}
