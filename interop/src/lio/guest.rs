@@ -13,7 +13,7 @@ use std::time::Duration;
 const GUEST_SECONDS_MAX: u64 = 1800;
 /// Polls of the console until LIO has started. A count and not a time: the processes may be stopped
 /// for a while.
-const START_POLLS_MAX: usize = 6000;
+const START_POLLS_MAX: usize = 30_000;
 const POLL: Duration = Duration::from_millis(20);
 const STOP_MAX: Duration = Duration::from_secs(60);
 /// Lines of the console in a message.
