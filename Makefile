@@ -80,7 +80,7 @@ conformance: ## Run the libiscsi suite and write CONFORMANCE.md
 conformance-tables: ## Write the parts of CONFORMANCE.md that come from the code alone
 	$(CARGO) run --locked -p interop -- conformance-tables
 
-interop-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath with a cut path, sg_persist, sg_xcopy
+interop-kernel: ## A Debian 6.1 kernel in a QEMU guest: a file system, multipath with a cut path, sg_persist, sg_xcopy; its target, LIO
 	@scripts/setup kernel
 	$(CARGO) build --release --locked -p lunar
 	interop/kernel/run

@@ -102,6 +102,10 @@ pub struct Counts {
     pub last: VecDeque<Kind>,
     /// The ISID of the last login. RFC 7143 §11.12.5.
     pub isid: Option<[u8; 6]>,
+    /// Connections that are in full feature phase.
+    pub logged_in: u32,
+    /// The largest value that `logged_in` has had.
+    pub logged_in_most: u32,
 }
 
 impl Counts {
@@ -127,7 +131,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    armed: Option<Cut>,
+    /// The first one is waited for.
+    armed: VecDeque<Cut>,
     flip: Option<Flip>,
     counts: Counts,
 }
@@ -160,12 +165,23 @@ impl Cutter {
 
     /// Breaks one connection there, once.
     pub fn arm(&self, cut: Cut) {
-        self.shared.state().armed = Some(cut);
+        self.arm_in_turn([cut]);
     }
 
-    /// Whether that is still to come.
+    /// Breaks a connection at each of these places: once the first cut was made, the second one is
+    /// waited for, and so on. Cuts that were armed before are forgotten.
+    pub fn arm_in_turn(&self, cuts: impl IntoIterator<Item = Cut>) {
+        self.shared.state().armed = cuts.into_iter().collect();
+    }
+
+    /// Whether a cut is still to come.
     pub fn is_armed(&self) -> bool {
-        self.shared.state().armed.is_some()
+        self.still_armed().is_some()
+    }
+
+    /// The cut that is waited for.
+    pub fn still_armed(&self) -> Option<Cut> {
+        self.shared.state().armed.front().copied()
     }
 
     /// Turns one bit over, once.
@@ -242,6 +258,9 @@ impl Shared {
                 }
             }
         };
+        if dialogue.borrow().full_feature {
+            self.state().counts.logged_in -= 1;
+        }
         match end {
             End::Closed | End::Cut(Manner::Close, _) => {}
             End::Cut(Manner::Reset, _) => {
@@ -265,7 +284,7 @@ impl Shared {
         dialogue: &RefCell<Dialogue>,
     ) -> End {
         while let Some(mut pdu) = pdu::read(from, way, dialogue).await {
-            dialogue.borrow_mut().hear(&pdu);
+            self.hear(&pdu, dialogue);
             self.disturb(&mut pdu);
             let Some(cut) = self.judge(&pdu) else {
                 if to.write_all(&pdu.bytes).await.is_err() {
@@ -279,6 +298,18 @@ impl Shared {
             return End::Cut(cut.manner, rest);
         }
         End::Closed
+    }
+
+    /// Takes note of a Login Response; a connection counts once it is in full feature phase.
+    fn hear(&self, pdu: &Passing, dialogue: &RefCell<Dialogue>) {
+        let mut dialogue = dialogue.borrow_mut();
+        let was_logged_in = dialogue.full_feature;
+        dialogue.hear(pdu);
+        if dialogue.full_feature && !was_logged_in {
+            let counts = &mut self.state().counts;
+            counts.logged_in += 1;
+            counts.logged_in_most = counts.logged_in_most.max(counts.logged_in);
+        }
     }
 
     /// Turns a bit of it over, if one is to be.
@@ -311,13 +342,12 @@ impl Shared {
         if pdu.kind == Kind::LoginRequest {
             state.counts.isid = pdu.bytes[8..14].try_into().ok();
         }
-        let armed = state.armed.as_mut().filter(|cut| cut.kind == pdu.kind)?;
+        let armed = state.armed.front_mut().filter(|cut| cut.kind == pdu.kind)?;
         if armed.skip > 0 {
             armed.skip -= 1;
             return None;
         }
-        let cut = *armed;
-        state.armed = None;
+        let cut = state.armed.pop_front()?;
         *state.counts.cut.entry(pdu.kind).or_default() += 1;
         Some(cut)
     }
@@ -362,4 +392,47 @@ async fn linger(mut far: TcpStream, late: Duration, rest: Vec<u8>) {
     let _ = far_out.write_all(&rest).await; // the target may have closed
     let mut piece = [0; 16 << 10];
     while let Ok(1..) = far_in.read(&mut piece).await {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    /// A connection through the relay that a target without a mind has let in.
+    fn log_in(cutter: &Cutter, target: &std::net::TcpListener) -> Result<[std::net::TcpStream; 2]> {
+        let mut near = std::net::TcpStream::connect(cutter.address())?;
+        let (mut far, _) = target.accept()?;
+        let mut header = [0; HEADER_BYTES];
+        header[0] = 0x43;
+        near.write_all(&header)?;
+        far.read_exact(&mut header)?;
+        (header[0], header[1]) = (0x23, 0x87);
+        far.write_all(&header)?;
+        near.read_exact(&mut header)?;
+        Ok([near, far])
+    }
+
+    /// Goal: connections count from their login to their end, and cuts come one after the other.
+    #[test]
+    fn connections_count_and_cuts_take_turns() -> Result<()> {
+        let target = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let cutter = Cutter::to(&target.local_addr()?.to_string())?;
+        let mut connections = [log_in(&cutter, &target)?, log_in(&cutter, &target)?];
+        assert_eq!((cutter.counts().logged_in, cutter.counts().logged_in_most), (2, 2));
+        let cut = |kind| Cut { kind, skip: 0, place: Place::Before, manner: Manner::Close };
+        cutter.arm_in_turn([cut(Kind::NopOut), cut(Kind::LogoutRequest)]);
+        // A NOP-Out and a Logout Request. RFC 7143 §11.18, §11.14.
+        for ([near, far], opcode) in connections.iter_mut().zip([0x40, 0x46]) {
+            let mut header = [0; HEADER_BYTES];
+            header[0] = opcode;
+            near.write_all(&header)?;
+            assert_eq!(near.read(&mut header)?, 0, "the connection goes on");
+            assert_eq!(far.read(&mut header)?, 0, "the PDU came through");
+        }
+        let counts = cutter.counts();
+        assert!(!cutter.is_armed());
+        assert_eq!((counts.cuts(), counts.logged_in, counts.logged_in_most), (2, 0, 2));
+        Ok(())
+    }
 }

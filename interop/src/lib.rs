@@ -18,6 +18,7 @@ pub mod extended_copy;
 pub mod faults;
 pub mod istgt;
 pub mod ledger;
+pub mod lio;
 pub mod lunar;
 pub mod musts;
 pub mod own_tests;

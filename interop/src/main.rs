@@ -1,5 +1,5 @@
-//! `cargo run -p interop -- adversary | conformance | conformance-tables | state-fixture |
-//! suite URL [URL]`.
+//! `cargo run -p interop -- adversary | conformance | conformance-tables | lio FOLDER [WORD…] |
+//! state-fixture | suite URL [URL]`.
 use anyhow::{Result, bail};
 use interop::conformance::{report, totals, unclean};
 use interop::document::{PATH, SUITE, committed, render, section};
@@ -25,11 +25,15 @@ fn main() -> Result<()> {
         ["conformance-tables"] => {
             Ok(std::fs::write(PATH, render(section(&committed()?, SUITE)?)?)?)
         }
+        ["lio", folder, ..] => {
+            let passed = interop::lio::main(folder, &arguments[2..])?;
+            std::process::exit(i32::from(!passed));
+        }
         ["state-fixture"] => interop::state::write_fixtures(),
         ["suite", _] | ["suite", _, _] => foreign(&arguments[1..]),
         _ => bail!(
             "usage: cargo run -p interop -- adversary | conformance | conformance-tables | \
-             state-fixture | suite URL [URL]"
+             lio FOLDER [WORD…] | state-fixture | suite URL [URL]"
         ),
     }
 }

@@ -22,6 +22,16 @@ pub enum End {
     TimedOut,
 }
 
+impl End {
+    /// The exit status, if the program ended by itself.
+    pub fn code(self) -> Option<i32> {
+        match self {
+            Self::Exited(status) => status.code(),
+            Self::TimedOut => None,
+        }
+    }
+}
+
 /// What a program did.
 #[derive(Debug)]
 pub struct Finished {

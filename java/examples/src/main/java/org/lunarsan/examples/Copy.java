@@ -80,12 +80,15 @@ public final class Copy {
         boolean writes = options.writesLun();
         String url = writes ? options.destination() : options.source();
         Path path = Path.of(writes ? options.source() : options.destination());
-        IscsiOptions session = IscsiOptions.builder().connections(options.connections())
-                .protocolLevel(options.protocolLevel()).build();
+        IscsiOptions.Builder session =
+                IscsiOptions.builder().connections(options.connections())
+                        .protocolLevel(options.protocolLevel());
+        options.mutual().ifPresent(
+                mutual -> session.mutualChapSecretFile(mutual.user(), mutual.secretFile()));
         // The file first: a wrong path should not cost a login.
         try (FileChannel file = writes ? FileChannel.open(path, StandardOpenOption.READ)
                 : FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
-                AsyncDevice disk = opener.open(url, session)) {
+                AsyncDevice disk = opener.open(url, session.build())) {
             Copier copier = new Copier(file, disk, progress);
             return writes ? copier.toLun() : copier.toFile();
         }

@@ -1,8 +1,12 @@
 package org.lunarsan.examples;
 
+import java.nio.file.InvalidPathException;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import org.lunarsan.initiator.IscsiOptions;
+import java.util.Optional;
 import org.lunarsan.initiator.IscsiUrl;
 import org.lunarsan.initiator.IscsiUrlException;
 
@@ -15,13 +19,14 @@ import org.lunarsan.initiator.IscsiUrlException;
  * @param destination likewise; one of both is a URL
  * @param connections of the session
  * @param protocolLevel iSCSIProtocolLevel to propose
+ * @param mutual what the target must prove to be
  * @param json one document at the end, and no progress
  * @param help only the help is wanted
  */
 record CopyOptions(String source, String destination, int connections, int protocolLevel,
-        boolean json, boolean help) {
+        Optional<Mutual> mutual, boolean json, boolean help) {
     static final String HELP = """
-            usage: lunar-copy [--connections N] [--protocol-level N] [--json] SOURCE DESTINATION
+            usage: lunar-copy [OPTIONS] SOURCE DESTINATION
 
             Copies a file to a LUN of an iSCSI target, or a LUN to a file. One of SOURCE and
             DESTINATION is a path, the other iscsi://[USER@]HOST[:PORT]/TARGET/LUN. The CHAP secret
@@ -30,6 +35,10 @@ record CopyOptions(String source, String destination, int connections, int proto
               --connections N      connections of the session, 1 to 16 (1)
               --protocol-level N   iSCSIProtocolLevel to propose, 1 or 2 (2); 1 for targets that
                                    close the connection on keys newer than they are
+              --mutual-chap-user NAME
+                                   what the target must prove to be (mutual CHAP)
+              --mutual-chap-secret-file FILE
+                                   the file with the target's secret
               --json               one JSON document at the end instead of words
               --help               this
 
@@ -47,36 +56,66 @@ record CopyOptions(String source, String destination, int connections, int proto
         }
     }
 
+    /**
+     * What the target must prove to be.
+     *
+     * @param user its name
+     * @param secretFile the file with its secret
+     */
+    record Mutual(String user, Path secretFile) {}
+
     static CopyOptions parse(String[] arguments) throws Usage {
         int connections = 1;
         int protocolLevel = IscsiOptions.PROTOCOL_LEVEL_MAX;
         boolean json = false;
         boolean help = false;
+        Optional<String> user = Optional.empty();
+        Optional<Path> secretFile = Optional.empty();
         List<String> ends = new ArrayList<>();
-        for (int at = 0; at < arguments.length; at++) {
-            switch (arguments[at]) {
+        Iterator<String> rest = List.of(arguments).iterator();
+        while (rest.hasNext()) {
+            String argument = rest.next();
+            switch (argument) {
                 case "--help", "-h" -> help = true;
                 case "--json" -> json = true;
-                case "--connections" -> {
-                    at++;
-                    connections = number("--connections", arguments, at, 1,
-                            IscsiOptions.CONNECTIONS_MAX);
-                }
-                case "--protocol-level" -> {
-                    at++;
-                    protocolLevel = number("--protocol-level", arguments, at,
-                            IscsiOptions.PROTOCOL_LEVEL_MIN, IscsiOptions.PROTOCOL_LEVEL_MAX);
-                }
-                default -> ends.add(plain(arguments[at]));
+                case "--connections" -> connections =
+                        number(argument, rest, 1, IscsiOptions.CONNECTIONS_MAX);
+                case "--protocol-level" -> protocolLevel = number(argument, rest,
+                        IscsiOptions.PROTOCOL_LEVEL_MIN, IscsiOptions.PROTOCOL_LEVEL_MAX);
+                case "--mutual-chap-user" -> user = Optional.of(value(argument, rest));
+                case "--mutual-chap-secret-file" -> secretFile =
+                        Optional.of(path(value(argument, rest)));
+                default -> ends.add(plain(argument));
             }
         }
         if (help) {
-            return new CopyOptions("", "", connections, protocolLevel, json, true);
+            return new CopyOptions(
+                    "", "", connections, protocolLevel, Optional.empty(), json, true);
         }
         if (ends.size() != 2 || isUrl(ends.get(0)) == isUrl(ends.get(1))) {
             throw new Usage("one path and one iscsi:// URL are wanted");
         }
-        return new CopyOptions(ends.get(0), ends.get(1), connections, protocolLevel, json, false);
+        if (user.isPresent() != secretFile.isPresent()) {
+            throw new Usage("--mutual-chap-user and --mutual-chap-secret-file go together");
+        }
+        Optional<Path> file = secretFile;
+        return new CopyOptions(ends.get(0), ends.get(1), connections, protocolLevel,
+                user.map(name -> new Mutual(name, file.orElseThrow())), json, false);
+    }
+
+    private static String value(String option, Iterator<String> rest) throws Usage {
+        if (!rest.hasNext()) {
+            throw new Usage(option + " needs a value");
+        }
+        return rest.next();
+    }
+
+    private static Path path(String text) throws Usage {
+        try {
+            return Path.of(text);
+        } catch (InvalidPathException wrong) {
+            throw new Usage(wrong.getMessage());
+        }
     }
 
     private static String plain(String argument) throws Usage {
@@ -93,9 +132,9 @@ record CopyOptions(String source, String destination, int connections, int proto
         return argument;
     }
 
-    private static int number(String option, String[] arguments, int at, int least, int most)
+    private static int number(String option, Iterator<String> rest, int least, int most)
             throws Usage {
-        String text = at < arguments.length ? arguments[at] : "";
+        String text = rest.hasNext() ? rest.next() : "";
         boolean digits = text.matches("[0-9]{1,2}");
         int number = digits ? Integer.parseInt(text) : 0;
         if (number < least || number > most) {

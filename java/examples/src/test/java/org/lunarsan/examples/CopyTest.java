@@ -89,6 +89,8 @@ final class CopyTest {
                 List.of("--connections", "0", "a", url), List.of("a", url, "--connections"),
                 List.of("--protocol-level", "3", "a", url),
                 List.of("--protocol-level", "0", "a", url),
+                List.of("--mutual-chap-user", "lio", "a", url),
+                List.of("a", url, "--mutual-chap-secret-file"),
                 List.of("a", "iscsi://host"), List.of("a", "iscsi://u%hunter2@host/target/0"))) {
             assertEquals(2, run(wrong.toArray(String[]::new)), wrong::toString);
             assertEquals(1, err.toString(StandardCharsets.UTF_8).lines().count());

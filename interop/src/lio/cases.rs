@@ -1,0 +1,151 @@
+//! The table of cases.
+
+use super::guest::Access;
+use crate::cutter::{Cut, Flip, Kind, Manner, Place};
+use crate::scratch::Random;
+use std::fmt;
+use std::time::Duration;
+
+/// An initiator of ours.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Client {
+    Rust,
+    Java,
+}
+
+/// What the relay does to connections.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Network {
+    /// Passes everything on.
+    Sound,
+    /// Cuts connections, one after the other.
+    Cut,
+    /// Cuts connections and turns bits of data over, which digests detect.
+    CutAndDamaged,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub client: Client,
+    pub connections: u16,
+    pub access: Access,
+    pub digests: bool,
+    pub network: Network,
+    pub lun: u16,
+}
+
+/// The LUN that is a file on this machine.
+pub const DISK: u16 = 0;
+/// Commands that a client reads with until it has opened a disk, at most.
+const OPENING_COMMANDS_MAX: u32 = 20;
+const LUNS: [&str; 3] = ["iblock", "fileio", "ramdisk"];
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let client = if self.client == Client::Rust { "rust" } else { "java" };
+        let plural = if self.connections == 1 { "" } else { "s" };
+        write!(f, "{client}, {} connection{plural}", self.connections)?;
+        write!(f, ", {}", LUNS[usize::from(self.lun)])?;
+        match self.access {
+            Access::Open => {}
+            Access::Chap => write!(f, ", CHAP")?,
+            Access::Mutual => write!(f, ", mutual CHAP")?,
+        }
+        if self.digests {
+            write!(f, ", digests")?;
+        }
+        match self.network {
+            Network::Sound => Ok(()),
+            Network::Cut => write!(f, ", cut"),
+            Network::CutAndDamaged => write!(f, ", cut and damaged"),
+        }
+    }
+}
+
+/// The table: both clients, one and several connections, every kind of login and network; then the
+/// other backends of LIO.
+pub fn cases() -> Vec<Case> {
+    let kinds = [
+        (Access::Open, false, Network::Sound),
+        (Access::Open, true, Network::Sound),
+        (Access::Chap, false, Network::Sound),
+        (Access::Mutual, false, Network::Sound),
+        (Access::Open, false, Network::Cut),
+        (Access::Mutual, true, Network::CutAndDamaged),
+    ];
+    let mut all = Vec::new();
+    for client in [Client::Rust, Client::Java] {
+        for connections in [1, 4] {
+            for (access, digests, network) in kinds {
+                all.push(Case { client, connections, access, digests, network, lun: DISK });
+            }
+        }
+        for lun in [1, 2] {
+            let (access, network) = (Access::Open, Network::Sound);
+            all.push(Case { client, connections: 4, access, digests: false, network, lun });
+        }
+    }
+    all
+}
+
+impl Case {
+    /// The cuts while a LUN is written, in this order: before a command, within its data, within
+    /// the login that follows, before a response, within an R2T, before a login response, and one
+    /// after which the target keeps the connection.
+    pub fn cuts_of_writes(&self, random: &mut Random) -> Vec<Cut> {
+        let late = Manner::Linger(Duration::from_millis(200));
+        self.cuts(
+            random,
+            &[
+                (Kind::CommandImmediate, Place::Before, Manner::Reset),
+                (Kind::DataOutSolicited, Place::InData(500), Manner::Close),
+                (Kind::LoginRequest, Place::After, Manner::Reset),
+                (Kind::ScsiResponse, Place::Before, Manner::Reset),
+                (Kind::ReadyToTransfer, Place::InHeader(20), Manner::Close),
+                (Kind::LoginResponse, Place::Before, Manner::Close),
+                (Kind::DataOutSolicited, Place::InHeader(30), late),
+            ],
+        )
+    }
+
+    /// The cuts while a LUN is read.
+    pub fn cuts_of_reads(&self, random: &mut Random) -> Vec<Cut> {
+        let late = Manner::Linger(Duration::from_millis(200));
+        self.cuts(
+            random,
+            &[
+                (Kind::CommandRead, Place::After, Manner::Reset),
+                (Kind::DataIn, Place::InData(500), Manner::Close),
+                (Kind::DataIn, Place::After, Manner::Reset),
+                (Kind::CommandRead, Place::InHeader(10), late),
+            ],
+        )
+    }
+
+    fn cuts(&self, random: &mut Random, places: &[(Kind, Place, Manner)]) -> Vec<Cut> {
+        if self.network == Network::Sound {
+            return Vec::new();
+        }
+        let mut cut = |&(kind, place, manner)| {
+            let skip = match kind {
+                // The next login is the only one.
+                Kind::LoginRequest | Kind::LoginResponse => 0,
+                Kind::DataIn | Kind::DataOutSolicited => 30 + random.below(20) as u32,
+                // A client that loses its connection while it opens a disk gives up, as it may.
+                Kind::CommandRead => OPENING_COMMANDS_MAX + random.below(3) as u32,
+                _ => random.below(3) as u32,
+            };
+            Cut { kind, skip, place, manner }
+        };
+        places.iter().map(&mut cut).collect()
+    }
+
+    /// The bit of data that is turned over in a PDU of this kind, if any.
+    pub fn flip(&self, random: &mut Random, kind: Kind) -> Option<Flip> {
+        (self.network == Network::CutAndDamaged).then(|| {
+            let (skip, bit) = (20 + random.below(20) as u32, random.below(1 << 16) as usize);
+            Flip { kind, skip, in_data: true, bit }
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! Runs the cases and prints the result of each.
+
+use super::cases::{Case, Client, DISK, Network, cases};
+use super::clients::{Clients, Proof, succeeded, url};
+use super::guest::{Access, DISK_BYTES, Guest};
+use crate::cutter::{Cut, Cutter, Kind};
+use crate::scratch::{Random, Scratch, pattern};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::time::Instant;
+
+/// Bytes that are copied to a LUN.
+const COPY_BYTES: usize = 8 << 20;
+const BENCH_BYTES: &str = "8M";
+
+/// The guest and the clients that the cases use.
+struct Stage {
+    guest: Guest,
+    clients: Clients,
+    scratch: Scratch,
+}
+
+/// Runs the cases whose names contain all of `words`, prints the result of each, and returns
+/// whether all passed. `folder` holds what `interop/kernel/fetch` has made.
+///
+/// # Errors
+/// The guest does not start or does not end, or no case has such a name.
+pub fn main(folder: &str, words: &[String]) -> Result<bool> {
+    let scratch = Scratch::new("lio")?;
+    let clients = Clients::find(&scratch)?;
+    let guest = Guest::start(folder, &scratch)?;
+    println!("lio: LIO of {} at {}", guest.version(), guest.address());
+    let stage = Stage { guest, clients, scratch };
+    let (mut passed, mut failed) = (0, 0);
+    let mut note = |name: &str, play: &mut dyn FnMut() -> Result<String>| {
+        if !words.iter().all(|word| name.contains(word)) {
+            return;
+        }
+        let (began, console) = (Instant::now(), stage.guest.console_lines());
+        let result = play();
+        let seconds = began.elapsed().as_secs_f64();
+        match result {
+            Ok(figures) => {
+                passed += 1;
+                println!("lio: pass: {name} ({seconds:.1} s){figures}");
+            }
+            Err(error) => {
+                failed += 1;
+                let said = stage.guest.console_after(console);
+                println!("lio: FAIL: {name} ({seconds:.1} s): {error:#}\nLIO said:\n{said}");
+            }
+        }
+    };
+    note("rust, discovery", &mut || stage.discover());
+    note("rust, CHAP, each algorithm", &mut || stage.each_algorithm());
+    note("rust, refusals", &mut || stage.refusals(Client::Rust));
+    note("java, refusals", &mut || stage.refusals(Client::Java));
+    for (case, seed) in cases().into_iter().zip(1..) {
+        note(&case.to_string(), &mut || stage.play(&case, seed));
+    }
+    stage.guest.stop()?;
+    println!("lio: {passed} cases passed, {failed} failed");
+    ensure!(passed + failed > 0, "no case is named like that");
+    Ok(failed == 0)
+}
+
+impl Stage {
+    fn play(&self, case: &Case, seed: u64) -> Result<String> {
+        let cutter = Cutter::to(&self.guest.address())?;
+        let url = url(case, &cutter.address().to_string());
+        let mut random = Random(seed);
+        let mut play = || {
+            self.write(case, &url, &cutter, &mut random)?;
+            self.read(case, &url, &cutter, &mut random)?;
+            if case.client == Client::Rust { self.bench(case, &url) } else { Ok(String::new()) }
+        };
+        let figures = play().with_context(|| format!("seed {seed}, {:?}", cutter.counts()))?;
+        let counts = cutter.counts();
+        let (most, cuts) = (counts.logged_in_most, counts.cuts());
+        let (wanted, is_cut) = (u32::from(case.connections), case.network != Network::Sound);
+        // The relay may notice the end of a session only after the next one has logged in.
+        let has_all = if is_cut { most >= wanted } else { most == wanted };
+        ensure!(has_all, "{most} connections of {wanted} were logged in");
+        ensure!((cuts > 0) == is_cut, "{counts:?}");
+        Ok(if cuts > 0 { format!("{figures}, {cuts} breaks") } else { figures })
+    }
+
+    /// Copies a file to the LUN and checks that the LUN holds it.
+    fn write(&self, case: &Case, url: &str, cutter: &Cutter, random: &mut Random) -> Result<()> {
+        let source = self.scratch.pattern("source", random.next_u64(), COPY_BYTES)?;
+        let flip = case.flip(random, Kind::DataOutSolicited);
+        flip.into_iter().for_each(|flip| cutter.flip(flip));
+        cutter.arm_in_turn(case.cuts_of_writes(random));
+        self.clients.copy(case, &source, url).context("writing")?;
+        all_came_about(cutter).context("writing")?;
+        if case.lun == DISK {
+            self.is_on_disk(&source)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the beginning of LUN 0, read without an initiator, with a file.
+    fn is_on_disk(&self, source: &str) -> Result<()> {
+        let mut disk = std::fs::read(self.guest.disk())?;
+        let source = std::fs::read(source)?;
+        disk.truncate(source.len());
+        let differs = source.iter().zip(&disk).position(|(wanted, is)| wanted != is);
+        ensure!(differs.is_none(), "LUN 0 is not what was written, from byte {differs:?} on");
+        Ok(())
+    }
+
+    /// Copies the LUN to a file and compares the file with what the LUN holds.
+    fn read(&self, case: &Case, url: &str, cutter: &Cutter, random: &mut Random) -> Result<()> {
+        let flip = case.flip(random, Kind::DataIn);
+        let (wanted, seed) = (self.scratch.path("source"), random.next_u64());
+        if case.lun == DISK {
+            // New content that no client has written.
+            std::fs::write(self.guest.disk(), pattern(seed, DISK_BYTES))?;
+        }
+        let file = self.scratch.path("back");
+        drop(std::fs::remove_file(&file));
+        flip.into_iter().for_each(|flip| cutter.flip(flip));
+        cutter.arm_in_turn(case.cuts_of_reads(random));
+        self.clients.copy(case, url, &file).context("reading")?;
+        all_came_about(cutter).context("reading")?;
+        let wanted =
+            if case.lun == DISK { pattern(seed, DISK_BYTES) } else { std::fs::read(wanted)? };
+        let read = std::fs::read(&file)?;
+        ensure!(read.len() == DISK_BYTES, "{} bytes were read", read.len());
+        let differs = wanted.iter().zip(&read).position(|(wanted, is)| wanted != is);
+        ensure!(differs.is_none(), "what was read differs from byte {differs:?} on");
+        Ok(())
+    }
+
+    /// Runs `lunar bench`, and returns the requests a second of each pattern.
+    fn bench(&self, case: &Case, url: &str) -> Result<String> {
+        let connections = case.connections.to_string();
+        let arguments = [
+            "bench",
+            url,
+            "--json",
+            "--pattern",
+            "rand-write,rand-read",
+            "--io-size",
+            "4K",
+            "--depth",
+            "16",
+            "--connections",
+            &connections,
+            "--size",
+            BENCH_BYTES,
+            "--seconds",
+            "1",
+            "--warm-up",
+            "0.2",
+            "--rounds",
+            "1",
+        ];
+        let finished = self.clients.lunar(&arguments, self.clients.proof(case.access))?;
+        succeeded("the benchmark", &finished)?;
+        let report: Value = serde_json::from_str(&finished.stdout)?;
+        let results = report["results"].as_array().context("no results")?;
+        ensure!(results.len() == 2, "{report}");
+        let mut figures = String::new();
+        for result in results {
+            let rate = result["iops"]["median"].as_f64().unwrap_or_default();
+            let pattern = result["pattern"].as_str().unwrap_or_default();
+            ensure!(rate > 0.0, "no requests: {result}");
+            figures += &format!(", {pattern} {rate:.0}/s");
+        }
+        Ok(figures)
+    }
+
+    /// Checks that `lunar discover` lists all targets.
+    fn discover(&self) -> Result<String> {
+        let portal = format!("iscsi://{}", self.guest.address());
+        let open = self.clients.proof(Access::Open);
+        let found = self.clients.lunar(&["discover", &portal], open)?;
+        succeeded("discovery", &found)?;
+        for access in [Access::Open, Access::Chap, Access::Mutual] {
+            let told = found.stdout.lines().any(|line| line == access.target());
+            ensure!(told, "{} is missing: {}", access.target(), found.stdout);
+        }
+        Ok(String::new())
+    }
+
+    fn case(client: Client, access: Access) -> Case {
+        let network = Network::Sound;
+        Case { client, connections: 1, access, digests: false, network, lun: DISK }
+    }
+
+    /// Logs in with each CHAP algorithm that both sides have.
+    fn each_algorithm(&self) -> Result<String> {
+        let url = url(&Self::case(Client::Rust, Access::Mutual), &self.guest.address());
+        for algorithm in ["md5", "sha-1", "sha-256", "sha3-256"] {
+            let arguments = ["info", &url, "--chap-algorithm", algorithm];
+            let told = self.clients.lunar(&arguments, self.clients.proof(Access::Mutual))?;
+            succeeded(algorithm, &told)?;
+            ensure!(told.stdout.contains("LIO-ORG"), "{}", told.stdout);
+        }
+        Ok(String::new())
+    }
+
+    /// Checks that a login with a wrong secret fails, and that a target with a wrong secret is
+    /// refused.
+    fn refusals(&self, client: Client) -> Result<String> {
+        let wrong = self.scratch.secret("wrong", "not-the-secret-at-all")?;
+        let small = self.scratch.pattern("small", 1, 1 << 20)?;
+        let (right, mutual) =
+            (self.clients.proof(Access::Chap), self.clients.proof(Access::Mutual));
+        for (what, url_access, proof) in [
+            ("a wrong secret", Access::Chap, Proof { secret: &wrong, ..right }),
+            ("a target's wrong secret", Access::Mutual, Proof { mutual_secret: &wrong, ..mutual }),
+        ] {
+            let url = url(&Self::case(client, url_access), &self.guest.address());
+            let finished = match client {
+                Client::Rust => self.clients.lunar(&["copy", &small, &url], proof)?,
+                Client::Java => self.clients.lunar_copy(&[&small, &url], proof)?,
+            };
+            ensure!(finished.end.code() == Some(1), "{what}: {}", finished.outputs());
+            let said = finished.stderr.to_lowercase();
+            ensure!(said.contains("auth") || said.contains("prove"), "{what}: {said}");
+        }
+        Ok(String::new())
+    }
+}
+
+/// Checks that every cut and every flip has happened.
+fn all_came_about(cutter: &Cutter) -> Result<()> {
+    let left: Option<Cut> = cutter.still_armed();
+    ensure!(left.is_none(), "not cut: {left:?}");
+    ensure!(!cutter.is_to_flip(), "no bit was turned over");
+    Ok(())
+}

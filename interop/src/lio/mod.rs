@@ -1,0 +1,9 @@
+//! LIO, the target of the Linux kernel, as a peer: a Debian kernel in a QEMU guest
+//! (interop/kernel), which our initiators on this machine use.
+
+mod cases;
+mod check;
+mod clients;
+mod guest;
+
+pub use check::main;
