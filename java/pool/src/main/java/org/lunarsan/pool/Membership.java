@@ -164,10 +164,11 @@ final class Membership {
             left.stream().filter(MirrorMember::hasLost).forEach(one -> one.fail(lossOf(one)));
             boolean lost = false;
             if (good.isEmpty() && !before.isEmpty()) {
-                good = keepOne(left.isEmpty() ? before : left);
+                List<MirrorMember> among = left.isEmpty() ? before : left;
+                good = keepOne(among);
                 lost = good.getFirst().hasLost();
                 if (lost) {
-                    latchLoss(good.getFirst());
+                    latchLoss(good.getFirst(), among);
                 }
             }
             if (good.size() < before.size()) {
@@ -207,9 +208,10 @@ final class Membership {
      * No member has all that was acknowledged. The member that is kept counts as it is now; the
      * loss is counted, and stays untold until a flush of a caller has failed. Behind the lock.
      */
-    private void latchLoss(MirrorMember kept) {
-        kept.acceptLosses();
-        losses++;
+    private void latchLoss(MirrorMember kept, List<MirrorMember> among) {
+        long others = among.stream().filter(one -> one != kept)
+                .mapToLong(one -> one.losses() - 1).sum();
+        losses += Math.max(kept.acceptLosses() + others, 1);
         Log.warn(() -> name + ": no member has kept all writes that had returned, " + kept
                 + " is kept as it is; the next flush fails");
     }
@@ -280,15 +282,22 @@ final class Membership {
 
     /**
      * How often no member was left that had kept all it had acknowledged. A loss of all members
-     * counts as soon as they know of it, before the pool does.
+     * counts as soon as they know of it, before the pool does: once for the first of each, and for
+     * any later one, since what was written between them may be lost by that.
      */
     long losses() {
         while (true) {
             long known = losses;
             List<MirrorMember> current = current();
-            boolean all = !current.isEmpty() && current.stream().allMatch(MirrorMember::hasLost);
+            long sum = 1;
+            boolean all = !current.isEmpty();
+            for (MirrorMember member : current) {
+                long lost = member.losses();
+                all &= lost > 0;
+                sum += lost - 1;
+            }
             if (known == losses) {
-                return all ? known + 1 : known;
+                return all ? known + sum : known;
             }
         }
     }
@@ -375,7 +384,7 @@ final class Membership {
                 if (lossCounted) {
                     last.acceptLosses();
                 } else {
-                    latchLoss(last);
+                    latchLoss(last, List.of(last));
                 }
                 next.add(last);
             }

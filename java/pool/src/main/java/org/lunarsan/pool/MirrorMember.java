@@ -71,9 +71,17 @@ final class MirrorMember implements Parallel.Busy {
         return device.losses() != lossesKnown;
     }
 
-    /** Nobody has what it lost: it counts as it is now. */
-    void acceptLosses() {
-        lossesKnown = device.losses();
+    /** How often it may have lost something that it had acknowledged, and others may have. */
+    long losses() {
+        return device.losses() - lossesKnown;
+    }
+
+    /** Nobody has what it lost: it counts as it is now. How often it had lost something. */
+    long acceptLosses() {
+        long now = device.losses();
+        long accepted = now - lossesKnown;
+        lossesKnown = now;
+        return accepted;
     }
 
     void fail(DeviceException failure) {

@@ -2,6 +2,7 @@ package org.lunarsan.pool;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -20,7 +21,11 @@ final class BlockLedger {
         Set<Integer> afterLoss = new HashSet<>(Set.of(0));
     }
 
+    private static final int EVENTS_MAX = 60;
+
     private final List<Block> blocks = new ArrayList<>();
+    /** What happened last, for the message of a failure. */
+    private final ArrayDeque<String> events = new ArrayDeque<>();
 
     BlockLedger(int count) {
         for (int block = 0; block < count; block++) {
@@ -28,9 +33,18 @@ final class BlockLedger {
         }
     }
 
+    /** Notes something that explains a failure. */
+    void note(String event) {
+        events.add(event);
+        if (events.size() > EVENTS_MAX) {
+            events.poll();
+        }
+    }
+
     /** A write has ended; one that failed has written the block or not. */
     void wrote(int address, int value, boolean done) {
         Block block = blocks.get(address);
+        note((done ? "wrote " : "failed to write ") + value + " to " + address);
         if (done) {
             block.now.clear();
         }
@@ -40,6 +54,7 @@ final class BlockLedger {
 
     /** A flush has succeeded. */
     void flushed() {
+        note("flushed");
         for (Block block : blocks) {
             block.afterLoss = new HashSet<>(block.now);
         }
@@ -47,6 +62,7 @@ final class BlockLedger {
 
     /** A loss was reported, or a flush failed: nothing counts since the last good flush. */
     void lost() {
+        note("lost");
         blocks.forEach(block -> block.now = new HashSet<>(block.afterLoss));
     }
 
@@ -54,7 +70,8 @@ final class BlockLedger {
     void read(int address, int value) {
         Block block = blocks.get(address);
         assertTrue(block.now.contains(value), () -> "block " + address + " holds write " + value
-                + ", not one of " + block.now + "; after a loss one of " + block.afterLoss);
+                + ", not one of " + block.now + "; after a loss one of " + block.afterLoss
+                + "; before: " + events);
         block.now = new HashSet<>(Set.of(value));
     }
 }

@@ -137,6 +137,8 @@ class MirrorTrialTest {
                 return;
             }
             noteLosses();
+            ledger.note("read " + first + "+" + blocks + " " + pool.status().members().stream()
+                    .map(member -> member.state() + "/" + member.regionsToCopy()).toList());
             ByteBuffer words = ByteBuffer.wrap(found);
             for (int block = 0; block < blocks; block++) {
                 int at = block * BLOCK;
@@ -171,6 +173,7 @@ class MirrorTrialTest {
             for (int index = 0; index < count; index++) {
                 int member = (first + index) % members.size();
                 faults++;
+                ledger.note("fault " + kind + " " + operation + " of " + members.get(member));
                 switch (kind) {
                     case 0, 1, 2, 3 -> caches.get(member).cutPower(random, 1 + random.nextInt(3));
                     case 4 -> members.get(member).inject(Fault.fail().on(operation).times(1));
@@ -195,6 +198,8 @@ class MirrorTrialTest {
         /** Heals members, and copies to them; sometimes waits for that. */
         private void recover() throws DeviceException {
             members.forEach(FaultyDevice::heal);
+            ledger.note("recover " + pool.status().members().stream()
+                    .map(member -> member.state() + "/" + member.regionsToCopy()).toList());
             if (pool.status().health() == PoolStatus.Health.FAILED) {
                 reopen();
             } else if (random.nextBoolean()) {
@@ -221,6 +226,8 @@ class MirrorTrialTest {
             }
             ledger.lost();
             open();
+            ledger.note("opened " + pool.status().members().stream()
+                    .map(member -> member.state() + "/" + member.regionsToCopy()).toList());
         }
 
         private void end() throws Exception {

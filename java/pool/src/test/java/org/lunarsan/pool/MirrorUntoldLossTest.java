@@ -88,6 +88,25 @@ class MirrorUntoldLossTest {
         assertToldOnce();
     }
 
+    /**
+     * Fault: a second loss of all members, before the pool had noticed the first, did not count: a
+     * cache on top served what was written between them.
+     */
+    @Test
+    void everyLossCounts() throws Exception {
+        members.get(1).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
+        cached.write(8, filled(4, 1));
+        cached.write(0, filled(1, 1));
+        cached.flush();
+        cached.write(0, filled(2, 1));
+        caches.get(0).cutPower();
+        long losses = pool.losses();
+        cached.write(0, filled(3, 1));
+        caches.get(0).cutPower();
+        assertTrue(pool.losses() > losses, "the second loss is counted");
+        assertToldOnce();
+    }
+
     /** Fault: likewise for the flush of a label, that says that another member failed. */
     @Test
     void theLabelOfAnotherMemberTakesNoLoss() throws Exception {
