@@ -172,7 +172,7 @@ final class BlockCache {
         }
     }
 
-    /** Drops a range: looks for each of its blocks, or at all that are kept where those are less. */
+    /** Drops a range: looks for each of its blocks, or at all that are kept if those are less. */
     private void drop(long address, long count) {
         if (count <= size()) {
             for (long block = address; block < address + count; block++) {

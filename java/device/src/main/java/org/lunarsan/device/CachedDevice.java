@@ -136,7 +136,7 @@ public final class CachedDevice extends ForwardingDevice {
         }
     }
 
-    /** Memory that the caller has freed meanwhile cannot be kept: the write is done all the same. */
+    /** Memory that the caller has freed since cannot be kept: the write is done all the same. */
     private static void endWrite(BlockCache kept, long address, ByteBuffer block, long stamp) {
         try {
             kept.endWrite(address, block, stamp);

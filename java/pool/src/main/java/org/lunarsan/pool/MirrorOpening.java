@@ -83,7 +83,8 @@ final class MirrorOpening {
                 dirty.set(0, regions);
             }
         }
-        IntentLog log = new IntentLog(label.pool(), regions, label.unitBlocks(), dirty, sequence, memberWait);
+        IntentLog log = new IntentLog(
+                label.pool(), regions, label.unitBlocks(), dirty, sequence, memberWait);
         if (!dirty.isEmpty()) {
             // One of them counts as right; of the others these regions are copied from it.
             for (MirrorMember member : current) {
