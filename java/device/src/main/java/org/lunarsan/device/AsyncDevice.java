@@ -10,9 +10,9 @@ import java.util.concurrent.Executor;
  *
  * <p>Each call returns at once (or when there is room in a bounded queue) with a future that
  * completes as the call of {@link Device} would return: with null, or exceptionally with the
- * {@link DeviceException} that it would throw, refusals included; {@code null} alone is refused by
- * the call itself. A buffer belongs to the device
- * until its future is complete; then its position is its limit, or as before after a failure.
+ * {@link DeviceException} that it would throw, refusals and unusable buffers included;
+ * {@code null} alone is refused by the call itself. A buffer belongs to the device until its future
+ * is complete; then its position is its limit, or as before after a failure.
  *
  * <p>Requests under way at the same time are done in any order, as calls of several threads are,
  * unless the implementation says more. Cancelling a future stops nothing: the device goes on using

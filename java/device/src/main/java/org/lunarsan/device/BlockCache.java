@@ -3,6 +3,7 @@ package org.lunarsan.device;
 import java.nio.ByteBuffer;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
@@ -22,6 +23,7 @@ final class BlockCache {
 
     private final int blockSize;
     private final Shard[] shards = new Shard[SHARDS];
+    private final LongAdder visited = new LongAdder();
 
     BlockCache(int blockSize, long blocksMax) {
         this.blockSize = blockSize;
@@ -49,13 +51,14 @@ final class BlockCache {
             if (blocksMax == 0) {
                 return;
             }
-            byte[] block = blocks.get(address);
+            // Not kept while it is filled: the caller's memory may be gone.
+            byte[] block = blocks.remove(address);
             if (block == null) {
                 // The room of the one that leaves serves the one that comes.
                 block = blocks.size() < blocksMax ? new byte[blockSize] : removeOldest();
-                blocks.put(address, block);
             }
             from.get(from.position(), block);
+            blocks.put(address, block);
         }
 
         private byte[] removeOldest() {
@@ -143,7 +146,6 @@ final class BlockCache {
         for (Shard shard : shards) {
             shard.lock();
             try {
-                drop(shard, address, count);
                 for (int counter = 0; counter < COUNTERS; counter++) {
                     shard.changes[counter]++;
                     shard.underWay[counter]++;
@@ -152,13 +154,14 @@ final class BlockCache {
                 shard.unlock();
             }
         }
+        drop(address, count);
     }
 
-    void endUnmap(long address, long count) {
+    /** An unmap has ended. Nothing of its blocks was kept meanwhile. */
+    void endUnmap() {
         for (Shard shard : shards) {
             shard.lock();
             try {
-                drop(shard, address, count);
                 for (int counter = 0; counter < COUNTERS; counter++) {
                     shard.changes[counter]++;
                     shard.underWay[counter]--;
@@ -169,8 +172,47 @@ final class BlockCache {
         }
     }
 
-    private static void drop(Shard shard, long address, long count) {
-        shard.blocks.keySet().removeIf(block -> block >= address && block - address < count);
+    /** Drops a range: looks for each of its blocks, or at all that are kept if those are less. */
+    private void drop(long address, long count) {
+        if (count <= size()) {
+            for (long block = address; block < address + count; block++) {
+                Shard shard = shard(block);
+                shard.lock();
+                try {
+                    shard.blocks.remove(block);
+                } finally {
+                    shard.unlock();
+                }
+            }
+            visited.add(count);
+            return;
+        }
+        for (Shard shard : shards) {
+            shard.lock();
+            try {
+                visited.add(shard.blocks.size());
+                shard.blocks.keySet().removeIf(
+                        block -> block >= address && block - address < count);
+            } finally {
+                shard.unlock();
+            }
+        }
+    }
+
+    /** How many blocks are kept. */
+    long size() {
+        long size = 0;
+        for (Shard shard : shards) {
+            shard.lock();
+            size += shard.blocks.size();
+            shard.unlock();
+        }
+        return size;
+    }
+
+    /** How many blocks unmaps have looked at or for. */
+    long visited() {
+        return visited.sum();
     }
 
     private Shard shard(long address) {

@@ -131,8 +131,17 @@ public final class CachedDevice extends ForwardingDevice {
             int size = blockSize();
             for (int index = 0; index < blocks; index++) {
                 ByteBuffer block = written ? slice(from, index, 1, size) : null;
-                kept.endWrite(address + index, block, stamps[index]);
+                endWrite(kept, address + index, block, stamps[index]);
             }
+        }
+    }
+
+    /** Memory that the caller has freed since cannot be kept: the write is done all the same. */
+    private static void endWrite(BlockCache kept, long address, ByteBuffer block, long stamp) {
+        try {
+            kept.endWrite(address, block, stamp);
+        } catch (RuntimeException unusable) {
+            // Counted as ended, and dropped.
         }
     }
 
@@ -144,7 +153,7 @@ public final class CachedDevice extends ForwardingDevice {
         try {
             inner().unmap(address, blocks);
         } finally {
-            kept.endUnmap(address, blocks);
+            kept.endUnmap();
         }
     }
 

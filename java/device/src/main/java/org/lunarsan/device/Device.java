@@ -24,7 +24,10 @@ import java.util.Objects;
  * the last, {@link DeviceClosedException}, {@link ReadOnlyDeviceException}. A buffer of no bytes at
  * an address from 0 to {@link #blockCount()} is allowed and does nothing. {@code null} and a
  * read-only buffer to read into are errors of the program and unchecked exceptions: a
- * {@link NullPointerException} names the argument.
+ * {@link NullPointerException} names the argument. So it is with memory that cannot be used: of an
+ * arena that is closed, or that is confined to a thread, since a device may use threads of its own.
+ * Such a call fails with an unchecked exception or a {@link DeviceException}; a write may have
+ * written some of its blocks. The device works on.
  *
  * <p><b>Failures.</b> A read that failed leaves its buffer's bytes undefined. A write that failed
  * may have written any of its blocks, each whole. After a failed {@link #flush()} nothing that was

@@ -104,6 +104,11 @@ final class Prefetcher {
         }
     }
 
+    /** Forgets all that was read ahead or is being read; readers stay known. */
+    void forget() {
+        streams.forEach(stream -> stream.segments.clear());
+    }
+
     /** Forgets what could not be read. */
     void failed(QueuedRequest segment) {
         streams.forEach(stream -> stream.segments.remove(segment));

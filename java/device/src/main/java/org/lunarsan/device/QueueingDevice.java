@@ -24,7 +24,8 @@ import java.util.concurrent.locks.ReentrantLock;
  * fails, each request is done alone, so that a bad block fails those who asked for it.
  *
  * <p><b>Reading ahead.</b> See {@link QueueOptions#prefetchBytes()}. A failure to read ahead is
- * told to nobody, the blocks are read when they are asked for.
+ * told to nobody, the blocks are read when they are asked for. When the device
+ * {@linkplain #losses() may have lost} writes, or a flush failed, what was read ahead is forgotten.
  *
  * <p><b>Threads.</b> For any thread. Transfers run on virtual threads, at most
  * {@link QueueOptions#depth()} at once. Callers wait when {@link QueueOptions#requestsMax()}
@@ -39,6 +40,8 @@ public abstract class QueueingDevice implements AsyncDevice {
     // Guarded by the lock.
     private RequestQueue queue;
     private Prefetcher prefetcher;
+    /** Of the device, when what is read ahead was looked at last. */
+    private long lossesSeen;
     private int workers;
     private boolean opening;
 
@@ -127,6 +130,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 geometry = shape;
                 queue = new RequestQueue();
                 prefetcher = new Prefetcher(shape, options.prefetchBytes());
+                lossesSeen = 0;
                 open = true;
             }
             lock.unlock();
@@ -241,50 +245,75 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     private CompletableFuture<Void> submit(QueuedRequest request) {
         room.acquireUninterruptibly();
-        boolean served = false;
+        // Not behind the lock: a device may wait for itself there.
+        boolean prefetches = options.prefetchBytes() > 0 && request.operation == Operation.READ;
+        long losses = prefetches ? losses() : 0;
+        QueuedRequest segment = null;
         DeviceException refusal = null;
         lock.lock();
         try {
             if (!open) {
                 refusal = closed(request);
             } else {
-                served = enqueue(request);
+                if (prefetches) {
+                    forgetLost(losses);
+                }
+                segment = enqueue(request);
                 startWorkers();
             }
         } finally {
             lock.unlock();
         }
-        if (served || refusal != null) {
+        if (refusal != null) {
             settle(request, refusal);
+        } else if (segment != null) {
+            serve(request, segment);
         }
         return request.done;
     }
 
-    /** True when the request is done already, by what was read ahead. */
-    private boolean enqueue(QueuedRequest request) {
+    /** What was read ahead may show writes that the device has lost since. With the lock held. */
+    private void forgetLost(long losses) {
+        if (losses != lossesSeen) {
+            lossesSeen = losses;
+            prefetcher.forget();
+        }
+    }
+
+    /** What was read ahead and has all blocks of the request; null: the request is queued. */
+    private QueuedRequest enqueue(QueuedRequest request) {
         if (prefetcher.isOff() || request.operation == Operation.FLUSH) {
             queue.add(request);
-            return false;
+            return null;
         }
         if (request.operation != Operation.READ) {
             prefetcher.drop(request);
             queue.add(request);
-            return false;
+            return null;
         }
         QueuedRequest segment = prefetcher.find(request);
         boolean ready = segment != null && segment.complete;
-        if (ready) {
-            request.takeFrom(segment.buffer, segment.address, blockSize());
-        } else if (segment != null) {
+        if (segment != null && !ready) {
             segment.serve(request);
-        } else {
+        } else if (!ready) {
             queue.add(request);
         }
         QueuedRequest ahead = prefetcher.note(request);
         if (ahead != null) {
             queue.add(ahead);
         }
-        return ready;
+        return ready ? segment : null;
+    }
+
+    /** Ends a read with what was read ahead; a buffer that cannot be filled fails its own read. */
+    private void serve(QueuedRequest read, QueuedRequest segment) {
+        Throwable failure = null;
+        try {
+            read.takeFrom(segment.buffer, segment.address, blockSize());
+        } catch (RuntimeException unusable) {
+            failure = unusable;
+        }
+        settle(read, failure);
     }
 
     /** As many as are allowed and have something to do. With the lock held. */
@@ -319,6 +348,10 @@ public abstract class QueueingDevice implements AsyncDevice {
                 served = ahead.served;
                 ahead.served = List.of();
             }
+            if (run.getFirst().operation == Operation.FLUSH && outcomes[0].failure() != null) {
+                // The device may not have what was written before, and read ahead since.
+                prefetcher.forget();
+            }
             run.forEach(queue::finished);
             workers--;
             if (open) {
@@ -329,8 +362,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         }
         finish(run, outcomes);
         if (ahead != null && outcomes[0].failure() == null) {
-            served.forEach(read -> read.takeFrom(ahead.buffer, ahead.address, blockSize()));
-            served.forEach(read -> settle(read, null));
+            served.forEach(read -> serve(read, ahead));
         } else {
             finish(served, ofServed);
         }

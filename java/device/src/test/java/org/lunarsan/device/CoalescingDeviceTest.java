@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -219,6 +220,58 @@ class CoalescingDeviceTest {
         queue.unmap(7, 1);
         queue.read(7, found);
         assertEquals(0, found[0]);
+    }
+
+    /**
+     * Fault: what was read ahead outlived the power of the device: a read found writes that the
+     * device had lost, and had reported as lost.
+     */
+    @Test
+    void aReportedLossDropsWhatWasReadAhead() throws Exception {
+        AtomicLong losses = new AtomicLong();
+        Device lossy = new ForwardingDevice(disk) {
+            @Override
+            public long losses() {
+                return losses.get();
+            }
+        };
+        queue = new CoalescingDevice(lossy, QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
+        queue.open();
+        write(0, 1, 64);
+        goOn();
+        readSequentially(0, 4);
+        disk.write(4, new byte[512 * 60]); // as if the power had gone
+        ByteBuffer before = read(4, 1);
+        goOn();
+        assertEquals(1, before.get(0), "read ahead, and nothing is reported");
+        losses.incrementAndGet();
+        ByteBuffer after = read(5, 1);
+        goOn();
+        assertEquals(0, after.get(0), "served from what was read ahead");
+    }
+
+    /** Fault: likewise after a flush that failed, which a device need not count as a loss. */
+    @Test
+    void aFailedFlushDropsWhatWasReadAhead() throws Exception {
+        open(QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
+        write(0, 1, 64);
+        goOn();
+        readSequentially(0, 4);
+        disk.inject(Fault.fail().on(Operation.FLUSH).times(1));
+        assertThrows(MediumException.class, queue::flush);
+        disk.heal();
+        disk.write(4, new byte[512 * 60]);
+        ByteBuffer after = read(4, 1);
+        goOn();
+        assertEquals(0, after.get(0), "served from what was read ahead");
+    }
+
+    /** Ends when what is read ahead of the reader is there: the last read waited for it. */
+    private void readSequentially(int first, int blocks) {
+        for (int block = first; block < first + blocks; block++) {
+            read(block, 1);
+            goOn();
+        }
     }
 
     /** Goal: a bad block in what is read ahead fails nobody but who asks for it. */

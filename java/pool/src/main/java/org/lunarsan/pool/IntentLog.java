@@ -32,11 +32,20 @@ final class IntentLog {
     /** The flush interval in which a region was written last. */
     private final int[] lastWrite;
     private int interval = 1;
+    /** How long a page waits for a member behind another. */
+    private final Duration memberWait;
     /** Of the last page; guarded by {@code writing}. */
     private long sequence;
 
-    IntentLog(UUID pool, int regions, long regionBlocks, BitSet marked, long sequence) {
+    IntentLog(
+            UUID pool,
+            int regions,
+            long regionBlocks,
+            BitSet marked,
+            long sequence,
+            Duration memberWait) {
         this.pool = pool;
+        this.memberWait = memberWait;
         this.regions = regions;
         this.regionBlocks = regionBlocks;
         this.sequence = sequence;
@@ -197,7 +206,7 @@ final class IntentLog {
     }
 
     private List<Parallel.Failed<MirrorMember>> write(BitSet dirty, List<MirrorMember> current) {
-        return Parallel.run(Operation.WRITE, current, page(dirty));
+        return Parallel.runBehind(memberWait, Operation.WRITE, current, page(dirty));
     }
 
     /** Durable on each before the next page is begun: else a cut could leave an older one. */
@@ -209,8 +218,12 @@ final class IntentLog {
         };
     }
 
-    /** Gives a member the marks of the others, whatever it had. No write is under way. */
-    void copyTo(MirrorMember member) throws DeviceException {
+    /**
+     * Gives a member the marks of the others, whatever it had. No write is under way.
+     *
+     * @param limit how long to wait for it, for each page
+     */
+    void copyTo(MirrorMember member, Duration limit) throws DeviceException {
         writing.lock();
         try {
             long first = sequence + 1;
@@ -218,8 +231,14 @@ final class IntentLog {
             sequence += 2;
             for (int slot = 0; slot < 2; slot++) {
                 IntentPage page = new IntentPage(pool, first + slot, regions, durable);
-                MemberArea.writeIntent(member.device, page);
-                member.device.flush();
+                List<Parallel.Failed<MirrorMember>> failed =
+                        Parallel.runWithin(limit, Operation.WRITE, List.of(member), one -> {
+                            MemberArea.writeIntent(one.device, page);
+                            one.device.flush();
+                        });
+                if (!failed.isEmpty()) {
+                    throw failed.getFirst().failure();
+                }
             }
         } finally {
             writing.unlock();

@@ -23,10 +23,15 @@ final class MemberDevice extends ForwardingDevice {
 
     /** The device inside; null: it can only be waited for. */
     private final AsyncDevice async;
+    private final SharedFlush flushes = new SharedFlush(this::flushDevice);
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition left = lock.newCondition();
-    /** Calls under way; guarded, as what follows, by the lock. */
-    private int inside;
+    /** Calls under way, by the turn in which they began; guarded, as what follows, by the lock. */
+    private final int[] inside = new int[2];
+    /** That of calls that begin now. */
+    private int turn;
+    /** Somebody waits for the calls of the other turn. */
+    private boolean draining;
     private boolean shut;
 
     /** Around a device that is open. */
@@ -55,7 +60,7 @@ final class MemberDevice extends ForwardingDevice {
         } finally {
             lock.lock();
             try {
-                while (inside > 0) {
+                while (inside[0] + inside[1] > 0) {
                     left.awaitUninterruptibly();
                 }
             } finally {
@@ -64,22 +69,54 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
-    private void enter(Operation operation, long address) throws DeviceClosedException {
+    /** Returns when all calls have ended that are under way now. */
+    void awaitPresent() {
         lock.lock();
         try {
-            if (shut) {
-                throw PoolFailures.closed(name(), operation, address);
+            while (draining) {
+                left.awaitUninterruptibly();
             }
-            inside++;
+            draining = true;
+            int past = turn;
+            turn ^= 1;
+            while (inside[past] > 0) {
+                left.awaitUninterruptibly();
+            }
+            draining = false;
+            left.signalAll();
         } finally {
             lock.unlock();
         }
     }
 
-    private void leave() {
+    /** A call is about to begin, which is waited for from now on; its turn, for {@link #leave}. */
+    int hold() {
         lock.lock();
         try {
-            if (--inside == 0) {
+            inside[turn]++;
+            return turn;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private int enter(Operation operation, long address) throws DeviceClosedException {
+        lock.lock();
+        try {
+            if (shut) {
+                throw PoolFailures.closed(name(), operation, address);
+            }
+            inside[turn]++;
+            return turn;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    void leave(int began) {
+        lock.lock();
+        try {
+            if (--inside[began] == 0) {
                 left.signalAll();
             }
         } finally {
@@ -87,43 +124,65 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
+    /** Not after somebody else has opened the device: the flush would take a report of loss. */
+    private void flushDevice() throws DeviceException {
+        lock.lock();
+        try {
+            if (shut) {
+                throw PoolFailures.closed(name(), Operation.FLUSH, DeviceException.NO_ADDRESS);
+            }
+        } finally {
+            lock.unlock();
+        }
+        super.flush();
+    }
+
+    /**
+     * Counts also flushes that failed, whoever asked for them: most devices report a loss by the
+     * next flush, once.
+     */
+    @Override
+    public long losses() {
+        return super.losses() + flushes.failures();
+    }
+
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
-        enter(Operation.READ, address);
+        int began = enter(Operation.READ, address);
         try {
             super.read(address, buffer);
         } finally {
-            leave();
+            leave(began);
         }
     }
 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
-        enter(Operation.WRITE, address);
+        int began = enter(Operation.WRITE, address);
         try {
             super.write(address, buffer);
         } finally {
-            leave();
+            leave(began);
         }
     }
 
     @Override
     public void flush() throws DeviceException {
-        enter(Operation.FLUSH, DeviceException.NO_ADDRESS);
+        int began = enter(Operation.FLUSH, DeviceException.NO_ADDRESS);
         try {
-            super.flush();
+            flushes.run();
         } finally {
-            leave();
+            leave(began);
         }
     }
 
     @Override
     public void unmap(long address, long blocks) throws DeviceException {
-        enter(Operation.UNMAP, address);
+        int began = enter(Operation.UNMAP, address);
         try {
             super.unmap(address, blocks);
         } finally {
-            leave();
+            leave(began);
         }
     }
 
@@ -137,7 +196,7 @@ final class MemberDevice extends ForwardingDevice {
         if (async == null) {
             return null;
         }
-        enter(operation, address);
+        int began = enter(operation, address);
         CompletableFuture<Void> begun = null;
         try {
             begun = operation == Operation.READ
@@ -145,9 +204,9 @@ final class MemberDevice extends ForwardingDevice {
                     : async.writeAsync(address, buffer);
         } finally {
             if (begun == null) {
-                leave();
+                leave(began);
             }
         }
-        return begun.whenComplete((done, thrown) -> leave());
+        return begun.whenComplete((done, thrown) -> leave(began));
     }
 }

@@ -4,8 +4,11 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.function.Consumer;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
@@ -26,15 +29,31 @@ final class Membership {
     /** Without an index. */
     private volatile PoolLabel label;
     private final boolean openedToRead;
+    private final Duration memberWait;
+    /** Brings a member that was late up to date, in the background. */
+    private final Consumer<MirrorMember> recovery;
     /** Changes behind the lock. */
     private volatile long losses;
-    /** The only one to read from; null: any. */
-    private volatile MirrorMember trusted;
+    private volatile long lossesTold;
     /** Nobody begins anything, nobody is left out any more. */
     private volatile boolean closing;
+    private final CountDownLatch closed = new CountDownLatch(1);
 
-    Membership(String name, PoolLabel label, List<MirrorMember> members) {
+    /**
+     * Of members that are open.
+     *
+     * @param memberWait how long a member is waited for behind another
+     * @param recovery takes those that were left out since they were late; must not wait
+     */
+    Membership(
+            String name,
+            PoolLabel label,
+            List<MirrorMember> members,
+            Duration memberWait,
+            Consumer<MirrorMember> recovery) {
         this.name = name;
+        this.memberWait = memberWait;
+        this.recovery = recovery;
         this.label = label;
         this.members = List.copyOf(members);
         openedToRead = anyReadOnly();
@@ -66,6 +85,12 @@ final class Membership {
 
     void beginClosing() {
         closing = true;
+        closed.countDown();
+    }
+
+    /** Waits for some time; true: it ended early, since the pool is being closed. */
+    boolean awaitClosing(Duration time) throws InterruptedException {
+        return closed.await(time.toNanos(), TimeUnit.NANOSECONDS);
     }
 
     List<MirrorMember> current() {
@@ -115,8 +140,9 @@ final class Membership {
     }
 
     /**
-     * Members have failed: nothing they have counts from now on. Returns when the labels of the
-     * others say so, durably. The last one stays, whatever it did.
+     * Members have failed: nothing they have counts from now on. So it is with those that may have
+     * lost what they had acknowledged. Returns when the labels of the others say so, durably. The
+     * last one stays, whatever it did: when it has lost something too, the loss is one of the pool.
      *
      * @return whether a current member is left that did not fail. Others may have been left out
      *     since these failed, for failures of their own: only now it is known who has a change.
@@ -127,30 +153,38 @@ final class Membership {
             refuseClosing(Operation.WRITE, DeviceException.NO_ADDRESS);
             for (MirrorMember member : failed) {
                 if (member.state() == MemberState.SYNCING) {
+                    logLeftOut(member);
                     member.become(MemberState.STALE);
                 }
             }
-            List<MirrorMember> rest = new ArrayList<>(current());
-            int before = rest.size();
-            rest.removeAll(failed);
-            boolean left = !rest.isEmpty();
-            if (!left) {
-                rest = keepOne();
+            List<MirrorMember> before = current();
+            List<MirrorMember> left = new ArrayList<>(before);
+            left.removeAll(failed);
+            List<MirrorMember> good = left.stream().filter(one -> !one.hasLost()).toList();
+            left.stream().filter(MirrorMember::hasLost).forEach(one -> one.fail(lossOf(one)));
+            boolean lost = false;
+            if (good.isEmpty() && !before.isEmpty()) {
+                List<MirrorMember> among = left.isEmpty() ? before : left;
+                good = keepOne(among);
+                lost = good.getFirst().hasLost();
+                if (lost) {
+                    latchLoss(good.getFirst(), among);
+                }
             }
-            if (rest.size() < before) {
-                setCurrent(rest);
+            if (good.size() < before.size()) {
+                setCurrent(good, lost);
             }
             // Also those count no more that could not be told of it.
-            return left && current().stream().anyMatch(member -> !failed.contains(member));
+            return !left.isEmpty() && current().stream().anyMatch(one -> !failed.contains(one));
         } finally {
+            recoverLate();
             lock.writeLock().unlock();
         }
     }
 
     /**
-     * A member may have lost what it had acknowledged: all that have are left out, like those that
-     * fail. Where every one has, the loss is one of the pool, and reads keep to the first: each may
-     * have kept something else. A label could not be written now, for that flushes, and fails once.
+     * A member may have lost what it had acknowledged: it is left out like one that fails. Where
+     * every one has, the loss is one of the pool, and one of them counts as it is now.
      *
      * @return whether what was read from it is not to be used
      */
@@ -163,20 +197,80 @@ final class Membership {
             if (!member.hasLost()) {
                 return false;
             }
-            List<MirrorMember> current = current();
-            List<MirrorMember> lost = current.stream().filter(MirrorMember::hasLost).toList();
-            lost.forEach(each -> each.fail(lossOf(each)));
-            if (lost.size() < current.size()) {
-                leaveOut(lost);
-                return true;
-            }
-            lost.forEach(MirrorMember::acceptLosses);
-            losses++;
-            trusted = keepOne().getFirst();
-            return member != trusted;
+            leaveOut(List.of());
+            return true;
         } finally {
             lock.writeLock().unlock();
         }
+    }
+
+    /**
+     * No member has all that was acknowledged. The member that is kept counts as it is now; the
+     * loss is counted, and stays untold until a flush of a caller has failed. Behind the lock.
+     */
+    private void latchLoss(MirrorMember kept, List<MirrorMember> among) {
+        long others = among.stream().filter(one -> one != kept)
+                .mapToLong(one -> one.losses() - 1).sum();
+        losses += Math.max(kept.acceptLosses() + others, 1);
+        Log.warn(() -> name + ": no member has kept all writes that had returned, " + kept
+                + " is kept as it is; the next flush fails");
+    }
+
+    /** How many losses of the pool failed flushes of callers have told of. */
+    long lossesTold() {
+        return lossesTold;
+    }
+
+    /** A flush of a caller has failed: nothing counts that was written since the last good one. */
+    void tellLosses() {
+        // Of two at once the lower number may stay: then one flush more fails.
+        lossesTold = losses;
+    }
+
+    /**
+     * Fails a flush that may not cover all that was written before it.
+     *
+     * @param told what {@link #lossesTold()} was when the flush began
+     */
+    void refuseLosses(long told) throws PoisonedException {
+        if (losses > told) {
+            throw new PoisonedException(name, Operation.FLUSH,
+                    "what had been written and not flushed may be lost: no member has kept it all",
+                    null);
+        }
+    }
+
+    /** Whether a loss is known of which no flush has told. */
+    boolean hasUntoldLoss() {
+        return losses > lossesTold;
+    }
+
+    /** Has all members copied to that were left out since they were late. Behind the lock. */
+    private void recoverLate() {
+        for (MirrorMember member : members) {
+            if (member.isLate() && member.state() == MemberState.STALE && !closing
+                    && !member.isRecovering()) {
+                member.setRecovering(true);
+                recovery.accept(member);
+            }
+        }
+    }
+
+    /** False: it was late again, and its recovery goes on. */
+    boolean endRecovery(MirrorMember member) {
+        lock.writeLock().lock();
+        try {
+            boolean over = !member.isLate() || member.state() != MemberState.STALE;
+            member.setRecovering(!over);
+            return over;
+        } finally {
+            lock.writeLock().unlock();
+        }
+    }
+
+    private void logLeftOut(MirrorMember member) {
+        Log.warn(() -> name + ": member " + member + " is left out: " + member.lastFailure()
+                + "; the others go on, and what it has is stale");
     }
 
     /** What a member that has lost something is told to have failed with. */
@@ -186,15 +280,26 @@ final class Membership {
                 null);
     }
 
-    /** Whether reads may go to it: where all have lost something, they keep to one. */
-    boolean mayRead(MirrorMember member) {
-        MirrorMember only = trusted;
-        return only == null || only == member || !only.isCurrent();
-    }
-
-    /** How often no member was left that had kept all it had acknowledged. */
+    /**
+     * How often no member was left that had kept all it had acknowledged. A loss of all members
+     * counts as soon as they know of it, before the pool does: once for the first of each, and for
+     * any later one, since what was written between them may be lost by that.
+     */
     long losses() {
-        return losses;
+        while (true) {
+            long known = losses;
+            List<MirrorMember> current = current();
+            long sum = 1;
+            boolean all = !current.isEmpty();
+            for (MirrorMember member : current) {
+                long lost = member.losses();
+                all &= lost > 0;
+                sum += lost - 1;
+            }
+            if (known == losses) {
+                return all ? known + sum : known;
+            }
+        }
     }
 
     /**
@@ -219,15 +324,14 @@ final class Membership {
                 member -> MemberArea.writeLabel(member.device, now.at(member.index))).isEmpty();
     }
 
-    /** All have failed: one that has every region, else the first. */
-    private List<MirrorMember> keepOne() {
-        List<MirrorMember> current = current();
-        for (MirrorMember member : current) {
+    /** Of members that all have failed: one that has every region, else the first. */
+    private static List<MirrorMember> keepOne(List<MirrorMember> members) {
+        for (MirrorMember member : members) {
             if (member.holdsAll()) {
                 return List.of(member);
             }
         }
-        return current.isEmpty() ? current : List.of(current.getFirst());
+        return List.of(members.getFirst());
     }
 
     /**
@@ -235,28 +339,57 @@ final class Membership {
      * told are not current either. Behind the lock, alone.
      */
     void setCurrent(List<MirrorMember> chosen) throws DeviceException {
+        try {
+            setCurrent(chosen, false);
+        } finally {
+            recoverLate();
+        }
+    }
+
+    /**
+     * As {@link #setCurrent(List)}.
+     *
+     * @param lossCounted what the last member has lost is counted already
+     */
+    private void setCurrent(List<MirrorMember> chosen, boolean lossCounted)
+            throws DeviceException {
         List<MirrorMember> next = new ArrayList<>(chosen);
-        List<Parallel.Failed<MirrorMember>> failed = List.of();
+        List<Parallel.Failed<MirrorMember>> failed;
+        boolean repeated = false;
         do {
             for (MirrorMember member : members) {
                 if (member.isCurrent() && !next.contains(member)) {
+                    logLeftOut(member);
                     member.become(MemberState.STALE);
                 }
-            }
-            if (next.isEmpty()) {
-                throw PoolFailures.of(
-                        name, Operation.WRITE, DeviceException.NO_ADDRESS, 0, failed);
             }
             BitSet places = new BitSet();
             next.forEach(member -> places.set(member.index));
             label = label.next(places);
             PoolLabel now = label;
-            failed = Parallel.run(Operation.WRITE, next,
+            failed = Parallel.runBehind(memberWait, Operation.WRITE, next,
                     member -> MemberArea.writeLabel(member.device, now.at(member.index)));
             next.removeAll(told(failed));
+            if (next.isEmpty()) {
+                MirrorMember last = failed.getFirst().member();
+                if (repeated || !last.hasLost()) {
+                    members.stream().filter(MirrorMember::isCurrent)
+                            .forEach(member -> member.become(MemberState.STALE));
+                    throw PoolFailures.of(
+                            name, Operation.WRITE, DeviceException.NO_ADDRESS, 0, failed);
+                }
+                // Its flush told of a loss, once: that is told to a caller, and the label tried
+                // again.
+                repeated = true;
+                if (lossCounted) {
+                    last.acceptLosses();
+                } else {
+                    latchLoss(last, List.of(last));
+                }
+                next.add(last);
+            }
         } while (!failed.isEmpty());
         next.forEach(member -> member.become(MemberState.CURRENT));
-        trusted = null;
         promote(next);
     }
 

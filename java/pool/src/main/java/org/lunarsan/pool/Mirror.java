@@ -2,7 +2,10 @@ package org.lunarsan.pool;
 
 import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import org.lunarsan.device.DeviceException;
@@ -23,10 +26,75 @@ final class Mirror {
     private final MirrorReader reader = new MirrorReader(this);
     /** Failures whose members were not left out yet: marks of what they missed must stay. */
     private final AtomicInteger untold = new AtomicInteger();
+    private final TransferBuffers buffers = new TransferBuffers();
+    private final Duration memberWait;
+    private volatile CompletableFuture<Void> recoveries = CompletableFuture.completedFuture(null);
 
-    Mirror(String name, PoolLabel label, List<MirrorMember> members, IntentLog intents) {
-        this.membership = new Membership(name, label, members);
+    /**
+     * Of members that are open.
+     *
+     * @param memberWait how long a member is waited for behind another
+     */
+    Mirror(
+            String name,
+            PoolLabel label,
+            List<MirrorMember> members,
+            IntentLog intents,
+            Duration memberWait) {
+        this.membership = new Membership(name, label, members, memberWait, this::recover);
         this.intents = intents;
+        this.memberWait = memberWait;
+    }
+
+    TransferBuffers buffers() {
+        return buffers;
+    }
+
+    Duration memberWait() {
+        return memberWait;
+    }
+
+    /** Behind the membership lock. */
+    private void recover(MirrorMember late) {
+        recoveries = CompletableFuture.allOf(
+                recoveries.exceptionally(told -> null), Recovery.start(this, late));
+    }
+
+    /** Completes when no member is brought up to date any more that was late. */
+    CompletableFuture<Void> recoveries() {
+        return recoveries;
+    }
+
+    /**
+     * Does something on one member that no other is waited for: within the time that members have.
+     *
+     * @throws LateMemberException when it takes longer; it goes on then
+     */
+    void within(
+            Operation operation, MirrorMember member, Parallel.Work<MirrorMember> work)
+            throws DeviceException {
+        List<Parallel.Failed<MirrorMember>> failed =
+                Parallel.runWithin(memberWait, operation, List.of(member), work);
+        if (!failed.isEmpty()) {
+            throw failed.getFirst().failure();
+        }
+    }
+
+    /** Begins a copy to those of some members that are stale; they are written from now on. */
+    List<MirrorMember> beginCopies(List<MirrorMember> members) {
+        BitSet all = new BitSet();
+        all.set(0, intents.regions());
+        membership.writeLock().lock();
+        try {
+            List<MirrorMember> stale = members.stream()
+                    .filter(member -> member.state() == MemberState.STALE
+                            && membership.members().contains(member))
+                    .toList();
+            stale.forEach(member -> member.beginCopy(all));
+            return stale;
+        } finally {
+            membership.writeLock().unlock();
+        }
     }
 
     Membership membership() {
@@ -45,9 +113,22 @@ final class Mirror {
         return reader;
     }
 
-    /** Writes blocks to all members. */
+    /**
+     * Writes blocks to all members, from a copy of data outside of the heap: such memory may be
+     * freed, or confined to the caller. That fails this call, before any member is asked, which
+     * would be left out for it. Memory of the heap can be read by any thread at any time.
+     */
     void write(long address, int blocks, ByteBuffer data) throws DeviceException {
-        change(Operation.WRITE, address, blocks, new MirrorMember.Write(address, data));
+        boolean copied = data.isDirect();
+        ByteBuffer from = copied ? buffers.copyOf(data) : data;
+        MirrorMember.Write write = new MirrorMember.Write(address, from);
+        try {
+            change(Operation.WRITE, address, blocks, write);
+        } finally {
+            if (copied && !write.isGivenUp()) {
+                buffers.give(from);
+            }
+        }
     }
 
     /** Changes blocks on all members; returns when the change cannot be lost with one of them. */
@@ -104,7 +185,10 @@ final class Mirror {
                 failed = intents.begin(address, blocks, current);
                 if (failed.isEmpty()) {
                     sent = true;
-                    failed = Parallel.run(operation, targets.get(), work);
+                    failed = Parallel.runBehind(memberWait, operation, targets.get(), work);
+                    if (failed.stream().anyMatch(Mirror::isLate)) {
+                        work.givenUp();
+                    }
                 }
             } finally {
                 noteUntold(failed);
@@ -118,6 +202,10 @@ final class Mirror {
         }
         tell(operation, address, blocks, failed);
         return sent;
+    }
+
+    private static boolean isLate(Parallel.Failed<MirrorMember> failed) {
+        return failed.failure() instanceof LateMemberException;
     }
 
     /** Before the marks of a change can go. */
@@ -152,19 +240,39 @@ final class Mirror {
         }
     }
 
+    /**
+     * A flush of a caller: all that returned before is durable, or it fails. It also fails once
+     * after a loss of which no flush has told yet, whoever has noticed it.
+     */
     void flush() throws DeviceException {
+        if (membership.isOpenedToRead()) {
+            membership.refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
+            return;
+        }
+        long told = membership.lossesTold();
+        boolean done = false;
+        try {
+            flushMembers();
+            membership.refuseLosses(told);
+            done = true;
+        } finally {
+            if (!done) {
+                membership.tellLosses();
+            }
+        }
+    }
+
+    private void flushMembers() throws DeviceException {
         List<Parallel.Failed<MirrorMember>> failed;
         membership.readLock().lock();
         try {
             membership.refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
-            if (membership.isOpenedToRead()) {
-                return;
-            }
             List<MirrorMember> current = membership.current();
             membership.refuseFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, current);
             int flushed = intents.beginFlush();
-            failed = Parallel.run(
-                    Operation.FLUSH, membership.written(), member -> member.device.flush());
+            failed = Parallel.runBehind(memberWait, Operation.FLUSH, membership.written(),
+                    member -> member.device.flush());
+            failed = withLost(failed, current);
             if (failed.isEmpty()) {
                 failed = intents.flushed(flushed, this::isSame, current);
             }
@@ -175,6 +283,18 @@ final class Mirror {
         if (!failed.isEmpty()) {
             tell(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
         }
+    }
+
+    /** With those whose flush succeeded, since another flush was told of their loss. */
+    private static List<Parallel.Failed<MirrorMember>> withLost(
+            List<Parallel.Failed<MirrorMember>> failed, List<MirrorMember> current) {
+        List<Parallel.Failed<MirrorMember>> all = new ArrayList<>(failed);
+        for (MirrorMember member : current) {
+            if (member.hasLost() && failed.stream().noneMatch(bad -> bad.member() == member)) {
+                all.add(new Parallel.Failed<>(member, Membership.lossOf(member)));
+            }
+        }
+        return all;
     }
 
     /** Whether all current members have a region, and none of them may have missed a change. */
@@ -204,6 +324,7 @@ final class Mirror {
         int flushed = intents.beginFlush();
         List<Parallel.Failed<MirrorMember>> failed = Parallel.runWithin(
                 limit, Operation.FLUSH, current, member -> member.device.flush());
+        failed = withLost(failed, current);
         return failed.isEmpty()
                 ? intents.settle(flushed, this::isSame, current, limit)
                 : failed;

@@ -44,6 +44,9 @@ final class MirrorClosing {
             } else {
                 troubles.add("calls under way did not end within " + limit.toMillis() + " ms");
             }
+            if (membership.hasUntoldLoss()) {
+                troubles.add("writes that had returned may be lost, and no flush has told of it");
+            }
             if (!troubles.isEmpty()) {
                 troubles.add(marked + (marked == 1 ? " marked region is" : " marked regions are")
                         + " copied by the next opening");

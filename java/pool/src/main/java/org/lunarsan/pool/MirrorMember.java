@@ -12,7 +12,7 @@ import org.lunarsan.device.Operation;
  * A member of a mirror: its device, what it is good for, and how it does. For any thread; its state
  * changes only behind the membership lock of the mirror.
  */
-final class MirrorMember {
+final class MirrorMember implements Parallel.Busy {
     /** A new measurement counts one part in 2^3. */
     private static final int LATENCY_SHIFT = 3;
 
@@ -27,6 +27,11 @@ final class MirrorMember {
     private volatile long latencyNanos;
     private volatile MemberState state;
     private volatile String lastFailure = "";
+    /** It was left out, or is to be, since it did not answer in time. */
+    private volatile boolean late;
+    private volatile boolean recovering;
+    /** How often a copy of all of it was begun: only the last one goes on. */
+    private volatile int copies;
     /** Losses of its device that are known to the mirror. */
     private volatile long lossesKnown;
     /** Regions whose content is not that of the pool; guarded by itself. */
@@ -66,13 +71,64 @@ final class MirrorMember {
         return device.losses() != lossesKnown;
     }
 
-    /** Nobody has what it lost: it counts as it is now. */
-    void acceptLosses() {
-        lossesKnown = device.losses();
+    /** How often it may have lost something that it had acknowledged, and others may have. */
+    long losses() {
+        return device.losses() - lossesKnown;
+    }
+
+    /** Nobody has what it lost: it counts as it is now. How often it had lost something. */
+    long acceptLosses() {
+        long now = device.losses();
+        long accepted = now - lossesKnown;
+        lossesKnown = now;
+        return accepted;
     }
 
     void fail(DeviceException failure) {
         lastFailure = String.valueOf(failure.getMessage());
+        if (failure instanceof LateMemberException) {
+            late = true;
+        }
+    }
+
+    String lastFailure() {
+        return lastFailure;
+    }
+
+    boolean isLate() {
+        return late;
+    }
+
+    /** Whether a recovery brings it up to date; behind the membership lock. */
+    boolean isRecovering() {
+        return recovering;
+    }
+
+    void setRecovering(boolean now) {
+        recovering = now;
+    }
+
+    /** Of a copy that begins now, and ends all before it; behind the membership lock. */
+    void beginCopy(BitSet all) {
+        copies++;
+        late = false;
+        miss(all);
+        become(MemberState.SYNCING);
+    }
+
+    int copies() {
+        return copies;
+    }
+
+    @Override
+    public boolean isEnough() {
+        return isCurrent();
+    }
+
+    @Override
+    public Runnable enter() {
+        int began = device.hold();
+        return () -> device.leave(began);
     }
 
     void read(long address, ByteBuffer into) throws DeviceException {
@@ -96,8 +152,27 @@ final class MirrorMember {
         device.write(dataStart + address, from);
     }
 
-    /** A write of the same to each member; the data is not copied. */
-    record Write(long address, ByteBuffer data) implements Parallel.Work<MirrorMember> {
+    /** A write of the same to each member; the data is not copied. For one call. */
+    static final class Write implements Parallel.Work<MirrorMember> {
+        private final long address;
+        private final ByteBuffer data;
+        private volatile boolean givenUp;
+
+        Write(long address, ByteBuffer data) {
+            this.address = address;
+            this.data = data;
+        }
+
+        /** Whether a member may still read the data. */
+        boolean isGivenUp() {
+            return givenUp;
+        }
+
+        @Override
+        public void givenUp() {
+            givenUp = true;
+        }
+
         @Override
         public void run(MirrorMember member) throws DeviceException {
             member.write(address, data.duplicate());

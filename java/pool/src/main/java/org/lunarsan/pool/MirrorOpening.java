@@ -1,5 +1,6 @@
 package org.lunarsan.pool;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
@@ -11,15 +12,17 @@ final class MirrorOpening {
     private final String name;
     private final Assembly found;
     private final boolean openDegraded;
+    private final Duration memberWait;
     private final List<MirrorMember> members = new ArrayList<>();
     private final List<MirrorMember> current = new ArrayList<>();
     /** A member takes no writes: none is written, what is marked waits for another opening. */
     private boolean readOnly;
 
-    MirrorOpening(String name, Assembly found, boolean openDegraded) {
+    MirrorOpening(String name, Assembly found, boolean openDegraded, Duration memberWait) {
         this.name = name;
         this.found = found;
         this.openDegraded = openDegraded;
+        this.memberWait = memberWait;
     }
 
     Mirror open() throws DeviceException {
@@ -34,7 +37,7 @@ final class MirrorOpening {
         }
         readOnly = members.stream()
                 .anyMatch(member -> member.device != null && member.device.isReadOnly());
-        Mirror mirror = new Mirror(name, found.label(), members, readIntents());
+        Mirror mirror = new Mirror(name, found.label(), members, readIntents(), memberWait);
         if (!readOnly && !placesOfCurrent().equals(found.label().current())) {
             // Before anything is written that the missing ones miss.
             mirror.membership().setCurrent(current);
@@ -80,12 +83,13 @@ final class MirrorOpening {
                 dirty.set(0, regions);
             }
         }
-        IntentLog log = new IntentLog(label.pool(), regions, label.unitBlocks(), dirty, sequence);
+        IntentLog log = new IntentLog(
+                label.pool(), regions, label.unitBlocks(), dirty, sequence, memberWait);
         if (!dirty.isEmpty()) {
             // One of them counts as right; of the others these regions are copied from it.
             for (MirrorMember member : current) {
                 if (!readOnly) {
-                    log.copyTo(member);
+                    log.copyTo(member, Parallel.WITHOUT_END);
                 }
                 if (member != current.getFirst()) {
                     member.miss(dirty);

@@ -21,33 +21,60 @@ final class MirrorReader {
 
     /** Reads from any member that has the blocks. */
     void read(long address, ByteBuffer buffer) throws DeviceException {
-        int blocks = buffer.remaining() / mirror.membership().label().blockSize();
+        int bytes = buffer.remaining();
+        int blocks = bytes / mirror.membership().label().blockSize();
         List<Parallel.Failed<MirrorMember>> failed = new ArrayList<>(0);
+        MemberReads reads = new MemberReads(mirror, address, bytes);
         BitSet tried = new BitSet();
         while (true) {
             MirrorMember member = choose(address, blocks, tried);
-            if (member == null) {
+            if (member != null) {
+                tried.set(member.index);
+                reads.ask(member);
+            } else if (!reads.isAnyUnderWay()) {
                 throw unreadable(address, blocks, failed);
             }
-            try {
-                member.read(address, buffer.duplicate());
-            } catch (DeviceException failure) {
+            // The last one is waited for as long as it takes.
+            MemberReads.Answer answer = reads.await(member != null);
+            if (answer == null) {
+                continue;
+            }
+            if (answer.failure() != null) {
                 mirror.membership().refuseClosing(Operation.READ, address);
-                member.fail(failure);
-                failed.add(new Parallel.Failed<>(member, failure));
-                tried.set(member.index);
+                answer.member().fail(answer.failure());
+                failed.add(new Parallel.Failed<>(answer.member(), answer.failure()));
                 continue;
             }
-            if (member.hasLost() && !mirror.membership().isReadOnly()
-                    && mirror.membership().mistrust(member)) {
+            if (answer.member().hasLost() && !mirror.membership().isReadOnly()
+                    && mirror.membership().mistrust(answer.member())) {
+                // What is left may be this one, as it is now.
+                tried.clear(answer.member().index);
                 continue;
             }
+            buffer.duplicate().put(answer.data());
+            mirror.buffers().give(answer.data());
             buffer.position(buffer.limit());
+            boolean allWereLate = member == null && reads.isAnyUnderWay();
+            if (!allWereLate) {
+                failed.addAll(reads.late());
+            }
             for (Parallel.Failed<MirrorMember> bad : failed) {
                 repairOrLeaveOut(bad, address, blocks);
             }
+            if (allWereLate) {
+                Thread.ofVirtual().name("pool read").start(
+                        () -> leaveOutLate(reads, address, blocks));
+            }
             return;
         }
+    }
+
+    /** Where all were late, the others have as long as any member has behind another. */
+    private void leaveOutLate(MemberReads reads, long address, int blocks) {
+        while (reads.isAnyUnderWay() && reads.await(true) != null) {
+            // It has answered, as another one before it.
+        }
+        reads.late().forEach(bad -> repairOrLeaveOut(bad, address, blocks));
     }
 
     private DeviceException unreadable(
@@ -67,8 +94,7 @@ final class MirrorReader {
         MirrorMember best = null;
         double least = Double.POSITIVE_INFINITY;
         for (MirrorMember member : mirror.membership().members()) {
-            if (!member.isCurrent() || not.get(member.index) || !member.holds(first, last)
-                    || !mirror.membership().mayRead(member)) {
+            if (!member.isCurrent() || not.get(member.index) || !member.holds(first, last)) {
                 continue;
             }
             double cost = member.cost();
@@ -99,6 +125,7 @@ final class MirrorReader {
             if (bad.failure() instanceof MediumException) {
                 mirror.rewrite(member, address, blocks, one -> repair(one, address, blocks));
             } else {
+                member.fail(bad.failure());
                 mirror.membership().leaveOut(List.of(member));
             }
         } catch (DeviceException failure) {
@@ -117,13 +144,17 @@ final class MirrorReader {
         ByteBuffer data =
                 ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
         try {
-            source.read(address, data);
+            mirror.within(Operation.READ, source, one -> one.read(address, data.duplicate()));
         } catch (DeviceException asBad) {
             // Nobody is better than the other: whoever reads these blocks is told.
             source.fail(asBad);
             return;
         }
-        member.write(address, data.flip());
-        member.read(address, data.clear());
+        if (source.hasLost()) {
+            // What it lost, the other may have in all other blocks.
+            return;
+        }
+        mirror.within(Operation.WRITE, member, one -> one.write(address, data.duplicate()));
+        mirror.within(Operation.READ, member, one -> one.read(address, data.duplicate()));
     }
 }

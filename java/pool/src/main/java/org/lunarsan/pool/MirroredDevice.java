@@ -3,7 +3,6 @@ package org.lunarsan.pool;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.BitSet;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
@@ -29,6 +28,14 @@ import org.lunarsan.device.Operation;
  * durably, that the member is stale. So no later opening takes it for good. When all fail, the
  * write fails, and one is kept.
  *
+ * <p><b>Late members.</b> A member that does not answer is left out
+ * {@link MirrorOptions#memberMillisMax()} after another has answered, and is copied to, by itself,
+ * when it answers again.
+ *
+ * <p><b>Lost writes.</b> Members with a volatile cache can lose what they had acknowledged. One
+ * that has is left out. When all have, one is kept as it is, {@link #losses()} counts, and the next
+ * flush fails.
+ *
  * <p><b>Power cuts.</b> Members can differ then where writes were under way. Their regions are
  * marked on the members before the writes are sent, and copied from one member to the others when
  * the pool is opened, in the background; until that is done, such a region is read from that one
@@ -40,6 +47,7 @@ import org.lunarsan.device.Operation;
 public final class MirroredDevice implements Device {
     private final List<Device> given;
     private final boolean openDegraded;
+    private final MirrorOptions options;
     private final String name;
     /**
      * How long closing waits for changes under way before it closes the members under them; and
@@ -52,9 +60,10 @@ public final class MirroredDevice implements Device {
     private volatile Geometry geometry;
     private volatile CompletableFuture<Void> copying = CompletableFuture.completedFuture(null);
 
-    private MirroredDevice(List<Device> members, boolean openDegraded) {
+    private MirroredDevice(List<Device> members, boolean openDegraded, MirrorOptions options) {
         given = List.copyOf(members);
         this.openDegraded = openDegraded;
+        this.options = Objects.requireNonNull(options, "options");
         List<String> names = new ArrayList<>();
         given.forEach(member -> names.add(member.name()));
         name = "mirrored(" + String.join(",", names) + ")";
@@ -64,10 +73,21 @@ public final class MirroredDevice implements Device {
      * A pool of labelled devices. It is refused when a member that should have all data is missing.
      *
      * @param members all of them, closed, in any order; stale ones may be missing
-     * @return the pool, closed
+     * @return the pool, closed, with {@link MirrorOptions#DEFAULT}
      */
     public static MirroredDevice of(List<? extends Device> members) {
-        return new MirroredDevice(Formatting.listed(members), false);
+        return of(members, MirrorOptions.DEFAULT);
+    }
+
+    /**
+     * As {@link #of(List)}, with options.
+     *
+     * @param members all of them, closed, in any order; stale ones may be missing
+     * @param options how to deal with them
+     * @return the pool, closed
+     */
+    public static MirroredDevice of(List<? extends Device> members, MirrorOptions options) {
+        return new MirroredDevice(Formatting.listed(members), false, options);
     }
 
     /**
@@ -76,10 +96,22 @@ public final class MirroredDevice implements Device {
      * only one can be kept.
      *
      * @param members those that are there, closed, in any order
-     * @return the pool, closed
+     * @return the pool, closed, with {@link MirrorOptions#DEFAULT}
      */
     public static MirroredDevice ofThoseThere(List<? extends Device> members) {
-        return new MirroredDevice(Formatting.listed(members), true);
+        return ofThoseThere(members, MirrorOptions.DEFAULT);
+    }
+
+    /**
+     * As {@link #ofThoseThere(List)}, with options.
+     *
+     * @param members those that are there, closed, in any order
+     * @param options how to deal with them
+     * @return the pool, closed
+     */
+    public static MirroredDevice ofThoseThere(
+            List<? extends Device> members, MirrorOptions options) {
+        return new MirroredDevice(Formatting.listed(members), true, options);
     }
 
     /**
@@ -119,7 +151,8 @@ public final class MirroredDevice implements Device {
             Assembly found = Assembly.open(name, PoolKind.MIRRORED, given);
             boolean done = false;
             try {
-                Mirror made = new MirrorOpening(name, found, openDegraded).open();
+                Mirror made = new MirrorOpening(
+                        name, found, openDegraded, options.memberWait()).open();
                 PoolLabel label = made.membership().label();
                 geometry = Geometry.of(name, label.blockSize(), label.dataBlocks());
                 copying = copyAll(made, toCopy(made.membership()));
@@ -183,14 +216,17 @@ public final class MirroredDevice implements Device {
         return shape().blockCount();
     }
 
-    /** True when all members do. Otherwise an unmap does nothing: members would differ after it. */
-    // What every copy may have lost: a member that lost something alone is left out.
+    /**
+     * What every member may have lost: one that lost something alone is left out. Each loss is told
+     * by a {@link #flush()} that fails, whichever call has noticed it.
+     */
     @Override
     public long losses() {
         Mirror now = mirror;
         return now == null ? 0 : now.membership().losses();
     }
 
+    /** True when all members do. Otherwise an unmap does nothing: members would differ after it. */
     @Override
     public boolean unmapReadsZeroes() {
         Mirror now = mirror;
@@ -217,9 +253,17 @@ public final class MirroredDevice implements Device {
     public void read(long address, ByteBuffer buffer) throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
         Mirror now = open(Operation.READ, address);
-        if (geometry.checkBuffer(name, Operation.READ, address, buffer) > 0) {
-            now.reader().read(address, buffer);
+        int blocks = geometry.checkBuffer(name, Operation.READ, address, buffer);
+        int most = TransferBuffers.TRANSFER_BYTES_MAX / geometry.blockSize();
+        for (int done = 0; done < blocks; done += most) {
+            now.reader().read(address + done, part(buffer, done, Math.min(blocks - done, most)));
         }
+        buffer.position(buffer.limit());
+    }
+
+    private ByteBuffer part(ByteBuffer buffer, int first, int blocks) {
+        int size = geometry.blockSize();
+        return buffer.slice(buffer.position() + first * size, blocks * size);
     }
 
     @Override
@@ -228,10 +272,12 @@ public final class MirroredDevice implements Device {
         Mirror now = open(Operation.WRITE, address);
         int blocks = geometry.checkBuffer(name, Operation.WRITE, address, buffer);
         PoolFailures.refuseReadOnly(this, Operation.WRITE, address, blocks);
-        if (blocks > 0) {
-            now.write(address, blocks, buffer);
-            buffer.position(buffer.limit());
+        int most = TransferBuffers.TRANSFER_BYTES_MAX / geometry.blockSize();
+        for (int done = 0; done < blocks; done += most) {
+            int count = Math.min(blocks - done, most);
+            now.write(address + done, count, part(buffer, done, count));
         }
+        buffer.position(buffer.limit());
     }
 
     @Override
@@ -263,21 +309,7 @@ public final class MirroredDevice implements Device {
             return CompletableFuture.failedFuture(PoolFailures.readOnly(
                     name, Operation.WRITE, DeviceException.NO_ADDRESS, 0));
         }
-        List<MirrorMember> stale = new ArrayList<>();
-        now.membership().writeLock().lock();
-        try {
-            BitSet all = new BitSet();
-            all.set(0, now.intents().regions());
-            for (MirrorMember member : now.membership().members()) {
-                if (member.state() == MemberState.STALE) {
-                    member.miss(all);
-                    member.become(MemberState.SYNCING);
-                    stale.add(member);
-                }
-            }
-        } finally {
-            now.membership().writeLock().unlock();
-        }
+        List<MirrorMember> stale = now.beginCopies(now.membership().members());
         CompletableFuture<Void> both =
                 CompletableFuture.allOf(copying.exceptionally(told -> null), copyAll(now, stale));
         copying = both;
@@ -290,12 +322,15 @@ public final class MirroredDevice implements Device {
     }
 
     /**
-     * The copies under way now, also those that opening began.
+     * The copies under way now, also those that opening began, and those to members that were late.
      *
      * @return completes when they are done, or exceptionally with the first failure
      */
     public CompletableFuture<Void> copies() {
-        return copying.copy();
+        Mirror now = mirror;
+        return now == null
+                ? copying.copy()
+                : CompletableFuture.allOf(copying, now.recoveries());
     }
 
     /**

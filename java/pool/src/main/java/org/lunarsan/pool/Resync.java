@@ -23,11 +23,14 @@ final class Resync {
 
     private final Mirror mirror;
     private final MirrorMember target;
+    /** Which copy to the target this is; another one ends this. */
+    private final int number;
     private final CompletableFuture<Void> done = new CompletableFuture<>();
 
     private Resync(Mirror mirror, MirrorMember target) {
         this.mirror = mirror;
         this.target = target;
+        this.number = target.copies();
     }
 
     /** Copies what a member misses; it is in the state for that already. */
@@ -38,28 +41,49 @@ final class Resync {
     }
 
     private void run() {
+        String pool = mirror.membership().name();
+        Log.info(() -> pool + ": a copy to member " + target + " has begun; it is "
+                + (target.isCurrent() ? "read where it is done" : "not read before the end"));
         try {
             acceptLosses();
             do {
                 copyMissing();
                 target.device.flush();
             } while (!finish());
+            Log.info(() -> pool + ": the copy to member " + target + " is done; it is current");
             done.complete(null);
         } catch (Throwable failure) {
             done.completeExceptionally(giveUp(failure));
         }
     }
 
-    /** What a stale member had lost is copied with all the rest; its device says so once. */
+    /**
+     * What a stale member had lost is copied with all the rest; its device says so once. Calls that
+     * it had not answered have ended then: none of them may reach it after newer data.
+     */
     private void acceptLosses() throws DeviceException {
-        if (target.isCurrent() || !target.hasLost()) {
+        if (target.isCurrent()) {
             return;
         }
-        target.acceptLosses();
+        target.device.awaitPresent();
         try {
             target.device.flush();
         } catch (PoisonedException told) {
             target.fail(told);
+        }
+        mirror.membership().readLock().lock();
+        try {
+            refuseStopped(DeviceException.NO_ADDRESS);
+            target.acceptLosses();
+        } finally {
+            mirror.membership().readLock().unlock();
+        }
+    }
+
+    /** Behind the membership lock. */
+    private void refuseStopped(long address) throws DeviceClosedException {
+        if (mirror.membership().isClosing() || !target.isWritten() || target.copies() != number) {
+            throw stopped(address);
         }
     }
 
@@ -83,21 +107,23 @@ final class Resync {
             List<MirrorMember> bad = copy(region, at, blocks);
             while (!bad.isEmpty()) {
                 // Then it is decided who has the region, for all who miss it.
-                mirror.membership().leaveOut(bad);
+                mirror.membership().leaveOut(
+                        bad.stream().filter(one -> !one.hasLost()).toList());
                 bad = copy(region, at, blocks);
             }
         }
     }
 
-    /** Those that could not be read, though nobody else has the region; empty: it is done. */
+    /**
+     * Those that could not be read, though nobody else has the region, or one that has lost
+     * something; empty: it is done.
+     */
     private List<MirrorMember> copy(int region, long address, int blocks) throws DeviceException {
         RangeLocks.Held held = mirror.ranges().acquire(address, blocks);
         try {
             mirror.membership().readLock().lock();
             try {
-                if (mirror.membership().isClosing() || !target.isWritten()) {
-                    throw stopped(address);
-                }
+                refuseStopped(address);
                 if (target.isCurrent() && target.holds(region, region)) {
                     return List.of();
                 }
@@ -105,7 +131,8 @@ final class Resync {
                         ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
                 List<MirrorMember> bad = readFromOthers(address, blocks, data);
                 if (bad.isEmpty()) {
-                    target.write(address, data.flip());
+                    mirror.within(Operation.WRITE, target,
+                            one -> one.write(address, data.duplicate().flip()));
                 }
                 return bad;
             } finally {
@@ -141,16 +168,22 @@ final class Resync {
                         : PoolFailures.of(target.device.name(), Operation.READ, address, blocks,
                                 failed);
             }
+            // Memory of its own: one that is late goes on with it.
+            ByteBuffer own = ByteBuffer.allocate(data.remaining());
             try {
-                source.read(address, data.duplicate());
-                if (source.hasLost() && target.isCurrent() && !target.hasLost()) {
-                    // The target has what was written to both since they were opened.
-                    throw Membership.lossOf(source);
+                mirror.within(Operation.READ, source,
+                        one -> one.read(address, own.duplicate()));
+                if (source.hasLost()) {
+                    // Not copied before it is told: the target would pass for one that has all.
+                    source.fail(Membership.lossOf(source));
+                    return List.of(source);
                 }
-                data.position(data.limit());
+                data.put(own);
                 return List.of();
             } catch (DeviceException failure) {
-                source.fail(failure);
+                if (!(failure instanceof LateMemberException)) {
+                    source.fail(failure);
+                }
                 failed.add(new Parallel.Failed<>(source, failure));
                 not.set(source.index);
             }
@@ -161,9 +194,7 @@ final class Resync {
     private boolean finish() throws DeviceException {
         mirror.membership().writeLock().lock();
         try {
-            if (mirror.membership().isClosing() || !target.isWritten()) {
-                throw stopped(DeviceException.NO_ADDRESS);
-            }
+            refuseStopped(DeviceException.NO_ADDRESS);
             if (target.nextMissing(0) >= 0) {
                 return false;
             }
@@ -171,8 +202,11 @@ final class Resync {
                 return true;
             }
             // What was written to it since the flush above.
-            target.device.flush();
-            mirror.intents().copyTo(target);
+            mirror.within(Operation.FLUSH, target, one -> one.device.flush());
+            mirror.intents().copyTo(target, mirror.memberWait());
+            if (target.hasLost()) {
+                throw Membership.lossOf(target);
+            }
             List<MirrorMember> current = new ArrayList<>(mirror.membership().current());
             current.add(target);
             mirror.membership().setCurrent(current);
@@ -186,6 +220,10 @@ final class Resync {
     }
 
     private Throwable giveUp(Throwable failure) {
+        if (target.copies() != number) {
+            // Another copy has begun since, which this must not end.
+            return failure;
+        }
         target.fail(Parallel.failure(target, Operation.WRITE, failure));
         try {
             if (!mirror.membership().isClosing()) {

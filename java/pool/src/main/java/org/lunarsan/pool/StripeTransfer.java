@@ -150,15 +150,24 @@ final class StripeTransfer {
 
     private ByteBuffer gather(Parcel parcel) {
         ByteBuffer buffer = pool.buffers().take((int) (parcel.end - parcel.first) * blockSize);
-        if (operation == Operation.WRITE) {
-            for (long block = parcel.first; buffer.hasRemaining(); ) {
-                ByteBuffer piece = piece(parcel, block);
-                block += piece.remaining() / blockSize;
-                buffer.put(piece);
+        boolean gathered = false;
+        try {
+            if (operation == Operation.WRITE) {
+                for (long block = parcel.first; buffer.hasRemaining(); ) {
+                    ByteBuffer piece = piece(parcel, block);
+                    block += piece.remaining() / blockSize;
+                    buffer.put(piece);
+                }
+                buffer.flip();
             }
-            buffer.flip();
+            gathered = true;
+            return buffer;
+        } finally {
+            if (!gathered) {
+                // The caller's memory cannot be read.
+                pool.buffers().give(buffer);
+            }
         }
-        return buffer;
     }
 
     private void scatter(Parcel parcel, ByteBuffer buffer) {

@@ -24,6 +24,13 @@
  * <p><b>Reading and writing.</b> As of any device. A mirror acknowledges a write when all members
  * have it, or when those that do not are marked as stale on all others, durably.
  *
+ * <p><b>Times.</b> A mirror goes on without a member that is
+ * {@link org.lunarsan.pool.MirrorOptions#memberMillisMax()} later than another, and copies to it
+ * when it answers again. Stripes wait for each member as long as that takes.
+ *
+ * <p><b>Log.</b> Mirrors log which member is left out and why, the begin and the end of each copy,
+ * and lost writes, to the platform's logger {@code org.lunarsan.pool}.
+ *
  * <p><b>Threads.</b> Any number, as with any device. Members are asked at the same time: by futures
  * where they are {@link org.lunarsan.device.AsyncDevice}, else on virtual threads.
  *
@@ -31,7 +38,8 @@
  * left, and throws: a mirror tells how much is marked for the next opening to copy.
  *
  * <p><b>Errors.</b> A failure is of the kind of the member's, which is its cause, with the address
- * in the pool. {@link org.lunarsan.pool.PoolStatus} tells which members a mirror goes on without.
+ * in the pool. A buffer that cannot be used, as one of a closed arena, fails its own call.
+ * {@link org.lunarsan.pool.PoolStatus} tells which members a mirror goes on without.
  *
  * <p><b>What a pool does not know.</b> Whether another process has it open: only the members can
  * keep others out, as a file device does.

@@ -29,12 +29,14 @@ class IntentLogTest {
                 disk.open();
                 bad.open();
                 MirrorMember member = new MirrorMember(0, disk, MemberState.CURRENT);
-                IntentLog log = new IntentLog(POOL, REGIONS, 128, new BitSet(), 1);
+                IntentLog log = new IntentLog(
+                        POOL, REGIONS, 128, new BitSet(), 1, Parallel.WITHOUT_END);
                 log.begin(0, 1, List.of(member));
                 assertEquals(List.of(0L, 2L), List.of(sequence(disk, 1), sequence(disk, 0)));
                 bad.inject(Fault.fail().on(Operation.WRITE).after(passes));
+                MirrorMember target = new MirrorMember(1, bad, MemberState.SYNCING);
                 assertThrows(DeviceException.class,
-                        () -> log.copyTo(new MirrorMember(1, bad, MemberState.SYNCING)));
+                        () -> log.copyTo(target, Parallel.WITHOUT_END));
                 log.begin(128, 1, List.of(member));
                 assertEquals(2, sequence(disk, 0), "the newest before is still there");
             }
@@ -53,7 +55,7 @@ class IntentLogTest {
     void keepsMarksUntilACopyIsFlushed() {
         BitSet marked = new BitSet();
         marked.set(0);
-        IntentLog log = new IntentLog(POOL, REGIONS, 128, marked, 1);
+        IntentLog log = new IntentLog(POOL, REGIONS, 128, marked, 1, Parallel.WITHOUT_END);
         int flushed = log.beginFlush();
         log.copied(0);
         log.flushed(flushed, region -> true, List.of());

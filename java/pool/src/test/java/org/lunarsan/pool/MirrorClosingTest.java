@@ -38,7 +38,9 @@ class MirrorClosingTest {
     }
 
     private static MirroredDevice opened(List<? extends Device> members) throws DeviceException {
-        MirroredDevice pool = MirroredDevice.of(members);
+        // Without a bound for members: who hangs is there when the pool is closed.
+        MirroredDevice pool =
+                MirroredDevice.of(members, MirrorOptions.DEFAULT.withMemberMillisMax(0));
         // Time enough for members that answer, on a machine that has much else to do.
         pool.closeWait = Duration.ofSeconds(3);
         pool.open();

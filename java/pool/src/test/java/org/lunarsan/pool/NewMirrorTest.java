@@ -120,9 +120,9 @@ class NewMirrorTest {
             for (int index = 0; index < disks.size(); index++) {
                 all.add(new MirrorMember(index, disks.get(index), MemberState.CURRENT));
             }
-            IntentLog log =
-                    new IntentLog(found.label().pool(), REGIONS, REGION, regions(0), 1);
-            Mirror mirror = new Mirror("pool", found.label(), all, log);
+            IntentLog log = new IntentLog(found.label().pool(), REGIONS, REGION, regions(0), 1,
+                    Parallel.WITHOUT_END);
+            Mirror mirror = new Mirror("pool", found.label(), all, log, Parallel.WITHOUT_END);
             all.get(1).miss(regions(2));
             all.get(2).miss(regions(4));
             mirror.membership().leaveOut(List.of(all.getFirst()));

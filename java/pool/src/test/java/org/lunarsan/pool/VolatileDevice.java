@@ -3,6 +3,7 @@ package org.lunarsan.pool;
 import java.nio.ByteBuffer;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Random;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.ForwardingDevice;
@@ -61,12 +62,19 @@ final class VolatileDevice extends ForwardingDevice {
     }
 
     /** What was not flushed is gone. */
-    synchronized void cutPower() throws DeviceException {
+    void cutPower() throws DeviceException {
+        cutPower(new Random(0), 1);
+    }
+
+    /** Of what was not flushed, each block is gone by a chance of one in some. */
+    synchronized void cutPower(Random random, int oneIn) throws DeviceException {
         if (before.isEmpty()) {
             return;
         }
         for (Map.Entry<Long, byte[]> block : before.entrySet()) {
-            super.write(block.getKey(), ByteBuffer.wrap(block.getValue()));
+            if (random.nextInt(oneIn) == 0) {
+                super.write(block.getKey(), ByteBuffer.wrap(block.getValue()));
+            }
         }
         before.clear();
         losses++;

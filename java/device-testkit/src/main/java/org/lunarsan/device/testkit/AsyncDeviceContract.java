@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
@@ -66,6 +67,49 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         Class<NullPointerException> missing = NullPointerException.class;
         assertThrows(missing, () -> async().readAsync(0, null));
         assertThrows(missing, () -> async().writeAsync(0, null));
+    }
+
+    /**
+     * Goal: a buffer that cannot be used fails its future, and nothing else: with an unchecked
+     * exception or a {@link DeviceException}, as {@link BufferContract} says.
+     */
+    @Test
+    @Timeout(value = 60, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+    void aClosedBufferFailsItsFutureOnly() throws Exception {
+        ForeignMemory memory = ForeignMemory.shared();
+        ByteBuffer closed = memory.allocate(2 * device.blockSize());
+        memory.close();
+        for (int step = 0; step < 100; step++) {
+            List<CompletableFuture<Void>> good = new ArrayList<>();
+            List<CompletableFuture<Void>> bad = new ArrayList<>();
+            for (int block = 0; block < 16; block += 4) {
+                ByteBuffer usable = ByteBuffer.wrap(filled(step + block, 2));
+                bad.add(async().writeAsync(block, closed.duplicate()));
+                good.add(async().writeAsync(block + 2, usable));
+                bad.add(async().readAsync(block, closed.duplicate()));
+            }
+            for (CompletableFuture<Void> future : good) {
+                assertNull(future.join());
+            }
+            bad.forEach(future -> assertMistake("a closed buffer", () -> joinAsCall(future)));
+            for (int block = 0; block < 16; block += 4) {
+                assertHolds(block + 2, filled(step + block, 2));
+            }
+        }
+        device.flush();
+    }
+
+    /** Throws what the call without a future would throw. */
+    private static void joinAsCall(CompletableFuture<Void> future) throws DeviceException {
+        try {
+            future.join();
+        } catch (CompletionException failure) {
+            switch (failure.getCause()) {
+                case DeviceException refusal -> throw refusal;
+                case RuntimeException refusal -> throw refusal;
+                case null, default -> throw new AssertionError(failure);
+            }
+        }
     }
 
     /** Goal: a future completes with null, and its buffer's position is its limit then. */

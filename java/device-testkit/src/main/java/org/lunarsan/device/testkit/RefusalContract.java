@@ -16,7 +16,7 @@ import org.lunarsan.device.OutOfRangeException;
 import org.lunarsan.device.UnalignedException;
 
 /** Shape, life, and what is refused before any I/O. */
-abstract class RefusalContract extends ContractBase {
+abstract class RefusalContract extends BufferContract {
     /** Goal: it has the shape it was made with, and says what it is. */
     @Test
     void hasTheShapeItWasMadeWith() {

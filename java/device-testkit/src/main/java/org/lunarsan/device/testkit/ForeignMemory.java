@@ -1,0 +1,76 @@
+package org.lunarsan.device.testkit;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.nio.ByteBuffer;
+import org.junit.jupiter.api.Assumptions;
+
+/**
+ * Buffers over {@code java.lang.foreign}, by reflection: the API is final since Java 22, and this
+ * module is compiled for 21, where it is a preview. A test that needs it is skipped where the JDK
+ * does not have it.
+ *
+ * <p>Any access to a buffer of a closed arena throws {@link IllegalStateException}; to one of a
+ * confined arena, {@link WrongThreadException} in every thread but the one that made it. Neither
+ * can be seen from the buffer before.
+ */
+final class ForeignMemory {
+    private final Object arena;
+
+    private ForeignMemory(Object arena) {
+        this.arena = arena;
+    }
+
+    /** Memory that only the calling thread may touch. */
+    static ForeignMemory confined() {
+        return new ForeignMemory(invoke("java.lang.foreign.Arena", "ofConfined", null));
+    }
+
+    /** Memory that any thread may touch. */
+    static ForeignMemory shared() {
+        return new ForeignMemory(invoke("java.lang.foreign.Arena", "ofShared", null));
+    }
+
+    /** Zeroes. */
+    ByteBuffer allocate(int bytes) {
+        Object segment =
+                invoke("java.lang.foreign.SegmentAllocator", "allocate", arena, (long) bytes);
+        return (ByteBuffer) invoke("java.lang.foreign.MemorySegment", "asByteBuffer", segment);
+    }
+
+    /** From now on its buffers cannot be used. In the thread that made it, if it is confined. */
+    void close() {
+        invoke("java.lang.foreign.Arena", "close", arena);
+    }
+
+    /** As {@link #close()}; when the memory is in use by a system call, again until it is not. */
+    void closeWhenUnused() {
+        while (true) {
+            try {
+                close();
+                return;
+            } catch (IllegalStateException inUse) {
+                Thread.yield();
+            }
+        }
+    }
+
+    private static Object invoke(String type, String name, Object target, long... arguments) {
+        try {
+            Class<?> declared = Class.forName(type);
+            if (arguments.length == 0) {
+                return declared.getMethod(name).invoke(target);
+            }
+            Method method = declared.getMethod(name, long.class);
+            return method.invoke(target, arguments[0]);
+        } catch (InvocationTargetException thrown) {
+            if (thrown.getCause() instanceof RuntimeException cause) {
+                throw cause;
+            }
+            throw new IllegalStateException(thrown.getCause());
+        } catch (ReflectiveOperationException missing) {
+            Assumptions.abort("this JDK has no java.lang.foreign: " + missing);
+            throw new AssertionError(missing);
+        }
+    }
+}

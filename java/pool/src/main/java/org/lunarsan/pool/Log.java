@@ -1,0 +1,21 @@
+package org.lunarsan.pool;
+
+import java.util.function.Supplier;
+
+/**
+ * What happens to pools, told to the platform's logger {@code org.lunarsan.pool}. A line names the
+ * pool, the event and its consequence; data is never among it. For any thread.
+ */
+final class Log {
+    private static final System.Logger LOGGER = System.getLogger("org.lunarsan.pool");
+
+    private Log() {}
+
+    static void warn(Supplier<String> what) {
+        LOGGER.log(System.Logger.Level.WARNING, what);
+    }
+
+    static void info(Supplier<String> what) {
+        LOGGER.log(System.Logger.Level.INFO, what);
+    }
+}

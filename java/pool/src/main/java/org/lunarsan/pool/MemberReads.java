@@ -1,0 +1,103 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Operation;
+
+/**
+ * The reads of a mirror's members that serve one read of a caller: each into memory of its own, so
+ * that one that is late disturbs nobody. For one thread at a time, but for the answers.
+ */
+final class MemberReads {
+    /** How a read of a member ended: with data from position to limit, or with a failure. */
+    record Answer(MirrorMember member, ByteBuffer data, DeviceException failure) {}
+
+    private final Mirror mirror;
+    private final long address;
+    private final int bytes;
+    private final List<MirrorMember> underWay = new ArrayList<>(1);
+    private final LinkedBlockingQueue<Answer> answers = new LinkedBlockingQueue<>();
+
+    MemberReads(Mirror mirror, long address, int bytes) {
+        this.mirror = mirror;
+        this.address = address;
+        this.bytes = bytes;
+    }
+
+    /** Begins to read from a member. */
+    void ask(MirrorMember member) {
+        ByteBuffer data = mirror.buffers().take(bytes);
+        underWay.add(member);
+        if (mirror.memberWait().equals(Parallel.WITHOUT_END)) {
+            read(member, data);
+            return;
+        }
+        try {
+            Thread.ofVirtual().name("pool read").start(() -> read(member, data));
+        } catch (OutOfMemoryError noThread) {
+            read(member, data);
+        }
+    }
+
+    private void read(MirrorMember member, ByteBuffer data) {
+        DeviceException failure = null;
+        try {
+            member.read(address, data.duplicate());
+        } catch (Throwable thrown) {
+            // Its buffer is ours: whatever it throws, it has failed.
+            failure = Parallel.failure(member, Operation.READ, thrown);
+        }
+        answers.add(new Answer(member, data, failure));
+    }
+
+    boolean isAnyUnderWay() {
+        return !underWay.isEmpty();
+    }
+
+    /**
+     * Waits for any of them.
+     *
+     * @param bounded no longer than members have
+     * @return null when none has ended by then
+     */
+    Answer await(boolean bounded) {
+        boolean interrupted = false;
+        long limit = bounded ? mirror.memberWait().toNanos() : Long.MAX_VALUE;
+        long begin = System.nanoTime();
+        try {
+            while (true) {
+                try {
+                    long left = limit - (System.nanoTime() - begin);
+                    Answer answer = answers.poll(left, TimeUnit.NANOSECONDS);
+                    if (answer != null) {
+                        underWay.remove(answer.member);
+                    }
+                    return answer;
+                } catch (InterruptedException later) {
+                    interrupted = true;
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** Those that have not ended, though another has. */
+    List<Parallel.Failed<MirrorMember>> late() {
+        for (Answer ended = answers.poll(); ended != null; ended = answers.poll()) {
+            underWay.remove(ended.member);
+        }
+        List<Parallel.Failed<MirrorMember>> late = new ArrayList<>(underWay.size());
+        for (MirrorMember member : underWay) {
+            late.add(new Parallel.Failed<>(member, new LateMemberException(
+                    member.toString(), Operation.READ, mirror.memberWait().toMillis())));
+        }
+        return late;
+    }
+}

@@ -1,0 +1,77 @@
+package org.lunarsan.pool;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.lunarsan.device.ChangedException;
+import org.lunarsan.device.MediumException;
+import org.lunarsan.device.NoSpaceException;
+
+/**
+ * Brings a member up to date that was left out since it was late: when the calls that it had not
+ * answered have ended, again and again until it is current, in a thread of its own.
+ */
+final class Recovery {
+    /** Before another attempt, doubled each time up to the second: a member may fail at once. */
+    private static final long WAIT_MILLIS_FIRST = 1000;
+
+    private static final long WAIT_MILLIS_MAX = 60_000;
+
+    private final Mirror mirror;
+    private final MirrorMember member;
+    private final CompletableFuture<Void> done = new CompletableFuture<>();
+
+    private Recovery(Mirror mirror, MirrorMember member) {
+        this.mirror = mirror;
+        this.member = member;
+    }
+
+    /**
+     * Begins; returns at once.
+     *
+     * @return completes when it is current, or when nothing is to be done any more: the pool is
+     *     closed, or somebody else copies to it
+     */
+    static CompletableFuture<Void> start(Mirror mirror, MirrorMember member) {
+        Recovery recovery = new Recovery(mirror, member);
+        Thread.ofVirtual().name("recovery of " + member).start(recovery::run);
+        return recovery.done;
+    }
+
+    private void run() {
+        try {
+            long waitMillis = WAIT_MILLIS_FIRST;
+            while (!attempt()) {
+                if (mirror.membership().awaitClosing(Duration.ofMillis(waitMillis))) {
+                    break;
+                }
+                waitMillis = Math.min(2 * waitMillis, WAIT_MILLIS_MAX);
+            }
+        } catch (InterruptedException | RuntimeException | Error failure) {
+            Log.warn(() -> mirror.membership().name() + ": member " + member
+                    + " stays stale, its recovery ended with " + failure);
+        } finally {
+            done.complete(null);
+        }
+    }
+
+    /** False: it failed, and another one may not. */
+    private boolean attempt() {
+        // What it did not answer must not reach it after newer data.
+        member.device.awaitPresent();
+        if (mirror.membership().isClosing()) {
+            return true;
+        }
+        if (!mirror.beginCopies(List.of(member)).isEmpty()) {
+            Throwable failure =
+                    Resync.start(mirror, member).handle((current, thrown) -> thrown).join();
+            boolean hopeless = failure instanceof MediumException
+                    || failure instanceof NoSpaceException
+                    || failure instanceof ChangedException;
+            if (failure != null && !hopeless) {
+                return false;
+            }
+        }
+        return mirror.membership().endRecovery(member);
+    }
+}

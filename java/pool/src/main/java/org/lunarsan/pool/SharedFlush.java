@@ -1,0 +1,103 @@
+package org.lunarsan.pool;
+
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import org.lunarsan.device.DeviceException;
+
+/**
+ * Flushes a device, one flush at a time: callers that wait for one are served by the next together,
+ * and fail together. A failure is counted before another flush begins: a device reports a loss by
+ * one flush only, which may be any. For any thread.
+ */
+final class SharedFlush {
+    /** Flushes the device. */
+    interface Flush {
+        void run() throws DeviceException;
+    }
+
+    /** One flush of the device, and those who are served by it. */
+    private static final class Turn {
+        boolean ended;
+        Throwable failure;
+    }
+
+    private final Flush flush;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+    /** Under way; null: none. Guarded by the lock, as what follows. */
+    private Turn running;
+    /** Not begun yet; null: nobody waits. */
+    private Turn next;
+    private volatile long failures;
+
+    SharedFlush(Flush flush) {
+        this.flush = flush;
+    }
+
+    /** How many flushes of the device failed. */
+    long failures() {
+        return failures;
+    }
+
+    /** Returns when a flush has ended that began after this was called. */
+    void run() throws DeviceException {
+        Turn mine = enter();
+        if (mine.ended) {
+            rethrow(mine.failure);
+            return;
+        }
+        Throwable failure = null;
+        try {
+            flush.run();
+        } catch (Throwable thrown) {
+            failure = thrown;
+        }
+        lock.lock();
+        try {
+            if (failure != null) {
+                failures++;
+            }
+            mine.failure = failure;
+            mine.ended = true;
+            running = null;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        rethrow(failure);
+    }
+
+    /** A turn that has ended, or one that the caller has to do. */
+    private Turn enter() {
+        lock.lock();
+        try {
+            if (next != null) {
+                Turn shared = next;
+                while (!shared.ended) {
+                    changed.awaitUninterruptibly();
+                }
+                return shared;
+            }
+            Turn mine = new Turn();
+            next = mine;
+            while (running != null) {
+                changed.awaitUninterruptibly();
+            }
+            next = null;
+            running = mine;
+            return mine;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private static void rethrow(Throwable failure) throws DeviceException {
+        switch (failure) {
+            case null -> { }
+            case DeviceException known -> throw known;
+            case RuntimeException defect -> throw defect;
+            case Error defect -> throw defect;
+            default -> throw new IllegalStateException(failure);
+        }
+    }
+}

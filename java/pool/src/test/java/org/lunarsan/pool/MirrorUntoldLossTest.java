@@ -1,0 +1,202 @@
+package org.lunarsan.pool;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.lunarsan.pool.Members.filled;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.lunarsan.device.CachedDevice;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Fault;
+import org.lunarsan.device.FaultyDevice;
+import org.lunarsan.device.MediumException;
+import org.lunarsan.device.MemoryDevice;
+import org.lunarsan.device.Operation;
+import org.lunarsan.device.PoisonedException;
+
+/**
+ * A loss that a flush of the pool itself is told of, not one of a caller: members tell of it once.
+ * A flush of the caller fails all the same.
+ */
+class MirrorUntoldLossTest {
+    private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
+    /** In a region without a mark: a write there flushes the marks first. */
+    private static final int UNMARKED = 600;
+
+    private final List<MemoryDevice> disks = Members.memories(2);
+    private final List<VolatileDevice> caches = disks.stream().map(VolatileDevice::new).toList();
+    private final List<FaultyDevice> members = Members.faulty(caches, 1);
+    private final MirroredDevice pool = MirroredDevice.of(members);
+    private final CachedDevice cached = new CachedDevice(pool, 1 << 20);
+
+    /** Block 0: 1 is flushed, 2 is not. */
+    @BeforeEach
+    void open() throws Exception {
+        Members.mirror(disks);
+        cached.open();
+        cached.write(0, filled(1, 1));
+        cached.flush();
+        cached.write(0, filled(2, 1));
+    }
+
+    @AfterEach
+    void close() {
+        Members.drop(pool);
+    }
+
+    private void cutPower() throws DeviceException {
+        for (VolatileDevice cache : caches) {
+            cache.cutPower();
+        }
+    }
+
+    private static int first(Device device) throws DeviceException {
+        return Members.read(device, 0, 1)[0];
+    }
+
+    private void assertToldOnce() throws DeviceException {
+        assertTrue(pool.losses() > 0, "the loss is counted");
+        assertEquals(1, first(cached), "a cache on top shows what is there");
+        assertThrows(PoisonedException.class, cached::flush);
+        cached.write(0, filled(3, 1));
+        cached.flush();
+        assertEquals(3, first(cached));
+    }
+
+    /**
+     * Fault: the flush of an intent page took what both members told of their loss; the flush of
+     * the caller succeeded, nothing was counted, and a cache on top went on serving the lost write.
+     */
+    @Test
+    void theMarkOfAWriteTakesNoLoss() throws Exception {
+        cutPower();
+        assertThrows(PoisonedException.class, () -> cached.write(UNMARKED, filled(4, 1)));
+        assertToldOnce();
+    }
+
+    /** Goal: a cache on top shows what is there as soon as all members know of their loss. */
+    @Test
+    void aCacheOnTopShowsWhatIsThere() throws Exception {
+        cutPower();
+        assertEquals(1, first(cached));
+        assertToldOnce();
+    }
+
+    /**
+     * Fault: a second loss of all members, before the pool had noticed the first, did not count: a
+     * cache on top served what was written between them.
+     */
+    @Test
+    void everyLossCounts() throws Exception {
+        members.get(1).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
+        cached.write(8, filled(4, 1));
+        cached.write(0, filled(1, 1));
+        cached.flush();
+        cached.write(0, filled(2, 1));
+        caches.get(0).cutPower();
+        long losses = pool.losses();
+        cached.write(0, filled(3, 1));
+        caches.get(0).cutPower();
+        assertTrue(pool.losses() > losses, "the second loss is counted");
+        assertToldOnce();
+    }
+
+    /** Fault: likewise for the flush of a label, that says that another member failed. */
+    @Test
+    void theLabelOfAnotherMemberTakesNoLoss() throws Exception {
+        caches.get(1).cutPower();
+        members.get(0).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
+        cached.write(8, filled(4, 1));
+        assertToldOnce();
+        assertEquals(4, Members.read(cached, 8, 1)[0]);
+    }
+
+    /**
+     * Fault: a copy from the only member, which had lost its last write, made another current that
+     * had lost nothing by its own count: the loss was told to nobody.
+     */
+    @Test
+    void aCopyOfWhatIsLeftTakesNoLoss() throws Exception {
+        members.get(1).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
+        cached.write(8, filled(4, 1));
+        cached.write(0, filled(1, 1));
+        cached.flush();
+        cached.write(0, filled(2, 1));
+        caches.get(0).cutPower();
+        pool.resync().join();
+        assertToldOnce();
+    }
+
+    /** Fault: a repaired block was read from a member that had lost it, and counted as good. */
+    @Test
+    void aRepairTakesNoLoss() throws Exception {
+        cached.flush();
+        pool.write(0, filled(5, 1));
+        caches.get(0).cutPower();
+        members.get(1).inject(Fault.fail().on(Operation.READ).at(DATA, 1).times(1));
+        for (int read = 0; read < 20; read++) {
+            try {
+                assertEquals(5, first(pool), "read " + read);
+            } catch (MediumException unreadable) {
+                // Nobody could read it just then; that is no loss.
+            }
+        }
+    }
+
+    /** Goal: each of two flushes that began before a loss fails, and none that begins later. */
+    @Test
+    void everyFlushThatBeganBeforeIsTold() throws Exception {
+        cutPower();
+        assertThrows(PoisonedException.class, () -> pool.write(UNMARKED, filled(4, 1)));
+        assertThrows(PoisonedException.class, pool::flush);
+        pool.flush();
+        pool.flush();
+    }
+
+    /** Goal: closing tells of a loss of which no flush has told. */
+    @Test
+    void closingTellsOfIt() throws Exception {
+        cutPower();
+        assertThrows(PoisonedException.class, () -> pool.write(UNMARKED, filled(4, 1)));
+        DeviceException told = assertThrows(DeviceException.class, pool::close);
+        assertTrue(told.getMessage().contains("no flush has told"), told::getMessage);
+    }
+
+    /** Goal: stripes of mirrors pass the loss of a mirror on, once. */
+    @Test
+    void stripesOfMirrorsPassItOn() throws Exception {
+        List<VolatileDevice> all = new ArrayList<>();
+        List<MirroredDevice> mirrors = new ArrayList<>();
+        for (int index = 0; index < 4; index += 2) {
+            List<VolatileDevice> pair = new ArrayList<>();
+            for (int half = 0; half < 2; half++) {
+                String name = "disk" + (index + half);
+                pair.add(new VolatileDevice(Members.memory(name, Members.BLOCK, 4096)));
+            }
+            Members.mirror(pair);
+            all.addAll(pair);
+            mirrors.add(MirroredDevice.of(pair));
+        }
+        StripedDevice.create(mirrors, 8);
+        try (CachedDevice stripes = new CachedDevice(StripedDevice.of(mirrors), 1 << 20)) {
+            stripes.open();
+            stripes.write(0, filled(1, 16));
+            stripes.flush();
+            stripes.write(0, filled(2, 16));
+            all.get(0).cutPower();
+            all.get(1).cutPower();
+            int unmarked = 2 * UNMARKED;
+            assertThrows(PoisonedException.class, () -> stripes.write(unmarked, filled(4, 1)));
+            assertEquals(1, first(stripes));
+            assertEquals(2, Members.read(stripes, 8, 1)[0], "of the other mirror");
+            assertThrows(PoisonedException.class, stripes::flush);
+            stripes.flush();
+        }
+    }
+}
