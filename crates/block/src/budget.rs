@@ -25,9 +25,13 @@ const RESERVED_PART: usize = 16;
 /// Memory is exhausted when less than this part of the limit is free: 1/8.
 const EXHAUSTED_PART: usize = 8;
 
-/// An owner of less than this part of the limit is never asked to give back: 1/512. Where others
-/// have taken all, what it holds would make no difference.
+/// An owner of less than this part of the limit is not asked to give back as long as owners are
+/// few: 1/512. Where others have taken all, what it holds would make no difference.
 const LITTLE_PART: usize = 512;
+
+/// Owners are not asked to give back what is less than an equal share divided by this: however many
+/// they are, that is half of the limit at most.
+const SHARE_PART: usize = 2;
 
 /// Owners that one release puts back because they hold more than when they were put there, at most.
 const GRANT_RENEWALS_MAX: usize = 16;
@@ -53,6 +57,8 @@ struct Shared {
     queue: Mutex<WaitQueue>,
     accounts: Mutex<WeakList<Account>>,
     pools: Mutex<WeakList<IdleMemory>>,
+    /// Owners that [`MemoryBudget::owner`] has made and that live.
+    owners: AtomicUsize,
 }
 
 /// What memory is used for.
@@ -113,6 +119,8 @@ impl MemoryKind {
 pub struct MemoryOwner {
     /// What its accounts hold, so that judging it costs the same however many it has.
     held_bytes: AtomicUsize,
+    /// The budget that counts it among its owners.
+    counted_by: Option<MemoryBudget>,
 }
 
 /// Charges of one kind by one owner, whose count has them too.
@@ -177,6 +185,7 @@ impl MemoryBudget {
             queue: Mutex::default(),
             accounts: Mutex::default(),
             pools: Mutex::default(),
+            owners: AtomicUsize::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -198,12 +207,24 @@ impl MemoryBudget {
         self.shared.scarce.load(Relaxed)
     }
 
+    /// An owner that is counted among those who share the limit.
+    pub fn owner(&self) -> Arc<MemoryOwner> {
+        self.shared.owners.fetch_add(1, Relaxed);
+        Arc::new(MemoryOwner { held_bytes: AtomicUsize::new(0), counted_by: Some(self.clone()) })
+    }
+
     /// Seven eighths of the limit are in use, and the owner holds more than is free, and more than
     /// little. Requests alone do not come to that; unconditional charges may.
     pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
         let limit = self.shared.limit_bytes;
         let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));
-        free < limit / EXHAUSTED_PART && owner.held_bytes() > free.max(limit / LITTLE_PART)
+        free < limit / EXHAUSTED_PART
+            && owner.held_bytes() > free.max((limit / LITTLE_PART).min(self.spared_bytes()))
+    }
+
+    /// What an owner may hold without being asked to give it back, if there are many.
+    fn spared_bytes(&self) -> usize {
+        self.shared.limit_bytes / SHARE_PART / self.shared.owners.load(Relaxed).max(1)
     }
 
     /// Memory in use has become `used` bytes.
@@ -411,6 +432,14 @@ impl MemoryOwner {
     /// What its accounts hold.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Relaxed)
+    }
+}
+
+impl Drop for MemoryOwner {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.counted_by {
+            budget.shared.owners.fetch_sub(1, Relaxed);
+        }
     }
 }
 

@@ -112,7 +112,7 @@ impl MemoryOwners {
             return owner;
         }
         owners.remove_gone();
-        let owner = Arc::new(MemoryOwner::default());
+        let owner = self.buffers.budget().owner();
         owners.by_key.insert(key, Arc::downgrade(&owner));
         owner
     }
