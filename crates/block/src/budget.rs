@@ -18,9 +18,17 @@ use wait_queue::{RequestId, WaitQueue};
 
 mod wait_queue;
 
-/// The part of the limit that only unconditional charges may use: 1/16. They are small and made by
-/// what has to go on when memory is short, such as the answer to a ping.
+/// The part of the limit that only unconditional charges and small requests may use: 1/16. The
+/// charges are small and made by what has to go on when memory is short, such as the answer to a
+/// ping.
 const RESERVED_PART: usize = 16;
+
+/// The part of the limit that small requests leave to unconditional charges: 1/32.
+const RESERVED_OF_SMALL_PART: usize = 32;
+
+/// A request is small if its owner then holds no more than this part of the limit: 1/64. Where
+/// owners are many, it is half of an equal share, so that such an owner is not asked to give back.
+const SMALL_PART: usize = 64;
 
 /// Memory is exhausted when less than this part of the limit is free: 1/8.
 const EXHAUSTED_PART: usize = 8;
@@ -214,12 +222,22 @@ impl MemoryBudget {
     }
 
     /// Seven eighths of the limit are in use, and the owner holds more than is free, and more than
-    /// little. Requests alone do not come to that; unconditional charges may.
+    /// little; or requests have no memory left and the owner holds much for one of so many. Requests
+    /// of one owner alone do not come to that; unconditional charges may.
     pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
         let limit = self.shared.limit_bytes;
         let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));
         free < limit / EXHAUSTED_PART
-            && owner.held_bytes() > free.max((limit / LITTLE_PART).min(self.spared_bytes()))
+            && (owner.held_bytes() > free.max((limit / LITTLE_PART).min(self.spared_bytes()))
+                || self.is_overdrawn_by(owner))
+    }
+
+    /// More is in use than requests may use that are not small, and the owner holds more than half
+    /// of an equal share.
+    pub(crate) fn is_overdrawn_by(&self, owner: &MemoryOwner) -> bool {
+        let limit = self.shared.limit_bytes;
+        let usable = limit - limit / RESERVED_PART;
+        self.shared.used_bytes.load(Relaxed) > usable && owner.held_bytes() > self.spared_bytes()
     }
 
     /// What an owner may hold without being asked to give it back, if there are many.
@@ -285,9 +303,12 @@ impl MemoryBudget {
     /// Reserves `bytes` if the owner then holds no more than what was free before. The sum of both
     /// decides: where one request is refused, each that needs more is refused as well.
     fn reserve_share(&self, held_bytes: usize, bytes: usize) -> Option<Reservation> {
-        let usable = self.shared.limit_bytes - self.shared.limit_bytes / RESERVED_PART;
+        let limit = self.shared.limit_bytes;
+        let needed = held_bytes.saturating_add(bytes);
+        let is_small = needed <= (limit / SMALL_PART).min(self.spared_bytes());
+        let usable = limit - limit / if is_small { RESERVED_OF_SMALL_PART } else { RESERVED_PART };
         let free = usable.saturating_sub(self.shared.used_bytes.load(SeqCst));
-        let fits = held_bytes.saturating_add(bytes) <= free;
+        let fits = needed <= free;
         (fits && self.add_up_to(bytes, usable)).then(|| self.reservation(bytes))
     }
 

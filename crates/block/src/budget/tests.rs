@@ -297,3 +297,24 @@ fn many_small_owners_keep_the_limit() {
     let _little = few.charge(LIMIT / 512);
     assert!(!few.must_give_back(), "owners that are gone do not count");
 }
+
+/// Fault: charges that nobody is asked for took the rest of what requests may use, and a host that
+/// held little had no buffer of 4 KiB while others held all.
+#[test]
+fn small_requests_find_memory_when_all_is_in_use() {
+    let pool = pool();
+    let account = || pool.account(&pool.budget().owner(), MemoryKind::DataIn);
+    let (victim, greedy) = (account(), account());
+    let held = take_all(&greedy);
+    let _rest = pool.charge(LIMIT / 16 * 15 - held.len() * PIECE);
+    let small = victim.try_take(4096);
+    assert!(small.is_some());
+    assert!(victim.try_take(LIMIT / 64).is_none(), "a request that is not small");
+    assert!(greedy.try_take(4096).is_none(), "an owner that holds more");
+    assert!(greedy.must_give_back() && greedy.must_give_back_data());
+    assert!(!victim.must_give_back() && !victim.must_give_back_data());
+    drop(small);
+    assert!(!greedy.must_give_back_data(), "requests use no more than they may");
+    let _all = pool.charge(LIMIT / 32);
+    assert!(victim.try_take(4096).is_none(), "the rest is for what must go on");
+}
