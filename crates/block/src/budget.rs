@@ -10,12 +10,14 @@
 
 use crate::buffer::IdleMemory;
 use bytes::Bytes;
+use heap_trimmer::FallWatch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
 use wait_queue::{RequestId, WaitQueue};
 
+mod heap_trimmer;
 mod wait_queue;
 
 /// The part of the limit that only unconditional charges and small requests may use: 1/16. The
@@ -65,6 +67,7 @@ struct Shared {
     queue: Mutex<WaitQueue>,
     accounts: Mutex<WeakList<Account>>,
     pools: Mutex<WeakList<IdleMemory>>,
+    falls: FallWatch,
     /// Owners that [`MemoryBudget::owner`] has made and that live.
     owners: AtomicUsize,
 }
@@ -193,6 +196,7 @@ impl MemoryBudget {
             queue: Mutex::default(),
             accounts: Mutex::default(),
             pools: Mutex::default(),
+            falls: FallWatch::new(),
             owners: AtomicUsize::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -246,8 +250,9 @@ impl MemoryBudget {
     }
 
     /// Memory in use has become `used` bytes.
-    fn judge_scarcity(&self, used: usize) {
+    fn judge(&self, used: usize) {
         let limit = self.shared.limit_bytes;
+        self.shared.falls.note(used, limit);
         let is_scarce = self.is_scarce();
         if !is_scarce && used > limit / 2 || is_scarce && used < limit / 8 * 3 {
             self.shared.scarce.store(!is_scarce, Relaxed);
@@ -315,7 +320,7 @@ impl MemoryBudget {
     /// Reserves `bytes` whatever is in use: for what is bounded by other means.
     pub(crate) fn reserve(&self, bytes: usize) -> Reservation {
         let before = self.shared.used_bytes.fetch_add(bytes, SeqCst);
-        self.judge_scarcity(before.saturating_add(bytes));
+        self.judge(before.saturating_add(bytes));
         self.reservation(bytes)
     }
 
@@ -345,7 +350,7 @@ impl MemoryBudget {
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         match self.shared.used_bytes.fetch_update(SeqCst, Relaxed, add) {
             Ok(before) => {
-                self.judge_scarcity(before + bytes);
+                self.judge(before + bytes);
                 true
             }
             Err(_) => false,
@@ -354,7 +359,7 @@ impl MemoryBudget {
 
     fn subtract(&self, bytes: usize) {
         let before = self.shared.used_bytes.fetch_sub(bytes, SeqCst);
-        self.judge_scarcity(before.saturating_sub(bytes));
+        self.judge(before.saturating_sub(bytes));
     }
 
     pub(crate) fn release(&self, bytes: usize) {

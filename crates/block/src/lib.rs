@@ -23,6 +23,7 @@ mod scratch;
 mod state_directory;
 mod statistics;
 mod trusted;
+mod unsafe_heap_trim;
 
 pub use budget::{MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryUsage};
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
