@@ -273,9 +273,9 @@ mod tests {
         let nothing = BufferedBytes::default();
         let (mut holder, mut other, mut idle) = (of("192.0.2.1"), of("192.0.2.2"), of("192.0.2.1"));
         let data: Vec<_> = std::iter::from_fn(|| holder.data_out.try_take(1 << 20)).collect();
-        assert_eq!(data.len(), 29);
+        assert_eq!(data.len(), 31);
         let few = other.data_in.try_take(4096);
-        let rest = owners.buffers().charge(30 << 20);
+        let rest = owners.buffers().charge(28 << 20);
         assert!(holder.holds_data() && holder.may_hold(nothing, 0, 0), "requests have some left");
         let more = owners.buffers().charge(2 << 20);
         assert!(!holder.may_hold(nothing, 0, 0));

@@ -123,7 +123,7 @@ mod tests {
         charge.set(LIMIT / 8);
         assert!(!budget.shared.falls.has_fallen.load(SeqCst), "an eighth and no more");
         charge.set(LIMIT / 8 - 1);
-        trimmed.recv().unwrap();
+        trimmed.recv_timeout(Duration::from_secs(60)).expect("an eighth less is in use");
         for bytes in [LIMIT / 4, LIMIT / 8, LIMIT / 4, LIMIT / 8] {
             charge.set(bytes);
             assert!(!budget.shared.falls.has_fallen.load(SeqCst), "it counts from the last fall");
