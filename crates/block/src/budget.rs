@@ -6,29 +6,45 @@
 //! costs no more than the count of its account. Above that memory is scarce: an owner may hold at
 //! most as much as is still free (a dynamic threshold, Choudhury and Hahne 1998), so that some is
 //! always free for those that hold little, and requests that wait are served in the order of what
-//! their owners hold, least first.
+//! their owners would hold with them, least first.
 
 use crate::buffer::IdleMemory;
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
+use heap_trimmer::FallWatch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
+use wait_queue::{RequestId, WaitQueue};
 
-/// The part of the limit that only unconditional charges may use: 1/16. They are small and made by
-/// what has to go on when memory is short, such as the answer to a ping.
+mod heap_trimmer;
+mod wait_queue;
+
+/// The part of the limit that only unconditional charges and small requests may use: 1/16. The
+/// charges are small and made by what has to go on when memory is short, such as the answer to a
+/// ping.
 const RESERVED_PART: usize = 16;
+
+/// The part of the limit that small requests leave to unconditional charges: 1/32.
+const RESERVED_OF_SMALL_PART: usize = 32;
+
+/// A request is small if its owner then holds no more than this part of the limit: 1/64. Where
+/// owners are many, it is half of an equal share, so that such an owner is not asked to give back.
+const SMALL_PART: usize = 64;
 
 /// Memory is exhausted when less than this part of the limit is free: 1/8.
 const EXHAUSTED_PART: usize = 8;
 
-/// An owner of less than this part of the limit is never asked to give back: 1/512. Where others
-/// have taken all, what it holds would make no difference.
+/// An owner of less than this part of the limit is not asked to give back as long as owners are
+/// few: 1/512. Where others have taken all, what it holds would make no difference.
 const LITTLE_PART: usize = 512;
 
-/// Waiting requests that one release looks at, at most.
-const GRANT_SCAN_MAX: usize = 16;
+/// Owners are not asked to give back what is less than an equal share divided by this: however many
+/// they are, that is half of the limit at most.
+const SHARE_PART: usize = 2;
+
+/// Owners that one release puts back because they hold more than when they were put there, at most.
+const GRANT_RENEWALS_MAX: usize = 16;
 
 /// Entries of dead accounts that a list may keep before they are removed.
 const DEAD_ENTRIES_MAX: usize = 64;
@@ -51,6 +67,9 @@ struct Shared {
     queue: Mutex<WaitQueue>,
     accounts: Mutex<WeakList<Account>>,
     pools: Mutex<WeakList<IdleMemory>>,
+    falls: FallWatch,
+    /// Owners that [`MemoryBudget::owner`] has made and that live.
+    owners: AtomicUsize,
 }
 
 /// What memory is used for.
@@ -111,6 +130,8 @@ impl MemoryKind {
 pub struct MemoryOwner {
     /// What its accounts hold, so that judging it costs the same however many it has.
     held_bytes: AtomicUsize,
+    /// The budget that counts it among its owners.
+    counted_by: Option<MemoryBudget>,
 }
 
 /// Charges of one kind by one owner, whose count has them too.
@@ -151,25 +172,17 @@ pub(crate) struct Reservation {
     bytes: usize,
 }
 
-/// Requests that wait, those of the owners that held least first.
-#[derive(Default)]
-struct WaitQueue {
-    next_sequence: u64,
-    entries: BTreeMap<(usize, u64), Waiter>,
-    /// Where the entry of a sequence number stands.
-    held_bytes: HashMap<u64, usize>,
-}
-
-struct Waiter {
+/// Memory that was reserved for a request that waited: its owner holds it from the grant on, however
+/// late the request takes it.
+struct Grant {
+    reservation: Reservation,
     owner: Arc<MemoryOwner>,
-    bytes: usize,
-    grant: oneshot::Sender<Reservation>,
 }
 
 /// Removes the entry of a request that is given up.
 struct QueueEntry<'a> {
     budget: &'a MemoryBudget,
-    sequence: u64,
+    id: RequestId,
 }
 
 impl MemoryBudget {
@@ -183,6 +196,8 @@ impl MemoryBudget {
             queue: Mutex::default(),
             accounts: Mutex::default(),
             pools: Mutex::default(),
+            falls: FallWatch::new(),
+            owners: AtomicUsize::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -204,17 +219,40 @@ impl MemoryBudget {
         self.shared.scarce.load(Relaxed)
     }
 
+    /// An owner that is counted among those who share the limit.
+    pub fn owner(&self) -> Arc<MemoryOwner> {
+        self.shared.owners.fetch_add(1, Relaxed);
+        Arc::new(MemoryOwner { held_bytes: AtomicUsize::new(0), counted_by: Some(self.clone()) })
+    }
+
     /// Seven eighths of the limit are in use, and the owner holds more than is free, and more than
-    /// little. Requests alone do not come to that; unconditional charges may.
+    /// little; or requests have no memory left and the owner holds much for one of so many. Requests
+    /// of one owner alone do not come to that; unconditional charges may.
     pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
         let limit = self.shared.limit_bytes;
         let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));
-        free < limit / EXHAUSTED_PART && owner.held_bytes() > free.max(limit / LITTLE_PART)
+        free < limit / EXHAUSTED_PART
+            && (owner.held_bytes() > free.max((limit / LITTLE_PART).min(self.spared_bytes()))
+                || self.is_overdrawn_by(owner))
+    }
+
+    /// More is in use than requests may use that are not small, and the owner holds more than half
+    /// of an equal share.
+    pub(crate) fn is_overdrawn_by(&self, owner: &MemoryOwner) -> bool {
+        let limit = self.shared.limit_bytes;
+        let usable = limit - limit / RESERVED_PART;
+        self.shared.used_bytes.load(Relaxed) > usable && owner.held_bytes() > self.spared_bytes()
+    }
+
+    /// What an owner may hold without being asked to give it back, if there are many.
+    fn spared_bytes(&self) -> usize {
+        self.shared.limit_bytes / SHARE_PART / self.shared.owners.load(Relaxed).max(1)
     }
 
     /// Memory in use has become `used` bytes.
-    fn judge_scarcity(&self, used: usize) {
+    fn judge(&self, used: usize) {
         let limit = self.shared.limit_bytes;
+        self.shared.falls.note(used, limit);
         let is_scarce = self.is_scarce();
         if !is_scarce && used > limit / 2 || is_scarce && used < limit / 8 * 3 {
             self.shared.scarce.store(!is_scarce, Relaxed);
@@ -259,25 +297,30 @@ impl MemoryBudget {
     fn reserve_scarce(&self, owner: &MemoryOwner, bytes: usize) -> Option<Reservation> {
         self.shed_idle();
         let held_bytes = owner.held_bytes();
-        // Those that wait and hold no more come first.
+        // Requests that wait and need no more come first.
         let is_next = self.shared.waiting.load(SeqCst) == 0
-            || lock(&self.shared.queue).least_held().is_none_or(|least| held_bytes < least);
+            || lock(&self.shared.queue)
+                .least_needed()
+                .is_none_or(|least| held_bytes + bytes < least);
         is_next.then(|| self.reserve_share(held_bytes, bytes)).flatten()
     }
 
-    /// Reserves `bytes` if the owner then holds no more than what was free before; one that holds
-    /// nothing may take all that is free.
+    /// Reserves `bytes` if the owner then holds no more than what was free before. The sum of both
+    /// decides: where one request is refused, each that needs more is refused as well.
     fn reserve_share(&self, held_bytes: usize, bytes: usize) -> Option<Reservation> {
-        let usable = self.shared.limit_bytes - self.shared.limit_bytes / RESERVED_PART;
+        let limit = self.shared.limit_bytes;
+        let needed = held_bytes.saturating_add(bytes);
+        let is_small = needed <= (limit / SMALL_PART).min(self.spared_bytes());
+        let usable = limit - limit / if is_small { RESERVED_OF_SMALL_PART } else { RESERVED_PART };
         let free = usable.saturating_sub(self.shared.used_bytes.load(SeqCst));
-        let fits = held_bytes == 0 || held_bytes.saturating_add(bytes) <= free;
+        let fits = needed <= free;
         (fits && self.add_up_to(bytes, usable)).then(|| self.reservation(bytes))
     }
 
     /// Reserves `bytes` whatever is in use: for what is bounded by other means.
     pub(crate) fn reserve(&self, bytes: usize) -> Reservation {
         let before = self.shared.used_bytes.fetch_add(bytes, SeqCst);
-        self.judge_scarcity(before.saturating_add(bytes));
+        self.judge(before.saturating_add(bytes));
         self.reservation(bytes)
     }
 
@@ -288,16 +331,15 @@ impl MemoryBudget {
         bytes: usize,
     ) -> Reservation {
         let (grant, granted) = oneshot::channel();
-        let waiter = Waiter { owner: Arc::clone(owner), bytes, grant };
         self.shared.waiting.fetch_add(1, SeqCst);
-        let sequence = lock(&self.shared.queue).push(waiter);
-        let entry = QueueEntry { budget: self, sequence };
+        let id = lock(&self.shared.queue).push(owner, bytes, grant);
+        let entry = QueueEntry { budget: self, id };
         // A release before the entry was there granted it nothing.
         self.grant_waiting();
-        let reservation = granted.await;
+        let grant = granted.await;
         drop(entry);
         // The sender is dropped by its grant only.
-        reservation.unwrap_or_else(|_| self.reserve(bytes))
+        grant.map_or_else(|_| self.reserve(bytes), Grant::into_reservation)
     }
 
     fn reservation(&self, bytes: usize) -> Reservation {
@@ -308,7 +350,7 @@ impl MemoryBudget {
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         match self.shared.used_bytes.fetch_update(SeqCst, Relaxed, add) {
             Ok(before) => {
-                self.judge_scarcity(before + bytes);
+                self.judge(before + bytes);
                 true
             }
             Err(_) => false,
@@ -317,7 +359,7 @@ impl MemoryBudget {
 
     fn subtract(&self, bytes: usize) {
         let before = self.shared.used_bytes.fetch_sub(bytes, SeqCst);
-        self.judge_scarcity(before.saturating_sub(bytes));
+        self.judge(before.saturating_sub(bytes));
     }
 
     pub(crate) fn release(&self, bytes: usize) {
@@ -341,65 +383,59 @@ impl MemoryBudget {
     fn grant_waiting(&self) {
         self.shed_idle();
         let mut queue = lock(&self.shared.queue);
-        let mut refused = Vec::new();
-        while refused.len() < GRANT_SCAN_MAX
-            && let Some(((_, sequence), waiter)) = queue.pop_least()
-        {
-            let held_bytes = waiter.owner.held_bytes();
-            match self.reserve_share(held_bytes, waiter.bytes) {
-                Some(reservation) => {
-                    self.shared.waiting.fetch_sub(1, SeqCst);
-                    // Whoever asked is gone: what was reserved is for the next.
-                    if let Err(mut unused) = waiter.grant.send(reservation) {
-                        let bytes = std::mem::take(&mut unused.bytes);
-                        self.subtract(bytes);
-                    }
+        queue.renew_some();
+        for _ in 0..=GRANT_RENEWALS_MAX {
+            while let Some(first) = queue.first()
+                && let Some(reserved) = self.reserve_share(first.owner.held_bytes(), first.bytes)
+            {
+                let grant = Grant::new(reserved, first.owner);
+                self.shared.waiting.fetch_sub(1, SeqCst);
+                let sender = queue.pop_first();
+                // Whoever asked is gone: what was reserved is for the next.
+                if let Some(Err(mut unused)) = sender.map(|sender| sender.send(grant)) {
+                    let bytes = unused.take();
+                    self.subtract(bytes);
                 }
-                None => refused.push((held_bytes, sequence, waiter)),
             }
-        }
-        for (held_bytes, sequence, waiter) in refused {
-            queue.insert(held_bytes, sequence, waiter);
+            // All others need more than what is refused, unless its owner has got more meanwhile.
+            if !queue.renew_first() {
+                break;
+            }
         }
     }
 }
 
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        let removed = lock(&self.budget.shared.queue).remove(self.sequence);
-        if removed.is_some() {
+        let removed = lock(&self.budget.shared.queue).remove(self.id);
+        if removed {
             self.budget.shared.waiting.fetch_sub(1, SeqCst);
         }
     }
 }
 
-impl WaitQueue {
-    fn push(&mut self, waiter: Waiter) -> u64 {
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        self.insert(waiter.owner.held_bytes(), sequence, waiter);
-        sequence
+impl Grant {
+    fn new(reservation: Reservation, owner: &Arc<MemoryOwner>) -> Self {
+        owner.held_bytes.fetch_add(reservation.bytes, Relaxed);
+        Self { reservation, owner: Arc::clone(owner) }
     }
 
-    fn insert(&mut self, held_bytes: usize, sequence: u64, waiter: Waiter) {
-        self.held_bytes.insert(sequence, held_bytes);
-        self.entries.insert((held_bytes, sequence), waiter);
+    fn into_reservation(mut self) -> Reservation {
+        let bytes = self.take();
+        self.reservation.budget.reservation(bytes)
     }
 
-    /// What the owner held whose request is the next.
-    fn least_held(&self) -> Option<usize> {
-        self.entries.keys().next().map(|(held_bytes, _)| *held_bytes)
+    fn take(&mut self) -> usize {
+        let bytes = std::mem::take(&mut self.reservation.bytes);
+        self.owner.held_bytes.fetch_sub(bytes, Relaxed);
+        bytes
     }
+}
 
-    fn pop_least(&mut self) -> Option<((usize, u64), Waiter)> {
-        let entry = self.entries.pop_first()?;
-        self.held_bytes.remove(&entry.0.1);
-        Some(entry)
-    }
-
-    fn remove(&mut self, sequence: u64) -> Option<Waiter> {
-        let held_bytes = self.held_bytes.remove(&sequence)?;
-        self.entries.remove(&(held_bytes, sequence))
+impl Drop for Grant {
+    fn drop(&mut self) {
+        // The reservation gives it back next.
+        self.owner.held_bytes.fetch_sub(self.reservation.bytes, Relaxed);
     }
 }
 
@@ -422,6 +458,14 @@ impl MemoryOwner {
     /// What its accounts hold.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Relaxed)
+    }
+}
+
+impl Drop for MemoryOwner {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.counted_by {
+            budget.shared.owners.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -577,185 +621,4 @@ impl fmt::Debug for MemoryBudget {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::BufferPool;
-    use futures_util::FutureExt;
-    use std::pin::pin;
-    use std::task::{Context, Waker};
-
-    const LIMIT: usize = 16 << 20;
-    /// What a buffer of one mebibyte is charged.
-    const PIECE: usize = (1 << 20) + crate::PAGE_BYTES;
-
-    fn pool() -> BufferPool {
-        BufferPool::with_budget(&MemoryBudget::new(LIMIT))
-    }
-
-    fn owner(pool: &BufferPool) -> BufferPool {
-        pool.account(&Arc::default(), MemoryKind::DataIn)
-    }
-
-    /// Takes buffers of one mebibyte until one is refused.
-    fn take_all(pool: &BufferPool) -> Vec<crate::Buffer> {
-        std::iter::from_fn(|| pool.try_take(1 << 20)).collect()
-    }
-
-    /// Goal: one owner gets half of 15 usable mebibytes, the next half of the rest, and each
-    /// newcomer something; a refusal charges nothing, and everything comes back.
-    #[test]
-    fn owners_share_what_is_scarce() {
-        let pool = pool();
-        let owners: Vec<_> = (0..4).map(|_| owner(&pool)).collect();
-        let held: Vec<_> = owners.iter().map(take_all).collect();
-        let counts: Vec<_> = held.iter().map(Vec::len).collect();
-        assert_eq!(counts, [7, 4, 2, 1]);
-        assert!(pool.budget().usage().used_bytes <= LIMIT);
-        assert_eq!(owners[0].held_bytes(), 7 * PIECE);
-        drop(held);
-        let usage = pool.budget().usage();
-        assert_eq!(usage.used_bytes, usage.idle_bytes);
-        assert_eq!(usage.by_kind, [0; MemoryKind::ALL.len()]);
-        assert_eq!(take_all(&owners[3]).len(), 7, "memory came back for another owner");
-    }
-
-    /// Goal: several accounts of one owner are judged as one.
-    #[test]
-    fn an_owner_gains_nothing_by_more_accounts() {
-        let pool = pool();
-        let initiator = Arc::new(MemoryOwner::default());
-        let accounts: Vec<_> =
-            (0..8).map(|_| pool.account(&initiator, MemoryKind::DataIn)).collect();
-        let held: Vec<_> = accounts.iter().flat_map(take_all).collect();
-        assert_eq!(held.len(), 7);
-        assert_eq!(initiator.held_bytes(), 7 * PIECE);
-    }
-
-    /// Goal: requests that wait are served least holder first, as memory comes back.
-    #[test]
-    fn who_holds_least_goes_first() {
-        let pool = pool();
-        let (greedy, modest) = (owner(&pool), owner(&pool));
-        let mut held = take_all(&greedy);
-        let mut rest: Vec<_> = (0..7).map(|_| pool.take(1 << 20)).collect();
-        let mut greedy_waits = pin!(greedy.take_when_free(1 << 20));
-        let mut modest_waits = pin!(modest.take_when_free(1 << 20));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(greedy_waits.as_mut().poll(&mut context).is_pending());
-        assert!(modest_waits.as_mut().poll(&mut context).is_pending());
-        assert_eq!(pool.budget().usage().waiting, 2);
-        held.pop();
-        assert!(greedy_waits.as_mut().poll(&mut context).is_pending(), "it came first, and holds");
-        assert!(modest_waits.as_mut().poll(&mut context).is_ready());
-        rest.clear();
-        assert!(greedy_waits.as_mut().poll(&mut context).is_ready());
-        assert_eq!(pool.budget().usage().waiting, 0);
-    }
-
-    /// Goal: a newcomer does not overtake those that wait for what is scarce, unless its owner
-    /// holds less than theirs.
-    #[test]
-    fn waiting_requests_come_before_new_ones() {
-        let pool = pool();
-        let held: Vec<_> = (0..15).map(|_| pool.take(1 << 20)).collect();
-        let (first, second) = (owner(&pool), owner(&pool));
-        let mut waits = pin!(first.take_when_free(8 << 20));
-        assert!((&mut waits).now_or_never().is_none());
-        assert!(second.try_take(4096).is_none());
-        drop(held);
-        assert!(waits.now_or_never().is_some());
-        assert!(second.try_take(4096).is_some());
-
-        let pool = self::pool();
-        let (greedy, newcomer) = (owner(&pool), owner(&pool));
-        let _held = take_all(&greedy);
-        let mut waits = pin!(greedy.take_when_free(1 << 20));
-        assert!((&mut waits).now_or_never().is_none());
-        assert!(newcomer.try_take(1 << 20).is_some());
-        assert!((&mut waits).now_or_never().is_none());
-    }
-
-    /// Goal: a request that is given up leaves nothing, whether or not it was granted already.
-    #[test]
-    fn requests_that_are_given_up_leave_nothing() {
-        let pool = pool();
-        for granted in [false, true] {
-            let held: Vec<_> = (0..15).map(|_| pool.take(1 << 20)).collect();
-            let asks = owner(&pool);
-            let mut waits = Box::pin(asks.take_when_free(1 << 20));
-            assert!((&mut waits).now_or_never().is_none());
-            if granted {
-                drop(held);
-                drop(waits);
-            } else {
-                drop(waits);
-                assert_eq!(pool.budget().usage().waiting, 0);
-                drop(held);
-            }
-            let usage = pool.budget().usage();
-            assert_eq!((usage.waiting, usage.used_bytes), (0, usage.idle_bytes));
-        }
-    }
-
-    /// Goal: idle memory gives way to any request, and none is kept while memory is scarce.
-    #[test]
-    fn idle_memory_gives_way() {
-        let pool = pool();
-        drop((0..4).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
-        assert!(pool.budget().usage().idle_bytes > 2 << 20);
-        let large = owner(&pool).try_take(8 << 20);
-        assert!(large.is_some());
-        assert_eq!(pool.budget().usage().idle_bytes, 0);
-        drop(pool.take(1 << 20));
-        assert_eq!(pool.budget().usage().idle_bytes, 0);
-    }
-
-    /// Goal: charges for memory that lies elsewhere count until they are dropped, and with the last
-    /// share of bytes.
-    #[test]
-    fn charges_count_while_they_live() {
-        let pool = pool().account(&Arc::default(), MemoryKind::Control);
-        let mut charge = pool.charge(1000);
-        charge.set(3000);
-        charge.set(2000);
-        assert_eq!((charge.bytes(), pool.held_bytes()), (2000, 2000));
-        let bytes: Bytes = pool.charge_vec(vec![7; 500]);
-        let share = bytes.slice(499..);
-        drop((bytes, charge));
-        assert_eq!(pool.budget().usage().by_kind[MemoryKind::Control as usize], 500);
-        drop(share);
-        assert_eq!(pool.budget().usage().used_bytes, 0);
-    }
-
-    /// Goal: threads that take, wait and drop at random never pass the limit and leave nothing; a
-    /// request that can be met is met in the end. Method: by seed, each thread an owner.
-    #[test]
-    fn many_threads_keep_the_limit() {
-        let pool = pool();
-        std::thread::scope(|scope| {
-            for seed in 1..5u64 {
-                let mine = owner(&pool);
-                scope.spawn(move || {
-                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-                    let (mut random, mut held) = (seed, Vec::new());
-                    for _ in 0..500 {
-                        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
-                        let len = (random >> 33) as usize % (4 << 20);
-                        match mine.try_take(len) {
-                            Some(buffer) => held.push(buffer),
-                            None => {
-                                // Holding nothing, it waits for the others only.
-                                held.clear();
-                                held.push(runtime.block_on(mine.take_when_free(len)));
-                            }
-                        }
-                        assert!(mine.budget().usage().used_bytes <= LIMIT, "seed {seed}");
-                    }
-                });
-            }
-        });
-        let usage = pool.budget().usage();
-        assert_eq!((usage.used_bytes, usage.waiting), (usage.idle_bytes, 0));
-        assert_eq!(pool.in_use_bytes(), 0);
-    }
-}
+mod tests;

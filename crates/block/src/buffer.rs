@@ -138,6 +138,12 @@ impl BufferPool {
         self.budget().is_exhausted_by(self.account.owner())
     }
 
+    /// No memory is left that requests may use, and the owner of this account holds more than half of
+    /// an equal share: data of its commands is to be given back as well.
+    pub fn must_give_back_data(&self) -> bool {
+        self.budget().is_overdrawn_by(self.account.owner())
+    }
+
     /// What a buffer of `len` bytes is charged.
     #[inline]
     pub fn charged_bytes(len: usize) -> usize {

@@ -24,6 +24,7 @@ mod scratch;
 mod state_directory;
 mod statistics;
 mod trusted;
+mod unsafe_heap_trim;
 
 pub use backing::{BackingPath, BackingProbe, BackingState};
 pub use budget::{MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryUsage};

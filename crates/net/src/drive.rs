@@ -79,6 +79,11 @@ pub trait Role {
     fn buffer_limits(&self) -> BufferLimits {
         BufferLimits::LARGEST
     }
+    /// It holds memory for its peer beside what [`may_hold`](Self::may_hold) is told: it is asked
+    /// again, though nothing comes or goes.
+    fn holds_data(&self) -> bool {
+        false
+    }
     /// Called before the connection waits; at least once a [`HELD_CHECK`] while the peer leaves
     /// something with it. `false`: the connection is dropped at once, with all that it holds.
     fn may_hold(&mut self, _bytes: BufferedBytes) -> bool {
@@ -108,7 +113,7 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     let mut timer = pin!(tokio::time::sleep(FAR));
     while !role.is_over() {
         set_timer(timer.as_mut(), role.deadline(), &clock);
-        if connection.has_to_be_checked() {
+        if connection.has_to_be_checked(role) {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
         connection.turns.set_owner(role.owner());
@@ -254,15 +259,15 @@ impl Connection {
             || self.may_hold_now(tcp, role)
     }
 
-    fn has_to_be_checked(&self) -> bool {
-        self.open && (self.is_unchecked || !self.held.is_none())
+    fn has_to_be_checked<R: Role>(&self, role: &R) -> bool {
+        self.open && (self.is_unchecked || !self.held.is_none() || role.holds_data())
     }
 
     /// Asks the role now and then whether what is held may be held, also of a connection that never
     /// waits, and with what the peer has not taken from the socket.
     fn check<R: Role>(&mut self, tcp: &TcpStream, role: &mut R, woken: &Woken) {
         let now = woken.now;
-        if (woken.readable || woken.work) && !self.has_to_be_checked() {
+        if (woken.readable || woken.work) && !self.is_unchecked && self.held.is_none() {
             (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
             self.is_unchecked = true;
         }
@@ -270,7 +275,7 @@ impl Connection {
         let is_due = self.check_at <= now
             || self.unchecked_turns >= HELD_CHECK_TURNS
             || self.sent_bytes >= HELD_CHECK_BYTES;
-        if is_due && self.has_to_be_checked() {
+        if is_due && self.has_to_be_checked(role) {
             (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
             self.is_unchecked = false;
             if !self.may_hold_now(tcp, role) {

@@ -594,6 +594,10 @@ impl Role for Connection {
         }
     }
 
+    fn holds_data(&self) -> bool {
+        self.memory.holds_data()
+    }
+
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
         if self.tasks.are_quiet() {
             self.machine.free_spare_memory();

@@ -20,8 +20,8 @@ const KNOWN_OWNERS_MIN: usize = 64;
 /// were measured, and 3 KB of the kernel's.
 pub(crate) const CONNECTION_BYTES: usize = 16 << 10;
 
-/// A connection that buffers no more than this is not dropped for it: what was sent to a peer that
-/// takes it counts until the socket is looked at.
+/// A connection that buffers no more than this, or has no more data of commands, is not dropped for
+/// it: what was sent to a peer that takes it counts until the socket is looked at.
 const SPARED_BYTES: usize = 8 << 10;
 
 /// The memory of commands is charged in steps of this length.
@@ -112,7 +112,7 @@ impl MemoryOwners {
             return owner;
         }
         owners.remove_gone();
-        let owner = Arc::new(MemoryOwner::default());
+        let owner = self.buffers.budget().owner();
         owners.by_key.insert(key, Arc::downgrade(&owner));
         owner
     }
@@ -158,7 +158,14 @@ impl ConnectionMemory {
         if bytes != BufferedBytes::default() || self.buffered.is_some() {
             self.charge_buffered(bytes);
         }
-        !self.control.must_give_back() || !self.holds_much(bytes, running_bytes)
+        !self.control.must_give_back()
+            || !self.holds_much(bytes, running_bytes)
+                && !(self.holds_data() && self.control.must_give_back_data())
+    }
+
+    /// More data of commands than a connection is spared.
+    pub(crate) fn holds_data(&self) -> bool {
+        self.data_in.held_bytes() + self.data_out.held_bytes() > SPARED_BYTES
     }
 
     #[cold]
@@ -253,5 +260,30 @@ mod tests {
             drop(of(&std::net::Ipv4Addr::from_bits(host).to_string(), None));
         }
         assert!(owners.owners.lock().unwrap().by_key.len() <= KNOWN_OWNERS_MIN);
+    }
+
+    /// Fault: who held buffers for WRITEs whose data did not come, and nothing else, was not dropped
+    /// when charges that nobody is asked for left no buffer to anybody: an initiator elsewhere had
+    /// BUSY for 16 s.
+    #[test]
+    fn who_holds_only_data_is_dropped_when_none_is_left_for_others() {
+        const LIMIT: usize = 64 << 20;
+        let owners = MemoryOwners::new(BufferPool::with_budget(&block::MemoryBudget::new(LIMIT)));
+        let of = |address: &str| owners.accounts(PeerNetwork::of(address.parse().unwrap()), None);
+        let nothing = BufferedBytes::default();
+        let (mut holder, mut other, mut idle) = (of("192.0.2.1"), of("192.0.2.2"), of("192.0.2.1"));
+        let data: Vec<_> = std::iter::from_fn(|| holder.data_out.try_take(1 << 20)).collect();
+        assert_eq!(data.len(), 31);
+        let few = other.data_in.try_take(4096);
+        let rest = owners.buffers().charge(28 << 20);
+        assert!(holder.holds_data() && holder.may_hold(nothing, 0, 0), "requests have some left");
+        let more = owners.buffers().charge(2 << 20);
+        assert!(!holder.may_hold(nothing, 0, 0));
+        assert!(idle.may_hold(nothing, 0, 0), "a connection of the same owner without data");
+        assert!(other.may_hold(nothing, 0, 0), "an owner that holds little");
+        drop((more, rest));
+        assert!(holder.may_hold(nothing, 0, 0));
+        drop((data, few));
+        assert!(!holder.holds_data());
     }
 }

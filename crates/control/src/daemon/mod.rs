@@ -166,6 +166,13 @@ impl Opened {
     /// An address that cannot be listened on.
     pub fn serve(self) -> Result<Daemon, Failure> {
         let Self { configuration, origin, opening, entries, layout } = self;
+        if let Err(error) = opening.buffers().budget().start_heap_trimmer() {
+            tracing::warn!(
+                %error,
+                "no thread for giving freed memory back: the process may keep more than \
+                 memory_bytes_max"
+            );
+        }
         let unit = |index: usize| entries.get(index).map(|entry| Arc::clone(&entry.unit));
         let catalogue = catalogue(&configuration, &layout, &unit);
         let mut running = configuration.clone();

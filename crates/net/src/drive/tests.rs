@@ -32,6 +32,8 @@ struct Echo {
     socket_bytes: Vec<usize>,
     /// Ends with its first answer, and then has no memory for it.
     gives_up: bool,
+    /// Holds data once there was a PDU, and may not hold it when asked for the seventh time.
+    keeps_data: bool,
     /// Hands over the peer's socket: answers are to be there before the tenth PDU is handled, the
     /// first of the second burst of its second turn. The peer is told once they were seen.
     peer: Option<(mpsc::Receiver<std::net::TcpStream>, mpsc::Sender<()>)>,
@@ -78,7 +80,10 @@ impl Role for Echo {
         if self.pdus > 0 {
             self.socket_bytes.push(bytes.socket);
         }
-        !(self.gives_up && self.ended)
+        !(self.gives_up && self.ended || self.keeps_data && self.socket_bytes.len() > 6)
+    }
+    fn holds_data(&self) -> bool {
+        self.keeps_data && self.pdus > 0
     }
     fn tap(&mut self) -> TapChange {
         self.tap.take().map_or(TapChange::Same, |tap| TapChange::To(Some(tap)))
@@ -316,6 +321,22 @@ fn what_is_left_in_the_socket_of_a_closed_connection_is_given_up() {
         };
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     });
+}
+
+/// Fault: a connection whose peer withheld the data of its WRITEs was not asked again once nothing
+/// came or went, and kept their buffers, while others had none.
+#[test]
+fn a_connection_that_holds_data_alone_is_asked_again() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let echo = Echo { keeps_data: true, ..Echo::default() };
+    let echo = with_echo(echo, |mut tcp| {
+        tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        tcp.write_all(&wire_bytes(&ping(0))).unwrap();
+        tcp.read_exact(&mut [0; 48]).unwrap();
+        let error = tcp.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    });
+    assert!(echo.socket_bytes.len() >= 7);
 }
 
 /// Answers each PDU with as much as it has, and writes down who did.
