@@ -158,9 +158,11 @@ impl ConnectionMemory {
         if bytes != BufferedBytes::default() || self.buffered.is_some() {
             self.charge_buffered(bytes);
         }
-        !self.control.must_give_back()
-            || !self.holds_much(bytes, running_bytes)
-                && !(self.holds_data() && self.control.must_give_back_data())
+        if !self.control.must_give_back() {
+            return true;
+        }
+        let gives_data_back = self.holds_data() && self.control.must_give_back_data();
+        !gives_data_back && !self.holds_much(bytes, running_bytes)
     }
 
     /// More data of commands than a connection is spared.
