@@ -88,10 +88,10 @@ fn a_unit_is_looked_for_once_in_a_list() {
 #[test]
 fn a_list_counts_in_a_turn() {
     let (units, list) = (units(64), wrong_list(2, 256));
-    let turn = net::MovingTurn::begin();
+    let mut turn = net::MovingTurn::begin();
     let in_turn = copy_all(&units, &list, 4);
     assert_eq!(in_turn, [None; 4], "a list of most segments is a turn of its own");
-    assert!(turn.is_over());
+    assert!(turn.begin_next() && !turn.begin_next());
     drop(turn);
     assert_eq!(copy_all(&units, &list, 1), [Some(true)], "outside of turns");
     let (short, turn) = (wrong_list(2, 16), net::MovingTurn::begin());
