@@ -26,4 +26,5 @@ pub mod share;
 mod state;
 mod threshold;
 pub mod unit;
+pub mod unsaved;
 pub mod vpd;

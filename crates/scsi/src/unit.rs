@@ -24,6 +24,7 @@ use crate::rights::Rights;
 use crate::sense::Sense;
 use crate::state::{self, SectionKind};
 use crate::threshold::RoomWatch;
+use crate::unsaved::UnsavedChanges;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -161,16 +162,11 @@ pub struct BlockUnit {
     pub(crate) lost: LostNexuses,
     room: RoomWatch,
     copies: CopyResults,
+    pub(crate) unsaved: UnsavedChanges,
     keeps_state: bool,
     /// The name of the initiator that asked for the reset that ended its own session, and has not
     /// come back yet.
     returning: Option<String>,
-}
-
-/// The reservations as they were before a command, in case its outcome cannot be saved.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Checkpoint {
-    reservations: Reservations,
 }
 
 /// What the unit knows of one nexus.
@@ -203,6 +199,7 @@ impl BlockUnit {
             lost: LostNexuses::default(),
             room: RoomWatch::default(),
             copies: CopyResults::default(),
+            unsaved: UnsavedChanges::default(),
             keeps_state: false,
             returning: None,
         }
@@ -211,20 +208,6 @@ impl BlockUnit {
     /// Another one whenever the answer of [`check_again`](Self::check_again) may be another one.
     pub fn revision(&self) -> u64 {
         self.conditions.revision()
-    }
-
-    /// To be taken before a command that may change the reservations.
-    pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { reservations: self.conditions.reservations.clone() }
-    }
-
-    /// Takes a change back that could not be saved: what was answered with an error must not hold.
-    /// `after` is the [`checkpoint`](Self::checkpoint) the change led to; if somebody has changed
-    /// anything since, be it something that is not saved, theirs stands.
-    pub fn roll_back(&mut self, before: Checkpoint, after: &Checkpoint) {
-        if self.conditions.reservations == after.reservations {
-            self.conditions.reservations = before.reservations;
-        }
     }
 
     /// Promises a place for [`persistent_state`](Self::persistent_state): APTPL is accepted from

@@ -8,7 +8,9 @@ mod save;
 
 pub(crate) use copy::copy;
 pub(crate) use entry::Judged;
-pub(crate) use save::Reserving;
+pub(crate) use save::SaveQueue;
+#[cfg(test)]
+pub(crate) use save::UnsavedChange;
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::leftovers::Change;

@@ -12,7 +12,6 @@ mod connection;
 mod connection_table;
 mod error;
 mod execute;
-mod fair_mutex;
 mod final_sync;
 mod join;
 mod leftovers;

@@ -2,8 +2,7 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::execute::{
-    Ending, Judged, Reserving, Work, copy, execute_paying, internal_failure, read_at_hand,
-    write_at_hand,
+    Ending, Judged, Work, copy, execute_paying, internal_failure, read_at_hand, write_at_hand,
 };
 use crate::long_operation::Generation;
 use crate::manage;
@@ -688,7 +687,7 @@ async fn on_unit(
         TaskData::In(buffer) => (Some(buffer), Bytes::new()),
         TaskData::Out(buffer) => (None, buffer.freeze()),
     };
-    let mut reserving = None;
+    let mut unsaved = None;
     // The plan holds what the parameters said: their charge stands for it.
     let mut _parameters = Bytes::new();
     if let Plan::Parameters { parked, .. } = plan {
@@ -698,13 +697,12 @@ async fn on_unit(
             scsi.resume(session.nexus, &session.context(&view), parked, &data)
         };
         let resumed = if reserves {
-            match Reserving::change(unit, memory.buffers.owner(), &abort, resume).await {
-                Ok((change, resumed)) => {
-                    reserving = Some(change);
-                    resumed
-                }
-                Err(Aborted) => return Ending::Aborted,
+            if abort.check().is_err() {
+                return Ending::Aborted;
             }
+            let (resumed, change) = unit.change_reservations(resume);
+            unsaved = change;
+            resumed
         } else {
             resume(&mut unit.scsi())
         };
@@ -731,8 +729,8 @@ async fn on_unit(
     if let Plan::Copy { list } = plan {
         return Box::pin(copy(session, unit, list, abort, &dues, memory)).await; // large and rare
     }
-    if let (Plan::SaveState, Some(change)) = (&plan, reserving) {
-        return change.save(unit, &abort).await;
+    if let (Plan::SaveState, Some(change)) = (&plan, unsaved) {
+        return change.saved(&abort).await;
     }
     let memory = memory.clone();
     let work = Work { session, judged, data, read_buffer, abort, dues, memory };

@@ -27,6 +27,7 @@ const SIGNS: &[&str] = &[
     "save_name(",
     "save_state(",
     ".save(",
+    ".saved(",
     "outcome.save =",
     "if save {",
     "retire(",

@@ -206,7 +206,7 @@ pub const CALLS: &[Call] = &[
     removed("crates/target/src/tasks.rs", "plan = if «save» {", "false", RESERVED),
     removed(
         "crates/target/src/tasks.rs",
-        "change.save(unit, &abort).await",
+        "change.saved(&abort).await",
         "Ending::Good(Bytes::new())",
         RESERVED,
     ),

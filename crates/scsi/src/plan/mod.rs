@@ -232,7 +232,7 @@ impl Parked {
         self.cdb.first() == Some(&FORMAT_UNIT)
     }
 
-    /// It may change the reservations: who runs it takes a checkpoint before and after.
+    /// It may change the reservations.
     pub fn may_reserve(&self) -> bool {
         const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
         self.cdb.first() == Some(&PERSISTENT_RESERVE_OUT)

@@ -10,9 +10,13 @@ use crate::sense::Sense;
 use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
 
-/// RESERVE (6). SPC-2 §7.21.
+/// RESERVE (6). SPC-2 §7.21. BUSY while changes of the persistent reservations are being saved:
+/// GOOD would stand on them, and they may be taken back.
 pub(crate) fn reserve_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     check_whole_unit(request)?;
+    if unit.has_unsaved_changes() {
+        return Err(Refusal::Busy);
+    }
     let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     reservations.reserve(ports)?;
     Ok(Plan::Reply(Vec::new()))
@@ -64,10 +68,12 @@ pub(crate) fn persistent_out_list(
     list: &[u8],
 ) -> Result<Plan, Refusal> {
     let (reservations, ports) = unit.reservations_mut(nexus)?;
+    let before = reservations.clone();
     let outcome = reservations.out(ports, context.ports, out_request(cdb), list)?;
+    let save = unit.unsaved.add(before, outcome.save);
     unit.tell(outcome.attentions);
     let nexuses = unit.present(outcome.abort);
-    Ok(match (nexuses.is_empty(), outcome.save) {
+    Ok(match (nexuses.is_empty(), save) {
         (false, save) => Plan::AbortTasksOf { nexuses, save },
         (true, true) => Plan::SaveState,
         (true, false) => Plan::Reply(Vec::new()),

@@ -77,6 +77,8 @@ impl ItNexus {
 
 impl PartialEq for ItNexus {
     fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        tests::count_comparison();
         // The ISID differs most often, and costs least to compare.
         self.initiator.isid == other.initiator.isid
             && self.port.portal_group_tag == other.port.portal_group_tag
@@ -89,6 +91,8 @@ impl Eq for ItNexus {}
 
 impl Ord for ItNexus {
     fn cmp(&self, other: &Self) -> Ordering {
+        #[cfg(test)]
+        tests::count_comparison();
         let isids = self.initiator.isid.cmp(&other.initiator.isid);
         isids
             .then(self.port.portal_group_tag.cmp(&other.port.portal_group_tag))
@@ -155,7 +159,8 @@ impl ReservationType {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Registration {
-    nexus: ItNexus,
+    /// Shared, as copies of the table are made often.
+    nexus: Arc<ItNexus>,
     /// Never 0.
     key: u64,
     /// Holds the reservation; never set where all registrants hold it.
@@ -178,7 +183,8 @@ impl Registration {
 /// `reserved_by` (RESERVE (6)) excludes registrations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reservations {
-    /// Shared with copies of this value until one of them changes.
+    /// Ordered by nexus: every command looks for its own, also among a thousand of others. Shared
+    /// with copies of this value until one of them changes.
     registrations: Arc<Vec<Registration>>,
     kind: Option<ReservationType>,
     generation: u32,
@@ -226,7 +232,8 @@ impl Reservations {
         if let Some(at) = self.find(nexus) {
             let relative_id = nexus.port.relative_id;
             if self.registrations[at].nexus.port.relative_id != relative_id {
-                self.registrations_mut()[at].nexus.port.relative_id = relative_id;
+                let registered = &mut self.registrations_mut()[at].nexus;
+                Arc::make_mut(registered).port.relative_id = relative_id;
             }
         }
     }
@@ -248,7 +255,14 @@ impl Reservations {
     }
 
     fn find(&self, nexus: &ItNexus) -> Option<usize> {
-        self.registrations.iter().position(|registration| registration.nexus == *nexus)
+        self.registrations.binary_search_by(|entry| (*entry.nexus).cmp(nexus)).ok()
+    }
+
+    /// Adds a registration of a nexus that has none; returns its index.
+    fn insert(&mut self, new: Registration) -> usize {
+        let at = self.registrations.partition_point(|entry| entry.nexus < new.nexus);
+        self.registrations_mut().insert(at, new);
+        at
     }
 
     /// Whether it is reserved, and by this registration among others or alone.

@@ -56,14 +56,16 @@ impl Reservations {
             Some(at) => at,
             None => {
                 self.check_room(nexus, 1)?;
-                let (holds, made_by) = (false, Some(Arc::new(nexus.clone())));
-                self.registrations_mut().push(Registration { nexus: new, key: 0, holds, made_by });
-                self.registrations.len() - 1
+                let made_by = Some(Arc::new(nexus.clone()));
+                let new = Arc::new(new);
+                self.insert(Registration { nexus: new, key: 0, holds: false, made_by })
             }
         };
         self.registrations_mut()[at].key = parameters.action_key;
         self.establish(at, kind);
-        if parameters.flags.has(MoveFlags::UNREG) {
+        if parameters.flags.has(MoveFlags::UNREG)
+            && let Some(sender) = self.find(nexus)
+        {
             self.registrations_mut().remove(sender);
         }
         self.persists = parameters.flags.has(MoveFlags::APTPL);

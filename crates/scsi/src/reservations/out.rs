@@ -5,6 +5,7 @@ use crate::attention::Attention;
 use crate::plan::Refusal;
 use crate::sense::Sense;
 use crate::unit::TargetPort;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -184,9 +185,9 @@ impl Reservations {
             self.check_keys(&nexuses, key)?;
         }
         let absent = nexuses.iter().filter(|nexus| self.find(nexus).is_none()).count();
-        if action_key != 0 {
+        if action_key != 0 && absent > 0 {
             self.check_room(nexus, absent)?;
-        } else if absent == nexuses.len() {
+        } else if action_key == 0 && absent == nexuses.len() {
             return Ok(Outcome::default());
         }
         let outcome = if action_key == 0 {
@@ -221,8 +222,8 @@ impl Reservations {
         match self.find(&nexus) {
             Some(at) => self.registrations_mut()[at].key = key,
             None => {
-                let (holds, made_by) = (false, None);
-                self.registrations_mut().push(Registration { nexus, key, holds, made_by });
+                let nexus = Arc::new(nexus);
+                self.insert(Registration { nexus, key, holds: false, made_by: None });
             }
         }
     }
@@ -231,7 +232,11 @@ impl Reservations {
     /// until the last one goes.
     fn unregister(&mut self, nexuses: &[ItNexus]) -> Outcome {
         let held = self.registrations.iter().any(|entry| entry.holds);
-        self.registrations_mut().retain(|entry| !nexuses.contains(&entry.nexus));
+        for nexus in nexuses {
+            if let Some(at) = self.find(nexus) {
+                self.registrations_mut().remove(at);
+            }
+        }
         let holds = self.registrations.iter().any(|entry| entry.holds);
         let mut outcome = Outcome::default();
         let Some(kind) = self.kind else { return outcome };
@@ -266,8 +271,7 @@ impl Reservations {
         self.kind = None;
         self.registrations_mut()[at].holds = false;
         if kind.is_registrants_only() || kind.is_all_registrants() {
-            let sender = self.registrations[at].nexus.clone();
-            self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |nexus| *nexus != sender);
+            self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |index| index != at);
         }
         Ok(outcome)
     }
@@ -275,8 +279,7 @@ impl Reservations {
     /// SPC-4 §5.12.11.6.
     fn clear(&mut self, at: usize) -> Outcome {
         let mut outcome = Outcome::default();
-        let sender = self.registrations[at].nexus.clone();
-        self.tell(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |nexus| *nexus != sender);
+        self.tell(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |index| index != at);
         self.registrations_mut().clear();
         self.kind = None;
         self.generation = self.generation.wrapping_add(1);
@@ -301,16 +304,14 @@ impl Reservations {
             return Err(Refusal::ReservationConflict);
         }
         let new_kind = if takes_over { Some(request.kind()?) } else { None };
-        let sender = self.registrations[at].nexus.clone();
+        let sender = Arc::clone(&self.registrations[at].nexus);
         let mut outcome = Outcome::default();
-        self.remove_victims(&sender, victim, takes_over, &mut outcome);
-        if let Some(new_kind) = new_kind {
+        self.remove_victims(at, victim, takes_over, &mut outcome);
+        if let (Some(new_kind), Some(at)) = (new_kind, self.find(&sender)) {
             if self.kind != Some(new_kind) {
-                self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |nexus| *nexus != sender);
+                self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |index| index != at);
             }
-            if let Some(at) = self.find(&sender) {
-                self.establish(at, new_kind);
-            }
+            self.establish(at, new_kind);
         } else if self.registrations.is_empty() {
             self.kind = None;
         }
@@ -325,18 +326,19 @@ impl Reservations {
     /// reservation keeps its own; who only removes registrations may remove its own.
     fn remove_victims(
         &mut self,
-        sender: &ItNexus,
+        sender: usize,
         victim: u64,
         keeps_sender: bool,
         outcome: &mut Outcome,
     ) {
+        let mut indices = 0..;
         self.registrations_mut().retain(|entry| {
-            let own = entry.nexus == *sender;
+            let own = indices.next() == Some(sender);
             let stays = (victim != 0 && entry.key != victim) || (own && keeps_sender);
             if !stays && !own {
-                let told = (entry.nexus.clone(), Attention::REGISTRATIONS_PREEMPTED);
-                outcome.attentions.push(told);
-                outcome.abort.push(entry.nexus.clone());
+                let nexus = ItNexus::clone(&entry.nexus);
+                outcome.attentions.push((nexus.clone(), Attention::REGISTRATIONS_PREEMPTED));
+                outcome.abort.push(nexus);
             }
             stays
         });
@@ -367,18 +369,12 @@ impl Reservations {
             .ok_or(Refusal::ReservationConflict)
     }
 
-    /// Establishes a unit attention for every registered nexus that is concerned.
-    fn tell(
-        &self,
-        outcome: &mut Outcome,
-        attention: Attention,
-        concerned: impl Fn(&ItNexus) -> bool,
-    ) {
-        let told = self
-            .registrations
-            .iter()
-            .filter(|entry| concerned(&entry.nexus))
-            .map(|entry| (entry.nexus.clone(), attention));
+    /// Establishes a unit attention for every registered nexus whose index is concerned.
+    fn tell(&self, outcome: &mut Outcome, attention: Attention, concerned: impl Fn(usize) -> bool) {
+        let told = self.registrations.iter().enumerate();
+        let told = told
+            .filter(|(index, _)| concerned(*index))
+            .map(|(_, entry)| (ItNexus::clone(&entry.nexus), attention));
         outcome.attentions.extend(told);
     }
 }

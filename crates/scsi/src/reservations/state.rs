@@ -95,7 +95,7 @@ impl Reservations {
             if reservations.find(&registration.nexus).is_some() {
                 return Err(WRONG);
             }
-            reservations.registrations_mut().push(registration);
+            reservations.insert(registration);
         }
         reservations.persists = true;
         if rest.is_empty() && reservations.is_consistent() { Ok(reservations) } else { Err(WRONG) }
@@ -127,7 +127,7 @@ fn take_registration(rest: &mut &[u8]) -> Result<Registration, StateError> {
     if holds > 1 {
         return Err(WRONG);
     }
-    let nexus = ItNexus::new(&initiator, &port);
+    let nexus = Arc::new(ItNexus::new(&initiator, &port));
     Ok(Registration { nexus, key, holds: holds == 1, made_by: None })
 }
 

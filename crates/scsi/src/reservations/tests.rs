@@ -9,6 +9,7 @@ use crate::plan::Refusal;
 use crate::sense::Sense;
 use alloc::format;
 use alloc::vec;
+use core::cell::Cell;
 use proptest::prelude::*;
 
 use crate::reservations::ReservationType as Type;
@@ -33,6 +34,15 @@ const REGISTER_AND_MOVE: u8 = 7;
 const APTPL: u8 = 0x01;
 
 const CONFLICT: Result<Outcome, Refusal> = Err(Refusal::ReservationConflict);
+
+std::thread_local! {
+    /// Comparisons of two nexuses by this thread.
+    static COMPARISONS: Cell<usize> = const { Cell::new(0) };
+}
+
+pub(super) fn count_comparison() {
+    COMPARISONS.set(COMPARISONS.get() + 1);
+}
 
 /// The ports of the target: that of [`nexus`], and another.
 fn ports() -> Vec<TargetPort> {
@@ -232,6 +242,53 @@ fn only_so_many_registrations() {
         }
     }
     assert_eq!(reservations.keys().len(), REGISTRATIONS_MAX);
+}
+
+/// Fault: each command looked through all registrations for its own, so that 1,000 registrations
+/// under names that differ in their ends made every command of a reserved unit take five times as
+/// long, also when their sessions were gone.
+#[test]
+fn a_command_does_not_look_through_all_registrations() {
+    let nexus_of = |number: usize| {
+        let name = format!("iqn.2026-11.org.example:{}{number:04}", "x".repeat(190));
+        ItNexus::new(&InitiatorPort { name, isid: [0x80, 0, 0, 0, 0, 1] }, &ports()[0])
+    };
+    let mut reservations = Reservations::new(true);
+    for number in 0..REGISTRATIONS_MAX {
+        let entry = list(0, number as u64 + 1, APTPL);
+        reservations.out(&nexus_of(number), &ports(), request(REGISTER, Type(0)), &entry).unwrap();
+    }
+    let kind = Type::EXCLUSIVE_ACCESS_REGISTRANTS_ONLY;
+    let reserve = request(RESERVE, kind);
+    reservations.out(&nexus_of(500), &ports(), reserve, &list(501, 0, 0)).unwrap();
+    for number in [REGISTRATIONS_MAX - 1, REGISTRATIONS_MAX, 500, 0] {
+        let nexus = nexus_of(number);
+        let is_registered = number < REGISTRATIONS_MAX;
+        let mut counted = |what, max, act: &mut dyn FnMut(&mut Reservations)| {
+            COMPARISONS.set(0);
+            act(&mut reservations);
+            let comparisons = COMPARISONS.get();
+            assert!(comparisons <= max, "{what} of {number}: {comparisons} comparisons");
+        };
+        for access in [Access::Read, Access::Write] {
+            counted("a command", 12, &mut |reservations| {
+                assert_eq!(reservations.conflict(&nexus, access), !is_registered);
+            });
+        }
+        counted("RESERVE (6)", 12, &mut |reservations| {
+            assert_eq!(reservations.reserve(&nexus).is_ok(), is_registered);
+        });
+        counted("a login", 12, &mut |reservations| reservations.nexus_attached(&nexus));
+        counted("a new key, by 2 ports", 80, &mut |reservations| {
+            let flags = APTPL | OutFlags::ALL_TG_PT.0;
+            let entry = list(number as u64 + 1, number as u64 + 1, flags);
+            let full = reservations.out(&nexus, &ports(), request(REGISTER, Type(0)), &entry);
+            assert!(full.is_err(), "the other port finds no room");
+            let entry = list(number as u64 + 1, number as u64 + 1, APTPL);
+            let renewed = reservations.out(&nexus, &ports(), request(REGISTER, Type(0)), &entry);
+            assert_eq!(renewed.is_ok(), is_registered);
+        });
+    }
 }
 
 #[test]

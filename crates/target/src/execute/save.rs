@@ -1,60 +1,127 @@
-//! Changes of the reservations, and their saving. Aborted, the command ends; the saving goes on: a
-//! disk that hangs under the state hangs as long as it will.
+//! Changes of the reservations, and their saving.
+//!
+//! A change is made at once, under the lock of the unit. All that were made while a save ran are
+//! carried by the next one: however many initiators change something, each of them waits for two
+//! saves at most. An aborted command ends; the saving goes on: a disk that hangs under the state
+//! hangs as long as it will.
 
 use super::{Ending, internal_failure};
 use crate::abort::{AbortSignal, Aborted};
-use crate::fair_mutex::FairGuard;
 use crate::unit::LogicalUnit;
-use block::MemoryOwner;
 use bytes::Bytes;
-use scsi::unit::{BlockUnit, Checkpoint};
+use scsi::plan::{Plan, Refusal};
+use scsi::unit::BlockUnit;
+use scsi::unsaved::CarriedReservations;
 use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-/// A change of the reservations that may have to be saved. While it lives nobody else makes one: a
-/// change that cannot be saved is taken back, and what came after it would be built on it.
-pub(crate) struct Reserving {
-    alone: FairGuard,
-    before: Checkpoint,
-    after: Checkpoint,
+/// The commands that wait until their changes of the reservations are saved. Locked under the lock
+/// of the SCSI state only.
+#[derive(Debug, Default)]
+pub(crate) struct SaveQueue {
+    waiting: Vec<oneshot::Sender<bool>>,
+    /// Saves, and looks for further changes when that is done.
+    saver: Option<JoinHandle<()>>,
 }
 
-impl Reserving {
-    /// Waits for its turn among those of `owner`, and for that of the owner, then has `change`
-    /// change the reservations.
-    pub(crate) async fn change<T>(
-        unit: &LogicalUnit,
-        owner: &Arc<MemoryOwner>,
-        abort: &AbortSignal,
-        change: impl FnOnce(&mut BlockUnit) -> T,
-    ) -> Result<(Self, T), Aborted> {
-        let alone = abort.unless(unit.reserving.lock(owner)).await?;
-        let mut scsi = unit.scsi();
-        let before = scsi.checkpoint();
-        let changed = change(&mut scsi);
-        Ok((Self { alone, before, after: scsi.checkpoint() }, changed))
+/// A change of the reservations that is being saved.
+#[derive(Debug)]
+pub(crate) struct UnsavedChange {
+    saved: oneshot::Receiver<bool>,
+}
+
+impl SaveQueue {
+    /// Whether a task saves, or is about to.
+    pub(crate) fn saves(&self) -> bool {
+        self.saver.as_ref().is_some_and(|saver| !saver.is_finished())
     }
 
-    /// Saves it. What is answered with an error does not hold.
-    pub(crate) async fn save(self, unit: &Arc<LogicalUnit>, abort: &AbortSignal) -> Ending {
-        let unit = Arc::clone(unit);
-        let saving = tokio::spawn(async move {
-            let Self { alone, before, after } = self; // all of it: the turn ends with the saving
-            let saved = unit.save_state().await;
-            if let Err(error) = &saved {
+    /// How many wait for a save that has not begun.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+impl UnsavedChange {
+    /// Waits until the change is saved. What is answered with an error does not hold.
+    pub(crate) async fn saved(self, abort: &AbortSignal) -> Ending {
+        match abort.unless(self.saved).await {
+            Ok(Ok(true)) => Ending::Good(Bytes::new()),
+            Ok(_) => Ending::Check(internal_failure()),
+            Err(Aborted) => Ending::Aborted,
+        }
+    }
+}
+
+impl LogicalUnit {
+    /// Has `change` change the reservations, and their saving begin if what it plans needs that.
+    pub(crate) fn change_reservations(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut BlockUnit) -> Result<Plan, Refusal>,
+    ) -> (Result<Plan, Refusal>, Option<UnsavedChange>) {
+        let mut scsi = self.scsi();
+        let planned = change(&mut scsi);
+        let is_unsaved =
+            matches!(&planned, Ok(Plan::SaveState | Plan::AbortTasksOf { save: true, .. }));
+        // Before the lock goes: a save that fails now would take the change back, and tell nobody.
+        let unsaved = is_unsaved.then(|| self.queue_for_save());
+        (planned, unsaved)
+    }
+
+    fn queue_for_save(self: &Arc<Self>) -> UnsavedChange {
+        let (sender, saved) = oneshot::channel();
+        let mut queue = self.save_queue();
+        if queue.waiting.len() == queue.waiting.capacity() {
+            // However long a save takes, commands that were aborted do not accumulate.
+            queue.waiting.retain(|waiting| !waiting.is_closed());
+        }
+        queue.waiting.push(sender);
+        if !queue.saves() {
+            // A task of its own: the connection of a command is polled only as far as its owner
+            // has time on the core, and others wait for this save.
+            queue.saver = Some(tokio::spawn(save_changes(Arc::clone(self))));
+        }
+        UnsavedChange { saved }
+    }
+
+    /// The changes that the next save carries, and who waits for it. `None`: all is saved.
+    fn begin_save(&self) -> Option<(CarriedReservations, Vec<oneshot::Sender<bool>>)> {
+        let mut scsi = self.scsi();
+        let mut queue = self.save_queue();
+        if !scsi.has_unsaved_changes() {
+            queue.saver = None;
+            return None;
+        }
+        Some((scsi.begin_save(), std::mem::take(&mut queue.waiting)))
+    }
+
+    /// Takes back what is not saved; returns who waits for changes among that.
+    fn roll_back(&self) -> Vec<oneshot::Sender<bool>> {
+        let mut scsi = self.scsi();
+        scsi.roll_back();
+        std::mem::take(&mut self.save_queue().waiting)
+    }
+}
+
+/// Saves the reservations until no change is left.
+async fn save_changes(unit: Arc<LogicalUnit>) {
+    while let Some((carried, mut waiting)) = unit.begin_save() {
+        let saved = unit.save_state().await;
+        match &saved {
+            Ok(()) => unit.scsi().end_save(carried),
+            Err(error) => {
                 unit.save_errors.write(|untold| {
                     tracing::error!(%error, untold, "reservations could not be saved");
                 });
-                unit.scsi().roll_back(before, &after);
-                // Should the change be on the medium after all, the next start must not show it.
+                waiting.extend(unit.roll_back());
+                // Should the changes be on the medium after all, the next start must not show them.
                 let _ = unit.save_state().await;
             }
-            drop(alone);
-            saved
-        });
-        match abort.unless(saving).await {
-            Ok(Ok(Ok(()))) => Ending::Good(Bytes::new()),
-            Ok(_) => Ending::Check(internal_failure()),
-            Err(Aborted) => Ending::Aborted,
+        }
+        for waiting in waiting {
+            let _ = waiting.send(saved.is_ok()); // an aborted command does not wait any more
         }
     }
 }

@@ -299,29 +299,6 @@ fn an_aborted_unmap_keeps_its_whole_list() {
     );
 }
 
-/// Fault: one initiator that sent many PERSISTENT RESERVE OUT commands had all others wait for all
-/// of them, each of which is saved.
-#[test]
-fn changes_of_the_reservations_take_turns_by_owner() {
-    let (unit, abort) = (unit(), AbortSignal::default());
-    let (one, other) = (Arc::default(), Arc::default());
-    let held = Reserving::change(&unit, &one, &abort, |_| ()).now_or_never().unwrap();
-    let order = &Mutex::new(Vec::new());
-    let owners = std::iter::repeat_n(&one, 5).chain([&other]);
-    let mut changes: Vec<_> = owners
-        .enumerate()
-        .map(|(number, owner)| {
-            let change = move |_: &mut scsi::unit::BlockUnit| order.lock().unwrap().push(number);
-            Box::pin(Reserving::change(&unit, owner, &abort, change).map(drop))
-        })
-        .collect();
-    assert!(changes.iter_mut().all(|change| change.now_or_never().is_none()));
-    drop(held);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(futures_util::future::join_all(changes));
-    assert_eq!(*order.lock().unwrap(), [0, 5, 1, 2, 3, 4]);
-}
-
 /// SBC-3 §5.2: the second half is written only if the first equals what is there; otherwise the
 /// sense says at which byte they part.
 #[test]

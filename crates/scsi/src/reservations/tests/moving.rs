@@ -45,7 +45,7 @@ fn moving_a_reservation() {
             assert_eq!(outcome, Ok(Outcome::default()));
             assert_eq!(reservations.kind, Some(kind));
             let holder = reservations.registrations.iter().find(|entry| entry.holds).unwrap();
-            assert_eq!((&holder.nexus, holder.key), (&nexus(to), 0x99));
+            assert_eq!((&*holder.nexus, holder.key), (&nexus(to), 0x99));
             assert_eq!(reservations.find(&nexus(1)).is_none(), unregister);
             assert_eq!(reservations.generation, 4);
         }

@@ -124,7 +124,8 @@ fn a_moved_registration_counts_for_who_moved_it() {
     };
     let invented = claimed("iqn.invented", 0, None);
     assert_eq!(move_to(&mut reservations, &invented), FULL);
-    reservations.registrations_mut().retain(|entry| entry.nexus != claimed("iqn.one", 9, None));
+    let gone = claimed("iqn.one", 9, None);
+    reservations.registrations_mut().retain(|entry| *entry.nexus != gone);
     assert_eq!(move_to(&mut reservations, &invented), GOOD);
     assert_eq!(register(&mut reservations, &claimed("iqn.one", 9, None)), FULL);
     assert_eq!(register(&mut reservations, &claimed("iqn.invented", 1, None)), GOOD);

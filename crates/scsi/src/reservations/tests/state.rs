@@ -21,7 +21,7 @@ fn what_is_saved_and_when() {
     let mut restored = Reservations::decode(&state, true).unwrap();
     assert_eq!(restored.encode(), state);
     assert_eq!(restored.generation, 0, "a power on");
-    assert_eq!(restored.keys(), [key(2), key(1)]);
+    assert_eq!(restored.keys(), [key(1), key(2)]);
     assert!(restored.conflict(&nexus(2), Access::Write));
     let outcome = restored.act_as(1, REGISTER, Type(0), key(1)).unwrap();
     assert!(outcome.save, "without APTPL the state is erased");
@@ -61,7 +61,7 @@ fn contradicting_state_is_refused() {
         |state| state.kind = Some(Type(2)),
         |state| state.kind = Some(Type::WRITE_EXCLUSIVE_ALL_REGISTRANTS),
         |state| state.registrations_mut()[2].key = 0,
-        |state| state.registrations_mut()[2].nexus = nexus(1),
+        |state| state.registrations_mut()[2].nexus = nexus(1).into(),
     ];
     assert!(Reservations::decode(&good().encode(), true).is_ok());
     for (number, break_it) in breaks.into_iter().enumerate() {
@@ -83,6 +83,7 @@ fn impossible_state_is_refused() {
     for number in 0..=REGISTRATIONS_MAX as u64 {
         let mut nexus = nexus(0);
         nexus.initiator.name = format!("iqn.x:{number}");
+        let nexus = Arc::new(nexus);
         full.registrations_mut().push(Registration { nexus, key: 1, holds: false, made_by: None });
     }
     assert!(Reservations::decode(&full.encode(), true).is_err(), "one too many");
