@@ -413,15 +413,16 @@ mod tests {
         let workers = test_workers(HANG + 1, 30);
         let gate = Arc::new(std::sync::RwLock::new(()));
         let closed = gate.write().unwrap();
-        let contexts: Vec<_> = (0..HANG).map(|_| IoContext::new(&Arc::default())).collect();
+        let owners: Vec<_> = (0..HANG).map(|_| Arc::default()).collect();
         let mut hang = Vec::new();
-        for context in &contexts {
+        for owner in &owners {
             for _ in 0..50 {
                 let gate = Arc::clone(&gate);
-                context.scope_sync(|| workers.run_hint(move || drop(gate.read())));
+                let hint = || workers.run_hint(move || drop(gate.read()));
+                IoContext::new(owner).scope_sync(hint);
             }
             for _ in 0..50 {
-                let (gate, context) = (Arc::clone(&gate), Arc::clone(context));
+                let (gate, context) = (Arc::clone(&gate), IoContext::new(owner));
                 let job = workers.run(move || drop(gate.read()));
                 hang.push(async move { context.scope(job).await }.boxed());
             }
