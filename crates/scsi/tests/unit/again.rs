@@ -8,7 +8,7 @@ use scsi::long_operation::{LongOperation, OperationKind, Work};
 use scsi::plan::{LbaRange, NexusId, Plan, Refusal};
 use scsi::rights::Rights;
 use scsi::sense::Sense;
-use scsi::unit::{AtomicBlocks, BlockUnit, Context, UnitOptions};
+use scsi::unit::{AtomicBlocks, Context, UnitOptions};
 
 const WRITE_EXCLUSIVE: u8 = 1;
 const EXCLUSIVE_ACCESS: u8 = 3;
@@ -204,10 +204,7 @@ fn take(bench: &mut Bench, step: Step) {
             false => bench.unit.fail_operation(),
         },
         Step::End(_) => {}
-        Step::RollBack => {
-            let (before, after) = (BlockUnit::new(options()).checkpoint(), bench.unit.checkpoint());
-            bench.unit.roll_back(before, &after);
-        }
+        Step::RollBack => bench.unit.roll_back(),
     }
 }
 
