@@ -127,24 +127,24 @@ impl Case {
         if self.network == Network::Sound {
             return Vec::new();
         }
-        let mut cut = |&(kind, place, manner)| {
+        let mut cut = |(at, &(kind, place, manner)): (usize, &(Kind, Place, Manner))| {
             let skip = match kind {
                 // The next login is the only one.
                 Kind::LoginRequest | Kind::LoginResponse => 0,
-                Kind::DataIn | Kind::DataOutSolicited => 30 + random.below(20) as u32,
                 // A client that loses its connection while it opens a disk gives up, as it may.
-                Kind::CommandRead => OPENING_COMMANDS_MAX + random.below(3) as u32,
-                _ => random.below(3) as u32,
+                Kind::CommandRead if at == 0 => OPENING_COMMANDS_MAX + random.below(3) as u32,
+                _ => random.below(4) as u32,
             };
             Cut { kind, skip, place, manner }
         };
-        places.iter().map(&mut cut).collect()
+        places.iter().enumerate().map(&mut cut).collect()
     }
 
     /// The bit of data that is turned over in a PDU of this kind, if any.
     pub fn flip(&self, random: &mut Random, kind: Kind) -> Option<Flip> {
         (self.network == Network::CutAndDamaged).then(|| {
-            let (skip, bit) = (20 + random.below(20) as u32, random.below(1 << 16) as usize);
+            let opening = if kind == Kind::DataIn { OPENING_COMMANDS_MAX } else { 0 };
+            let (skip, bit) = (opening + random.below(8) as u32, random.below(1 << 16) as usize);
             Flip { kind, skip, in_data: true, bit }
         })
     }
