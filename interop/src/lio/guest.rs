@@ -144,6 +144,14 @@ impl Guest {
         lines[lines.len().saturating_sub(CONSOLE_LINES_MAX)..].join("\n")
     }
 
+    /// Returns whether the guest runs; its kernel may have crashed.
+    ///
+    /// # Errors
+    /// The system refuses to tell.
+    pub fn is_running(&mut self) -> Result<bool> {
+        self.server.is_running()
+    }
+
     /// Powers the guest off, which checks its kernel's log before.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ import java.nio.channels.FileChannel;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.PoisonedException;
 
 /**
  * Copies with several transfers under way: while one part waits for the device, the file is read or
@@ -17,6 +18,8 @@ import org.lunarsan.device.AsyncDevice;
 final class Copier {
     private static final int PART_BYTES = 1 << 20;
     private static final int PARTS = 8;
+    /** Copies are begun at most this often. */
+    private static final int TRIES_MAX = 8;
 
     private final FileChannel file;
     private final AsyncDevice device;
@@ -36,13 +39,31 @@ final class Copier {
         }
     }
 
-    /** The file to the first blocks of the device; what the last block has behind it stays. */
+    /**
+     * Copies the file to the first blocks of the device and makes it durable; what the last block has
+     * behind it stays. Writes everything again when the device may have lost what it had not yet made
+     * durable, as it may when a session ends.
+     */
     long toLun() throws IOException {
         long size = file.size();
         if (size > device.blockCount() * blockSize) {
             throw new IOException("the file has " + size + " bytes, the LUN only "
                     + device.blockCount() * blockSize);
         }
+        for (int tries = 1;; tries++) {
+            writeAll(size);
+            try {
+                device.flush();
+                return size;
+            } catch (PoisonedException lost) {
+                if (tries == TRIES_MAX) {
+                    throw lost;
+                }
+            }
+        }
+    }
+
+    private void writeAll(long size) throws IOException {
         try {
             for (long at = 0; at < size; at += PART_BYTES) {
                 int turn = turn(at);
@@ -55,8 +76,6 @@ final class Copier {
         } finally {
             awaitAll();
         }
-        device.flush();
-        return size;
     }
 
     private void fill(ByteBuffer part, long at, long size) throws IOException {

@@ -18,7 +18,12 @@ import java.util.Random;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
+import org.lunarsan.device.Operation;
+import org.lunarsan.device.PoisonedException;
 import org.lunarsan.initiator.IscsiDevice;
 
 /** The program, as far as it needs no target. */
@@ -141,6 +146,50 @@ final class CopyTest {
                 }
                 assertTrue(Arrays.equals(whole, Files.readAllBytes(back)), "of " + size);
             }
+        }
+    }
+
+    /** Loses all that was written before a flush, the first {@code losses} times. */
+    private static final class LosingDevice extends ForwardingDevice {
+        private int losses;
+
+        LosingDevice(Device inner, int losses) {
+            super(inner);
+            this.losses = losses;
+        }
+
+        @Override
+        public void flush() throws DeviceException {
+            if (losses == 0) {
+                super.flush();
+                return;
+            }
+            losses--;
+            write(0, new byte[(int) blockCount() * blockSize()]);
+            throw new PoisonedException("losing", Operation.FLUSH, "its cache is lost", null);
+        }
+    }
+
+    /**
+     * Fault: a session that was lost in the middle failed the copy to a LUN with a write cache. It
+     * ends when the cache is lost each time.
+     */
+    @Test
+    void whatACacheLostIsCopiedAgain(@TempDir Path folder) throws IOException {
+        byte[] data = new byte[(9 << 20) + 513];
+        new Random(1).nextBytes(data);
+        Path source = Files.write(folder.resolve("source"), data);
+        try (Device memory = new MemoryDevice(512, 24 << 11)) {
+            memory.open();
+            assertEquals(0, run(false, (to, how) -> AsyncDevice.of(new LosingDevice(memory, 2)),
+                    source.toString(), "iscsi://host/target/0"), this::told);
+            memory.open();
+            byte[] back = new byte[10 << 20];
+            memory.read(0, back);
+            assertTrue(Arrays.equals(data, Arrays.copyOf(back, data.length)));
+            assertEquals(1, run(false, (to, how) -> AsyncDevice.of(new LosingDevice(memory, 99)),
+                    source.toString(), "iscsi://host/target/0"));
+            assertTrue(told().contains("its cache is lost"), told());
         }
     }
 }
