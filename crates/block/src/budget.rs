@@ -172,8 +172,8 @@ pub(crate) struct Reservation {
     bytes: usize,
 }
 
-/// Memory that was reserved for a request that waited: its owner holds it from the grant on, however
-/// late the request takes it.
+/// Memory that was reserved for a request that waited: its owner holds it from the grant on,
+/// however late the request takes it.
 struct Grant {
     reservation: Reservation,
     owner: Arc<MemoryOwner>,
@@ -226,8 +226,8 @@ impl MemoryBudget {
     }
 
     /// Seven eighths of the limit are in use, and the owner holds more than is free, and more than
-    /// little; or requests have no memory left and the owner holds much for one of so many. Requests
-    /// of one owner alone do not come to that; unconditional charges may.
+    /// little; or requests have no memory left and the owner holds much for one of so many.
+    /// Requests of one owner alone do not come to that; unconditional charges may.
     pub(crate) fn is_exhausted_by(&self, owner: &MemoryOwner) -> bool {
         let limit = self.shared.limit_bytes;
         let free = limit.saturating_sub(self.shared.used_bytes.load(Relaxed));

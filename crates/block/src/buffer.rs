@@ -138,8 +138,8 @@ impl BufferPool {
         self.budget().is_exhausted_by(self.account.owner())
     }
 
-    /// No memory is left that requests may use, and the owner of this account holds more than half of
-    /// an equal share: data of its commands is to be given back as well.
+    /// No memory is left that requests may use, and the owner of this account holds more than half
+    /// of an equal share: data of its commands is to be given back as well.
     pub fn must_give_back_data(&self) -> bool {
         self.budget().is_overdrawn_by(self.account.owner())
     }

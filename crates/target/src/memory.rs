@@ -264,9 +264,9 @@ mod tests {
         assert!(owners.owners.lock().unwrap().by_key.len() <= KNOWN_OWNERS_MIN);
     }
 
-    /// Fault: who held buffers for WRITEs whose data did not come, and nothing else, was not dropped
-    /// when charges that nobody is asked for left no buffer to anybody: an initiator elsewhere had
-    /// BUSY for 16 s.
+    /// Fault: a connection that held buffers for WRITEs whose data did not come, and nothing else,
+    /// was not dropped when unconditional charges left no buffer to anybody: an initiator elsewhere
+    /// had BUSY for 16 s.
     #[test]
     fn who_holds_only_data_is_dropped_when_none_is_left_for_others() {
         const LIMIT: usize = 64 << 20;

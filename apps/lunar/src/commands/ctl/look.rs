@@ -18,8 +18,8 @@ const DRIFT: &str = "until a configuration is applied or the server is started a
 /// How the server goes: health of its units, and what differs from its configuration
 ///
 /// Health is degraded by a failed sync, a disk that hangs, writes that wait for room, and a backing
-/// file that was deleted, renamed, replaced or truncated by another program: each is named with what
-/// to do, for a deleted file the command that saves its data.
+/// file that was deleted, renamed, replaced or truncated by another program: each is named with
+/// what to do, for a deleted file the command that saves its data.
 ///
 /// What differs (the drift) lasts until a configuration is applied or the server is started again.
 /// A disk that was made larger stays so: only `lunar apply --shrink` makes it smaller. What needs a
