@@ -308,7 +308,7 @@ fn a_device_that_does_not_exist_is_an_error() {
     for options in [&[][..], &size, &[size, state].concat()] {
         let mut command = lunar(&["serve", "--listen", "127.0.0.1:0", &device]);
         command.args(options);
-        // Where it serves, it does so until it is told to stop.
+        // A server that starts after all runs until it is told to stop.
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() && !Path::new(&device).exists() {

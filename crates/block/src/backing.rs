@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct BackingState {
     /// No name leads to the file any more: its data is gone once it is closed.
     pub is_deleted: bool,
-    /// What the path leads to that the disk was opened by.
+    /// The present target of the path by which the disk was opened.
     pub path: BackingPath,
     /// Size of the file in bytes.
     pub file_bytes: u64,
@@ -17,7 +17,7 @@ pub struct BackingState {
     pub disk_bytes: u64,
 }
 
-/// What the path of a backing file leads to.
+/// The present target of a backing file's path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BackingPath {
     /// The file that is open; also where that cannot be told.

@@ -244,7 +244,7 @@ impl MemoryBudget {
         self.shared.used_bytes.load(Relaxed) > usable && owner.held_bytes() > self.spared_bytes()
     }
 
-    /// What an owner may hold without being asked to give it back, if there are many.
+    /// Bytes that an owner is never asked to give back, however many owners there are.
     fn spared_bytes(&self) -> usize {
         self.shared.limit_bytes / SHARE_PART / self.shared.owners.load(Relaxed).max(1)
     }

@@ -1,4 +1,4 @@
-//! What owners get, and what is counted.
+//! Tests of shares, waiting requests and counts of a budget.
 
 use super::*;
 use crate::BufferPool;
@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Waker};
 
 const LIMIT: usize = 16 << 20;
-/// What a buffer of one mebibyte is charged.
+/// Bytes charged for a buffer of one mebibyte.
 const PIECE: usize = (1 << 20) + crate::PAGE_BYTES;
 
 fn pool() -> BufferPool {

@@ -20,7 +20,7 @@ pub(super) struct WaitQueue {
     renewed: OwnerAddress,
 }
 
-/// Where an owner lies in memory: the queue keeps it there.
+/// The address of an owner, which the queue keeps alive.
 type OwnerAddress = usize;
 
 /// Needed bytes, and the sequence number of the request that needs them.
@@ -48,7 +48,7 @@ pub(super) struct FirstRequest<'a> {
 }
 
 impl OwnerRequests {
-    /// Where the owner belongs now; `None`: it has no request.
+    /// The owner's present place in the order; `None`: it has no request.
     fn place_now(&self) -> Option<Place> {
         let (bytes, sequence) = *self.requests.keys().next()?;
         Some((self.owner.held_bytes().saturating_add(bytes), sequence))
@@ -75,7 +75,7 @@ impl WaitQueue {
         RequestId { owner: address, bytes, sequence }
     }
 
-    /// What the owner needs to hold whose request is the next.
+    /// Bytes that the owner of the next request needs to hold.
     pub(super) fn least_needed(&self) -> Option<usize> {
         self.order.first().map(|((needed, _), _)| *needed)
     }

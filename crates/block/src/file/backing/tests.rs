@@ -1,4 +1,4 @@
-//! What happens to the files under open disks, and what a look finds.
+//! Tests of backing files that are deleted, renamed, replaced or truncated.
 
 use super::super::tests::Scratch;
 use crate::{BackingPath, BackingProbe, BackingState, BlockDevice, FileDevice, FileOptions};

@@ -16,7 +16,7 @@ const OWNER_WAITING_HINTS_MAX: usize = 32;
 /// Hints of all owners that wait. Another one is dropped.
 const WAITING_HINTS_MAX: usize = 256;
 
-/// How many jobs of a queue run at a time.
+/// Limits on the jobs of a queue that run at a time.
 ///
 /// Each owner has one place of its own, and of the shared places at most as many as it leaves
 /// free: alone, half of them. Jobs that hang therefore keep only other jobs of their owner waiting
