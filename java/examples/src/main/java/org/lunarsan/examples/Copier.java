@@ -40,9 +40,9 @@ final class Copier {
     }
 
     /**
-     * Copies the file to the first blocks of the device and makes it durable; what the last block has
-     * behind it stays. Writes everything again when the device may have lost what it had not yet made
-     * durable, as it may when a session ends.
+     * Copies the file to the first blocks of the device and makes it durable; what the last block
+     * has behind it stays. Writes everything again when the device may have lost what it had not
+     * yet made durable, as it may when a session ends.
      */
     long toLun() throws IOException {
         long size = file.size();
