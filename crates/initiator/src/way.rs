@@ -158,7 +158,7 @@ impl Way {
                 let session = Session::open(tcp, door, &older, news.clone()).await?;
                 tracing::warn!(
                     portal = session.portal(),
-                    "the target closes the connection over TaskReporting and iSCSIProtocolLevel; \
+                    "the target closed the connection after TaskReporting and iSCSIProtocolLevel; \
                      logged in without them (protocol level 1 leaves them out from the start)"
                 );
                 self.quirks.note_unknown_newer_keys();
