@@ -301,7 +301,7 @@ impl MemoryBudget {
         let is_next = self.shared.waiting.load(SeqCst) == 0
             || lock(&self.shared.queue)
                 .least_needed()
-                .is_none_or(|least| held_bytes + bytes < least);
+                .is_none_or(|least| held_bytes.saturating_add(bytes) < least);
         is_next.then(|| self.reserve_share(held_bytes, bytes)).flatten()
     }
 
@@ -391,7 +391,7 @@ impl MemoryBudget {
                 let grant = Grant::new(reserved, first.owner);
                 self.shared.waiting.fetch_sub(1, SeqCst);
                 let sender = queue.pop_first();
-                // Whoever asked is gone: what was reserved is for the next.
+                // The request was given up: the reservation is for the next one.
                 if let Some(Err(mut unused)) = sender.map(|sender| sender.send(grant)) {
                     let bytes = unused.take();
                     self.subtract(bytes);

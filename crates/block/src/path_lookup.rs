@@ -90,7 +90,7 @@ pub fn resolve_path(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Where the system has its device nodes.
+/// Folder of the system's device nodes.
 const DEVICES: &str = "/dev";
 /// A file system in memory where programs put files; shm_overview(7).
 const SHARED_MEMORY: &str = "/dev/shm";

@@ -130,7 +130,7 @@ impl DeviceUrl {
     }
 }
 
-/// What to do about a path that leads to nothing: `create`, where a file could be made.
+/// Hint for a path that leads to nothing: `create`, where a file could be made.
 pub fn missing_hint(path: &Path, create: &str) -> String {
     match is_among_devices(path) {
         true => "check the name (lsblk lists the devices there are); no file is made in /dev, put \

@@ -579,7 +579,7 @@ impl Client {
         self.logged_in
     }
 
-    /// It brought the answer to a command.
+    /// Whether the connection brought the answer to a command.
     pub(crate) fn has_worked(&self) -> bool {
         self.worked
     }

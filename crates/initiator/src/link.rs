@@ -272,7 +272,7 @@ impl Life {
     }
 }
 
-/// How often a connection is made again in a row, and the pauses before.
+/// Attempts in a row to make a connection again, and the pauses before them.
 struct Retries {
     begun: u32,
     backoff: Backoff,

@@ -1,4 +1,4 @@
-//! What the sessions of an initiator have found out about their target, kept for those that follow.
+//! Deviations of a target from RFC 7143 that its sessions met, kept for the sessions that follow.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ pub(crate) const ORDER_LOSSES_MAX: usize = 3;
 /// Losses count together that lie no farther apart than so long.
 const ORDER_LOSSES_TIME: Duration = Duration::from_secs(600);
 
-/// What a target does not do as RFC 7143 has it, as far as that was met.
+/// Deviations of one target from RFC 7143, as far as they were met.
 #[derive(Debug, Default)]
 pub(crate) struct Quirks {
     lacks_newer_keys: AtomicBool,
@@ -30,7 +30,7 @@ impl Quirks {
         self.lacks_newer_keys.store(true, Ordering::Relaxed);
     }
 
-    /// Those keys are not to be named.
+    /// Whether TaskReporting and iSCSIProtocolLevel are left out.
     pub(crate) fn lacks_newer_keys(&self) -> bool {
         self.lacks_newer_keys.load(Ordering::Relaxed)
     }

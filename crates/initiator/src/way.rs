@@ -31,7 +31,7 @@ pub(crate) struct Way {
     pub(crate) target_name: Option<String>,
     /// With an ISID, so that a later session takes the place of an earlier one.
     pub(crate) options: SessionOptions,
-    /// What the sessions made so far have found out about the target.
+    /// Deviations of the target that earlier sessions met.
     pub(crate) quirks: Arc<Quirks>,
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with backing files, and what to do about it.
+//! Faults of backing files, each with a remedy.
 
 use std::path::{Path, PathBuf};
 use target::{BackingFault, LogicalUnit};
@@ -69,7 +69,7 @@ fn save_command(open_path: &Path, path: &Path) -> String {
     format!("dd bs=1M conv=excl,sparse,fsync if={} of={saved}", open_path.display())
 }
 
-/// As one word of a shell.
+/// The path as one word of a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=@:,%".contains(c);

@@ -118,7 +118,7 @@ impl<J> JobQueue<J> {
         self.next_number
     }
 
-    /// How many of the waiting jobs may run now: 0 exactly when [`pop`](Self::pop) gives `None`,
+    /// Number of waiting jobs that may run now: 0 exactly when [`pop`](Self::pop) gives `None`,
     /// else at least as many as may.
     pub(super) fn runnable(&self) -> usize {
         let free_owners = self.limits.owners_max.saturating_sub(self.running_owners);

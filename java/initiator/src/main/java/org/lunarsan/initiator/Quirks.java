@@ -108,7 +108,7 @@ final class Quirks {
         lacksNewerKeys = true;
     }
 
-    /** Those keys are not to be named. */
+    /** Whether TaskReporting and iSCSIProtocolLevel are left out. */
     synchronized boolean lacksNewerKeys() {
         return lacksNewerKeys;
     }
