@@ -147,12 +147,45 @@ impl AttentionQueue {
     }
 }
 
+/// Unit attentions for all nexuses of a unit, numbered: a nexus takes up those that it has not heard
+/// when it is looked at next. To announce one costs the same for any number of nexuses.
+#[derive(Debug, Default)]
+pub(crate) struct Announcements {
+    last: u64,
+    /// Those that some nexus may not have heard, the oldest first, each kind once.
+    waiting: VecDeque<(u64, Attention)>,
+}
+
+impl Announcements {
+    /// The number of the last one.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(crate) fn add(&mut self, attention: Attention) {
+        self.last += 1;
+        self.waiting.retain(|(_, old)| *old != attention);
+        if self.waiting.len() >= ATTENTIONS_MAX {
+            let oldest = self.waiting.iter().position(|(_, old)| old.precedence() == 0);
+            self.waiting.remove(oldest.unwrap_or_default());
+        }
+        self.waiting.push_back((self.last, attention));
+    }
+
+    /// Those after the one of this number.
+    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = Attention> {
+        let first = self.waiting.partition_point(|(its, _)| *its <= number);
+        self.waiting.range(first..).map(|(_, attention)| *attention)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use alloc::vec;
     use core::cell::Cell;
     use core::cmp::Ordering;
+    use proptest::prelude::*;
 
     fn drain(queue: &mut AttentionQueue) -> Vec<Attention> {
         core::iter::from_fn(|| queue.take()).collect()
@@ -204,6 +237,68 @@ mod tests {
         queue.establish(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
         queue.clear(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
         assert_eq!(drain(&mut queue), [Attention::NEXUS_LOSS]);
+    }
+
+    proptest! {
+        /// Goal: who takes announcements up now and then has at the end what one has whose queue
+        /// each of them was put into at once; but a reset that was repeated says what came between.
+        #[test]
+        fn announcements_are_heard_late(
+            codes in prop::collection::vec((0_usize..6, any::<bool>(), any::<bool>()), 0..40),
+        ) {
+            const KINDS: [Attention; 6] = [
+                Attention::POWER_ON_RESET,
+                Attention::RESET_BY_FUNCTION,
+                Attention::NEXUS_LOSS,
+                Attention::MODE_PARAMETERS_CHANGED,
+                Attention::CAPACITY_DATA_HAS_CHANGED,
+                Attention::INQUIRY_DATA_HAS_CHANGED,
+            ];
+            let mut announcements = Announcements::default();
+            let (mut at_once, mut late, mut heard) =
+                (AttentionQueue::new(), AttentionQueue::new(), 0);
+            let mut hear = |announcements: &Announcements, late: &mut AttentionQueue| {
+                announcements.after(heard).for_each(|attention| late.establish(attention));
+                heard = announcements.last();
+            };
+            for (kind, looks, takes) in codes {
+                at_once.establish(KINDS[kind]);
+                announcements.add(KINDS[kind]);
+                if looks {
+                    hear(&announcements, &mut late);
+                }
+                if takes {
+                    hear(&announcements, &mut late);
+                    // Their order is the unit's to choose: SAM-5 §5.14.
+                    let taken = late.peek();
+                    for queue in [&mut late, &mut at_once] {
+                        match taken {
+                            Some(taken) if taken.precedence() == 0 => queue.clear(taken),
+                            // Who is told of a reset looks at everything anew.
+                            Some(_) => *queue = AttentionQueue::new(),
+                            None => {}
+                        }
+                    }
+                }
+            }
+            hear(&announcements, &mut late);
+            let (late, at_once) = (drain(&mut late), drain(&mut at_once));
+            prop_assert!(late.iter().all(|told| at_once.contains(told)), "{:?}", late);
+            let has_reset = late.iter().any(|told| told.precedence() > 0);
+            let told = |one: &Attention| late.contains(one) || has_reset && one.precedence() == 0;
+            prop_assert!(at_once.iter().all(told), "{:?} of {:?}", late, at_once);
+        }
+    }
+
+    /// Goal: memory stays bounded. Method: ever new codes beside a reset, which stays.
+    #[test]
+    fn announcements_are_bounded() {
+        let mut announcements = Announcements::default();
+        announcements.add(Attention::POWER_ON_RESET);
+        (0..1000).for_each(|code| announcements.add(Attention(0x8000 + code)));
+        let left: Vec<_> = announcements.after(0).collect();
+        assert_eq!(left.len(), ATTENTIONS_MAX);
+        assert_eq!((left[0], left[15]), (Attention::POWER_ON_RESET, Attention(0x8000 + 999)));
     }
 
     /// A nexus that counts how often nexuses are compared.

@@ -17,6 +17,7 @@ pub mod log;
 pub mod long_operation;
 pub mod mode;
 mod nexus_loss;
+mod nexuses;
 pub mod plan;
 pub mod ports;
 pub mod reservations;

@@ -66,10 +66,10 @@ impl BlockUnit {
     /// (PREVENT, RESERVE (6)); persistent reservations stay; its initiator is told I_T NEXUS LOSS
     /// OCCURRED, by the session that follows if this one ends first. SAM-5 §6.3.4.
     pub fn nexus_loss(&mut self, nexus: NexusId) {
-        if let Some(state) = self.nexuses.get_mut(&nexus) {
-            state.prevents_removal = false;
+        self.nexuses.set_prevented(nexus, false);
+        self.raise_for(Attention::NEXUS_LOSS.0, nexus);
+        if let Some(state) = self.nexuses.get_mut(nexus) {
             state.is_lost = true;
-            state.attentions.establish(Attention::NEXUS_LOSS);
             self.conditions.reservations.nexus_lost(&state.ports);
         }
     }
@@ -79,10 +79,10 @@ impl BlockUnit {
     ///
     /// Byte 0: how many wait in bits 5 and 4 (1 one, 2 more) and the sense key in the low four;
     /// then the additional sense code and its qualifier.
-    pub fn pending_event(&self, nexus: NexusId) -> Option<[u8; 3]> {
+    pub fn pending_event(&mut self, nexus: NexusId) -> Option<[u8; 3]> {
         const ONE: u8 = 0x10;
         const SEVERAL: u8 = 0x20;
-        let attentions = &self.nexuses.get(&nexus)?.attentions;
+        let attentions = self.nexuses.attentions(nexus)?;
         let sense = attentions.peek()?.sense();
         let [code, qualifier] = sense.code.to_be_bytes();
         let depth = if attentions.len() > 1 { SEVERAL } else { ONE };

@@ -73,17 +73,17 @@ impl BlockUnit {
     /// What a nexus may do; one that is not attached may do nothing.
     pub(crate) fn rights(&self, nexus: NexusId) -> Rights {
         const NONE: Rights = Rights { administers_unit: false, administers_target: false };
-        self.nexuses.get(&nexus).map_or(NONE, |nexus| nexus.rights)
+        self.nexuses.get(nexus).map_or(NONE, |nexus| nexus.rights)
     }
 
     /// Sets what a nexus may do from now on. INQUIRY and REPORT SUPPORTED OPERATION CODES answer by
     /// its rights, so it is told when those to the unit are others than before.
     pub fn set_rights(&mut self, nexus: NexusId, rights: Rights) {
-        let Some(state) = self.nexuses.get_mut(&nexus) else { return };
-        if state.rights.administers_unit != rights.administers_unit {
-            state.attentions.establish(Attention::INQUIRY_DATA_HAS_CHANGED);
+        let Some(state) = self.nexuses.get_mut(nexus) else { return };
+        let old = core::mem::replace(&mut state.rights, rights);
+        if old.administers_unit != rights.administers_unit {
+            self.raise_for(Attention::INQUIRY_DATA_HAS_CHANGED.0, nexus);
             self.conditions.count_change();
         }
-        state.rights = rights;
     }
 }

@@ -13,7 +13,8 @@ use crate::copy::{CopyId, CopyResults, Party};
 use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
-use crate::plan::buffers::{self, NexusBuffers};
+use crate::nexuses::Nexuses;
+use crate::plan::buffers;
 use crate::plan::medium::MediumState;
 use crate::plan::read_write::within;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
@@ -25,7 +26,6 @@ use crate::sense::Sense;
 use crate::state::{self, SectionKind};
 use crate::threshold::RoomWatch;
 use crate::unsaved::UnsavedChanges;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -158,7 +158,7 @@ pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 #[derive(Debug)]
 pub struct BlockUnit {
     pub(crate) conditions: Revised<Conditions>,
-    pub(crate) nexuses: BTreeMap<NexusId, Nexus>,
+    pub(crate) nexuses: Nexuses,
     pub(crate) lost: LostNexuses,
     room: RoomWatch,
     copies: CopyResults,
@@ -167,19 +167,6 @@ pub struct BlockUnit {
     /// The name of the initiator that asked for the reset that ended its own session, and has not
     /// come back yet.
     returning: Option<String>,
-}
-
-/// What the unit knows of one nexus.
-#[derive(Debug)]
-pub(crate) struct Nexus {
-    pub(crate) ports: Arc<ItNexus>,
-    pub(crate) rights: Rights,
-    pub(crate) attentions: AttentionQueue,
-    /// PREVENT of this nexus forbids ejection.
-    pub(crate) prevents_removal: bool,
-    /// By I_T NEXUS RESET: its initiator is told when it comes back.
-    pub(crate) is_lost: bool,
-    pub(crate) buffers: NexusBuffers,
 }
 
 impl BlockUnit {
@@ -195,7 +182,7 @@ impl BlockUnit {
         };
         Self {
             conditions: Revised::new(conditions),
-            nexuses: BTreeMap::new(),
+            nexuses: Nexuses::default(),
             lost: LostNexuses::default(),
             room: RoomWatch::default(),
             copies: CopyResults::default(),
@@ -271,18 +258,15 @@ impl BlockUnit {
         if self.returning.take_if(|returning| *returning == ports.initiator().name).is_some() {
             attentions = AttentionQueue::new();
         }
-        let (prevents_removal, is_lost) = (false, false);
-        let buffers = NexusBuffers::default();
-        let state = Nexus { ports, rights, attentions, prevents_removal, is_lost, buffers };
-        self.nexuses.insert(nexus, state);
+        self.nexuses.attach(nexus, ports, rights, attentions);
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
     pub fn detach(&mut self, nexus: NexusId) {
-        if let Some(lost) = self.nexuses.remove(&nexus) {
+        if let Some((lost, attentions)) = self.nexuses.detach(nexus) {
             self.conditions.reservations.nexus_lost(&lost.ports);
             if lost.is_lost {
-                self.lost.remember(lost.ports, lost.attentions);
+                self.lost.remember(lost.ports, attentions);
             }
         }
         self.copies.forget_nexus(nexus);
@@ -300,10 +284,9 @@ impl BlockUnit {
         context: &Context<'_>,
         cdb: &[u8],
     ) -> Result<Plan, Refusal> {
-        let known = self.nexuses.get(&nexus);
-        let must_hear = known.is_some_and(|nexus| !nexus.attentions.is_empty());
-        if must_hear && !tells_despite_attention(cdb) {
-            let attention = self.take_attention(nexus).unwrap_or(Attention::POWER_ON_RESET);
+        if !tells_despite_attention(cdb)
+            && let Some(attention) = self.take_attention(nexus)
+        {
             return Err(attention.sense().into());
         }
         let command = match commands::find(self.options(), cdb) {
@@ -312,7 +295,7 @@ impl BlockUnit {
             Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
-        let ports = known.as_ref().map(|nexus| &*nexus.ports);
+        let ports = self.nexuses.get(nexus).map(|nexus| &*nexus.ports);
         if command.administration.includes(cdb) {
             self.rights(nexus).check_administers()?;
         }
@@ -339,7 +322,7 @@ impl BlockUnit {
             if command.administration.includes(cdb) {
                 self.rights(nexus).check_administers()?;
             }
-            let ports = self.nexuses.get(&nexus).map(|nexus| &*nexus.ports);
+            let ports = self.nexuses.get(nexus).map(|nexus| &*nexus.ports);
             self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
         }
         for range in ranges {
@@ -384,10 +367,7 @@ impl BlockUnit {
     /// LOGICAL UNIT RESET, or a reset of the target around it. All nexuses are told but the one
     /// that asked for it, if one did: it knows.
     pub fn reset(&mut self, by: Option<NexusId>) {
-        for nexus in self.nexuses.values_mut() {
-            nexus.prevents_removal = false;
-            nexus.buffers = NexusBuffers::default();
-        }
+        self.nexuses.reset();
         let conditions = &mut *self.conditions;
         if conditions.medium == MediumState::Stopped {
             conditions.medium = MediumState::Ready;
@@ -402,7 +382,7 @@ impl BlockUnit {
     /// logs in again, perhaps with another ISID, it gets no unit attention of that, as with every
     /// reset: it knows.
     pub fn expect_return(&mut self, nexus: NexusId) {
-        let nexus = self.nexuses.get(&nexus);
+        let nexus = self.nexuses.get(nexus);
         self.returning = nexus.map(|nexus| nexus.ports.initiator().name.clone());
     }
 
@@ -421,7 +401,7 @@ impl BlockUnit {
         nexus: NexusId,
         list_identifier: Option<u8>,
     ) -> Result<CopyId, Refusal> {
-        let by = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        let by = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
         self.copies.begin(nexus, &by.ports, list_identifier)
     }
 
@@ -436,7 +416,7 @@ impl BlockUnit {
             Party::Source => Access::Read,
             Party::Destination => Access::Write,
         };
-        let known = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        let known = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
         if self.conditions.reservations.conflict(&known.ports, access) {
             return Err(Refusal::ReservationConflict);
         }
@@ -452,27 +432,21 @@ impl BlockUnit {
 
     /// Establishes a unit attention (`0xAAQQ`) for every nexus but one.
     pub fn raise(&mut self, attention_code: u16, except: Option<NexusId>) {
-        for (id, nexus) in &mut self.nexuses {
-            if Some(*id) != except {
-                nexus.attentions.establish(Attention(attention_code));
-            }
-        }
+        self.nexuses.announce(Attention(attention_code), except);
         self.lost.establish(Attention(attention_code));
     }
 
     /// Establishes a unit attention (`0xAAQQ`) for one nexus.
     pub fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
-        if let Some(state) = self.nexuses.get_mut(&nexus) {
-            state.attentions.establish(Attention(attention_code));
+        if let Some(attentions) = self.nexuses.attentions(nexus) {
+            attentions.establish(Attention(attention_code));
         }
     }
 
     /// A nexus was told of its LUNs, by whichever of its units: it need not be told that they have
     /// changed any more. SPC-4 §6.33.
     pub fn luns_were_reported(&mut self, nexus: NexusId) {
-        if let Some(state) = self.nexuses.get_mut(&nexus) {
-            state.attentions.clear(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
-        }
+        self.clear_attention(nexus, Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
     }
 
     /// It has another size from now on; all nexuses are told. Blocks beyond a smaller one are
@@ -496,12 +470,12 @@ impl BlockUnit {
 
     /// The next unit attention of a nexus, cleared by being told.
     pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Attention> {
-        self.nexuses.get_mut(&nexus)?.attentions.take()
+        self.nexuses.attentions(nexus)?.take()
     }
 
     pub(crate) fn clear_attention(&mut self, nexus: NexusId, attention: Attention) {
-        if let Some(nexus) = self.nexuses.get_mut(&nexus) {
-            nexus.attentions.clear(attention);
+        if let Some(attentions) = self.nexuses.attentions(nexus) {
+            attentions.clear(attention);
         }
     }
 
@@ -569,21 +543,6 @@ impl BlockUnit {
         self.room.resources().map(|resources| resources.in_sets(set_bytes))
     }
 
-    /// Whether any nexus forbids ejection.
-    pub(crate) fn is_removal_prevented(&self) -> bool {
-        self.nexuses.values().any(|nexus| nexus.prevents_removal)
-    }
-
-    pub(crate) fn set_prevented(&mut self, nexus: NexusId, prevents: bool) {
-        if let Some(nexus) = self.nexuses.get_mut(&nexus) {
-            nexus.prevents_removal = prevents;
-        }
-    }
-
-    pub(crate) fn nexus_ids(&self) -> impl Iterator<Item = NexusId> {
-        self.nexuses.keys().copied()
-    }
-
     pub(crate) fn operations(&self) -> &Operations {
         &self.conditions.operations
     }
@@ -604,34 +563,27 @@ impl BlockUnit {
         &mut self,
         nexus: NexusId,
     ) -> Result<(&mut Reservations, &ItNexus), Sense> {
-        let nexus = self.nexuses.get(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        let nexus = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
         Ok((&mut self.conditions.reservations, &nexus.ports))
     }
 
-    /// Establishes unit attentions for the nexuses of these ports, as far as they are there. One
-    /// walk over the nexuses does it for all: both may be many.
+    /// Establishes unit attentions for the nexuses of these ports, as far as they are there.
     pub(crate) fn tell(&mut self, attentions: Vec<(ItNexus, Attention)>) {
         if attentions.is_empty() {
             return;
         }
-        let attentions = ByNexus::new(attentions);
-        for nexus in self.nexuses.values_mut() {
-            for attention in attentions.of(&nexus.ports) {
-                nexus.attentions.establish(attention);
+        for (ports, attention) in &attentions {
+            let there = self.nexuses.find(ports);
+            if let Some(waiting) = there.and_then(|nexus| self.nexuses.attentions(nexus)) {
+                waiting.establish(*attention);
             }
         }
-        self.lost.establish_each(&attentions);
+        self.lost.establish_each(&ByNexus::new(attentions));
     }
 
     /// Which of these are there now.
-    pub(crate) fn present(&self, mut ports: Vec<ItNexus>) -> Vec<NexusId> {
-        if ports.is_empty() {
-            return Vec::new();
-        }
-        ports.sort_unstable();
-        let is_one = |nexus: &Nexus| ports.binary_search(&nexus.ports).is_ok();
-        let present = self.nexuses.iter().filter(|(_, nexus)| is_one(nexus));
-        present.map(|(id, _)| *id).collect()
+    pub(crate) fn present(&self, ports: &[ItNexus]) -> Vec<NexusId> {
+        ports.iter().filter_map(|ports| self.nexuses.find(ports)).collect()
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Sense> {

@@ -30,7 +30,7 @@ impl BlockUnit {
         self.operations().check_exit(operation.unrestricted_exit)?;
         self.medium().check()?;
         self.check_writable()?;
-        let others = self.nexus_ids().filter(|other| *other != by).collect();
+        let others = self.nexuses.ids().filter(|other| *other != by).collect();
         self.operations_mut().begin(operation, others);
         Ok(())
     }

@@ -42,34 +42,24 @@ pub(crate) struct NexusBuffers {
     echo: Option<Vec<u8>>,
 }
 
-impl NexusBuffers {
-    fn is_empty(&self) -> bool {
-        self.data.is_empty() && self.echo.is_none()
-    }
-}
-
 impl BlockUnit {
-    /// What a nexus has put into its buffers.
+    /// The buffers that a nexus is to write into. Those of another one are emptied if these are
+    /// empty and too many are not.
     ///
     /// # Errors
     /// Ours: the target asks for a nexus it never attached.
-    fn buffers(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
-        let nexus = self.nexuses.get_mut(&nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-        Ok(&mut nexus.buffers)
-    }
-
-    /// Empties the buffers of another nexus if those of `nexus` are empty and too many are not.
-    fn make_room_for_buffers(&mut self, nexus: NexusId) {
-        let Some(writer) = self.nexuses.get(&nexus).filter(|state| state.buffers.is_empty()) else {
-            return;
-        };
-        let full = || self.nexuses.iter().filter(|(_, state)| !state.buffers.is_empty());
-        let owners = full().map(|(_, state)| state.ports.owner());
-        let displaced = SHARES.displaced(owners, writer.ports.owner());
-        let displaced = displaced.and_then(|index| full().nth(index)).map(|(id, _)| *id);
-        if let Some(state) = displaced.and_then(|id| self.nexuses.get_mut(&id)) {
-            state.buffers = NexusBuffers::default();
+    fn buffers_to_write(&mut self, nexus: NexusId) -> Result<&mut NexusBuffers, Sense> {
+        let writer = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        if self.nexuses.buffers_of(nexus).is_none() {
+            let full = || self.nexuses.buffers().filter_map(|(id, _)| self.nexuses.get(id));
+            let displaced =
+                SHARES.displaced(full().map(|other| other.ports.owner()), writer.ports.owner());
+            let displaced = displaced.and_then(|index| self.nexuses.buffers().nth(index));
+            if let Some((displaced, _)) = displaced {
+                self.nexuses.forget_buffers(displaced);
+            }
         }
+        Ok(self.nexuses.buffers_mut(nexus))
     }
 }
 
@@ -77,11 +67,11 @@ impl BlockUnit {
 pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = ReadBuffer::decode(&first(request.cdb));
     check_mode_specific(raw.mode)?;
-    let buffers = unit.buffers(request.nexus)?;
+    let written = unit.nexuses.buffers_of(request.nexus);
     let reply = match Mode(raw.mode & MODE) {
         Mode::DATA => {
             let from = data_place(raw.buffer_id, raw.offset, 0)?;
-            let mut data = buffers.data.clone();
+            let mut data = written.map(|buffers| buffers.data.clone()).unwrap_or_default();
             data.resize(BUFFER_BYTES_MAX, 0);
             data.split_off(from)
         }
@@ -92,7 +82,10 @@ pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
             alloc::vec![0, 0, high, low]
         }
         // BUFFER ID and BUFFER OFFSET are ignored in both echo modes.
-        Mode::ECHO => buffers.echo.clone().ok_or(Sense::COMMAND_SEQUENCE_ERROR)?,
+        Mode::ECHO => {
+            let echo = written.and_then(|buffers| buffers.echo.clone());
+            echo.ok_or(Sense::COMMAND_SEQUENCE_ERROR)?
+        }
         Mode::ECHO_DESCRIPTOR => {
             // EBOS, "the device server maintains a separate echo buffer" for each nexus.
             const EBOS: u8 = 0x01;
@@ -130,8 +123,7 @@ pub(crate) fn write_list(
     list: &[u8],
 ) -> Result<Plan, Refusal> {
     let raw = WriteBuffer::decode(&first(cdb));
-    unit.make_room_for_buffers(nexus);
-    let buffers = unit.buffers(nexus)?;
+    let buffers = unit.buffers_to_write(nexus)?;
     if Mode(raw.mode & MODE) == Mode::ECHO {
         check_end(0, raw.parameter_bytes.value())?;
         let fits = list.len().min(BUFFER_BYTES_MAX);

@@ -69,7 +69,7 @@ fn load_or_eject(unit: &mut BlockUnit, request: &Request<'_>, load: bool) -> Res
     if !unit.options().removable {
         return Err(Sense::invalid_field_in_cdb(4, Some(1)).into());
     }
-    if unit.is_removal_prevented() {
+    if unit.nexuses.is_removal_prevented() {
         return Err(Sense::MEDIUM_REMOVAL_PREVENTED.into());
     }
     if load {
@@ -88,7 +88,7 @@ fn load_or_eject(unit: &mut BlockUnit, request: &Request<'_>, load: bool) -> Res
 pub(crate) fn prevent_allow(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = PreventAllow::decode(&first(request.cdb));
     match raw.prevent & 3 {
-        prevent @ (0 | 1) => unit.set_prevented(request.nexus, prevent == 1),
+        prevent @ (0 | 1) => unit.nexuses.set_prevented(request.nexus, prevent == 1),
         _ => return Err(Sense::invalid_field_in_cdb(4, Some(1)).into()),
     }
     Ok(Plan::Reply(Vec::new()))

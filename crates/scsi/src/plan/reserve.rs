@@ -72,7 +72,7 @@ pub(crate) fn persistent_out_list(
     let outcome = reservations.out(ports, context.ports, out_request(cdb), list)?;
     let save = unit.unsaved.add(before, outcome.save);
     unit.tell(outcome.attentions);
-    let nexuses = unit.present(outcome.abort);
+    let nexuses = unit.present(&outcome.abort);
     Ok(match (nexuses.is_empty(), save) {
         (false, save) => Plan::AbortTasksOf { nexuses, save },
         (true, true) => Plan::SaveState,

@@ -277,4 +277,4 @@ impl Reservations {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -40,6 +40,13 @@ std::thread_local! {
     static COMPARISONS: Cell<usize> = const { Cell::new(0) };
 }
 
+/// How many comparisons of two nexuses `act` makes.
+pub(crate) fn comparisons(act: impl FnOnce()) -> usize {
+    COMPARISONS.set(0);
+    act();
+    COMPARISONS.get()
+}
+
 pub(super) fn count_comparison() {
     COMPARISONS.set(COMPARISONS.get() + 1);
 }

@@ -1,0 +1,203 @@
+//! The I_T nexuses of one unit, and what it knows of each. What concerns all of them, or one that
+//! is known by its ports, costs the same however many there are.
+
+use crate::attention::{Announcements, Attention, AttentionQueue};
+use crate::plan::NexusId;
+use crate::plan::buffers::NexusBuffers;
+use crate::reservations::ItNexus;
+use crate::rights::Rights;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+/// The nexuses of one unit.
+#[derive(Debug, Default)]
+pub(crate) struct Nexuses {
+    nexuses: BTreeMap<NexusId, Nexus>,
+    by_ports: BTreeMap<Arc<ItNexus>, NexusId>,
+    announcements: Announcements,
+    /// Those whose PREVENT forbids ejection.
+    preventing: BTreeSet<NexusId>,
+    /// What nexuses have written with WRITE BUFFER; none is empty.
+    buffers: BTreeMap<NexusId, NexusBuffers>,
+}
+
+/// What the unit knows of one nexus.
+#[derive(Debug)]
+pub(crate) struct Nexus {
+    pub(crate) ports: Arc<ItNexus>,
+    pub(crate) rights: Rights,
+    /// Without those that were announced to all and have not been looked at.
+    attentions: AttentionQueue,
+    /// The last announcement that it need not be told of, or that is in its queue.
+    heard: u64,
+    /// By I_T NEXUS RESET: its initiator is told when it comes back.
+    pub(crate) is_lost: bool,
+}
+
+impl Nexus {
+    fn hear(&mut self, announcements: &Announcements) {
+        if self.heard != announcements.last() {
+            for attention in announcements.after(self.heard) {
+                self.attentions.establish(attention);
+            }
+            self.heard = announcements.last();
+        }
+    }
+}
+
+impl Nexuses {
+    /// A nexus begins; `attentions` wait for it.
+    pub(crate) fn attach(
+        &mut self,
+        id: NexusId,
+        ports: Arc<ItNexus>,
+        rights: Rights,
+        attentions: AttentionQueue,
+    ) {
+        self.by_ports.insert(Arc::clone(&ports), id);
+        let heard = self.announcements.last();
+        self.nexuses.insert(id, Nexus { ports, rights, attentions, heard, is_lost: false });
+    }
+
+    /// A nexus ends; returns what was known of it, and what it has not been told.
+    pub(crate) fn detach(&mut self, id: NexusId) -> Option<(Nexus, AttentionQueue)> {
+        let mut nexus = self.nexuses.remove(&id)?;
+        if self.by_ports.get(&nexus.ports) == Some(&id) {
+            self.by_ports.remove(&nexus.ports);
+        }
+        self.preventing.remove(&id);
+        self.buffers.remove(&id);
+        nexus.hear(&self.announcements);
+        let attentions = core::mem::take(&mut nexus.attentions);
+        Some((nexus, attentions))
+    }
+
+    pub(crate) fn get(&self, id: NexusId) -> Option<&Nexus> {
+        self.nexuses.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: NexusId) -> Option<&mut Nexus> {
+        self.nexuses.get_mut(&id)
+    }
+
+    /// The nexus between these ports, if it is there.
+    pub(crate) fn find(&self, ports: &ItNexus) -> Option<NexusId> {
+        self.by_ports.get(ports).copied()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = NexusId> {
+        self.nexuses.keys().copied()
+    }
+
+    /// The unit attentions that wait for a nexus.
+    pub(crate) fn attentions(&mut self, id: NexusId) -> Option<&mut AttentionQueue> {
+        let nexus = self.nexuses.get_mut(&id)?;
+        nexus.hear(&self.announcements);
+        Some(&mut nexus.attentions)
+    }
+
+    /// Establishes a unit attention for every nexus but one.
+    pub(crate) fn announce(&mut self, attention: Attention, except: Option<NexusId>) {
+        let except = except.and_then(|id| self.nexuses.get_mut(&id));
+        let number = self.announcements.last() + 1;
+        if let Some(nexus) = except {
+            nexus.hear(&self.announcements);
+            nexus.heard = number;
+        }
+        self.announcements.add(attention);
+    }
+
+    /// Whether any nexus forbids ejection.
+    pub(crate) fn is_removal_prevented(&self) -> bool {
+        !self.preventing.is_empty()
+    }
+
+    pub(crate) fn set_prevented(&mut self, id: NexusId, prevents: bool) {
+        match prevents && self.nexuses.contains_key(&id) {
+            true => self.preventing.insert(id),
+            false => self.preventing.remove(&id),
+        };
+    }
+
+    /// A reset: PREVENT ends, and the buffers are empty.
+    pub(crate) fn reset(&mut self) {
+        self.preventing.clear();
+        self.buffers.clear();
+    }
+
+    /// What nexuses have written with WRITE BUFFER, as far as they have: the one that logged in
+    /// first comes first.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = (NexusId, &NexusBuffers)> + Clone {
+        self.buffers.iter().map(|(id, buffers)| (*id, buffers))
+    }
+
+    /// What a nexus has written.
+    pub(crate) fn buffers_of(&self, id: NexusId) -> Option<&NexusBuffers> {
+        self.buffers.get(&id)
+    }
+
+    /// What a nexus writes into.
+    pub(crate) fn buffers_mut(&mut self, id: NexusId) -> &mut NexusBuffers {
+        self.buffers.entry(id).or_default()
+    }
+
+    pub(crate) fn forget_buffers(&mut self, id: NexusId) {
+        self.buffers.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reservations::tests::comparisons;
+    use crate::unit::{InitiatorPort, TargetPort};
+    use alloc::format;
+
+    const NEXUSES: u64 = 6000;
+
+    fn ports(number: u64) -> Arc<ItNexus> {
+        let [_, _, isid @ ..] = (number % 7).to_be_bytes();
+        let initiator = InitiatorPort { name: format!("iqn.2026-11.test:{number}"), isid };
+        let port =
+            TargetPort { name: "iqn.2026-11.test".into(), portal_group_tag: 1, relative_id: 1 };
+        Arc::new(ItNexus::new(&initiator, &port))
+    }
+
+    fn many() -> Nexuses {
+        const RIGHTS: Rights = Rights { administers_unit: true, administers_target: true };
+        let mut nexuses = Nexuses::default();
+        for number in 0..NEXUSES {
+            nexuses.attach(NexusId(number), ports(number), RIGHTS, AttentionQueue::new());
+        }
+        nexuses
+    }
+
+    /// Goal: to announce something touches no nexus but the one that is not to be told, and all
+    /// others hear it. Named by: 16 sessions with MODE SELECT at a unit that 6,000 sessions saw,
+    /// each a walk of half a millisecond, left another host 12 % of its requests.
+    #[test]
+    fn an_announcement_walks_over_no_nexus() {
+        let mut nexuses = many();
+        for _ in 0..100 {
+            nexuses.announce(Attention::MODE_PARAMETERS_CHANGED, Some(NexusId(7)));
+        }
+        let touched = nexuses.nexuses.values().filter(|nexus| nexus.heard > 0).count();
+        assert_eq!(touched, 1);
+        for number in 0..NEXUSES {
+            let waiting = nexuses.attentions(NexusId(number)).unwrap();
+            let told = (number != 7).then_some(Attention::MODE_PARAMETERS_CHANGED);
+            assert_eq!((waiting.take(), waiting.take()), (told, None));
+        }
+    }
+
+    /// Goal: a nexus is found by its ports without a walk. Named by: RESERVE and RELEASE at a unit
+    /// that 6,000 sessions saw left another host 4 % of its requests.
+    #[test]
+    fn a_nexus_is_found_by_its_ports() {
+        let mut nexuses = many();
+        let compared = comparisons(|| assert_eq!(nexuses.find(&ports(4711)), Some(NexusId(4711))));
+        assert!(compared < 100, "{compared} comparisons");
+        assert!(nexuses.detach(NexusId(4711)).is_some());
+        assert_eq!(nexuses.find(&ports(4711)), None);
+    }
+}
