@@ -2,6 +2,7 @@
 
 use crate::access::{self, Path};
 use crate::backoff::PeerNetwork;
+use crate::connection_shares::ConnectionPlace;
 use crate::connection_table::Joins;
 use crate::options::TargetOptions;
 use crate::quota::{InitiatorGates, SessionQuota};
@@ -14,9 +15,8 @@ use block::BufferPool;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
 use iscsi::session::target::{SessionLimits, TargetSession};
-use scsi::share::{Origin, Owner, Shares};
+use scsi::share::{Origin, Owner};
 use scsi::unit::TargetPort;
-use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,9 +37,9 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    fn member(self, join: &Join) -> Member {
+    fn member(self, join: &Join, place: ConnectionPlace) -> Member {
         let Self { path, mailbox, .. } = self;
-        Member { mailbox, path, parameters: join.connection }
+        Member { mailbox, path, parameters: join.connection, _place: Arc::new(place) }
     }
 }
 
@@ -94,19 +94,74 @@ async fn create(
     key: SessionKey,
     joiner: Joiner,
 ) -> Result<Arc<Session>, LoginStatus> {
-    let session = loop {
+    let (session, place) = loop {
         replace_session(shared, &key).await?;
+        let admission = Admission::of(shared, join, &key, joiner.path)?;
+        let owner = Owner { name: &key.initiator_name, origin: admission.origin };
+        let place = take_place(shared, join, owner)?;
         let mut sessions = shared.sessions();
-        // Of two logins at once that are the same session, the later one replaces the other.
-        if sessions.find(&key).is_none() {
-            break insert(shared, &mut sessions, join, key, &joiner)?;
+        // Of two logins at once that are the same session, the later one replaces the other. What
+        // is served may have changed meanwhile.
+        if sessions.find(&key).is_none() && admission.is_current(shared, &key) {
+            break (insert(shared, &mut sessions, join, key, &joiner, admission)?, place);
         }
     };
+    // Beyond the lock that all logins share: there may be many units.
+    session.attach(shared);
+    tracing::info!(
+        initiator = session.key.initiator_name,
+        target = session.key.target_name,
+        peer = %session.path.peer,
+        tsih = session.tsih,
+        "session begins"
+    );
     // A session is in use once it can be found; nobody else can know this one's TSIH.
     session
-        .join(shared, join.claim.cid, joiner.member(join))
+        .join(shared, join.claim.cid, joiner.member(join, place))
         .map_err(|_| LoginStatus::TARGET_ERROR)?;
     Ok(session)
+}
+
+/// What is served lets a login see this.
+struct Admission {
+    /// `None`: a discovery session.
+    target: Option<Arc<TargetOptions>>,
+    /// Where the initiator comes from; `None`: its name is proven.
+    origin: Option<Origin>,
+    luns: Luns,
+    port: TargetPort,
+    ports: Vec<TargetPort>,
+}
+
+impl Admission {
+    fn of(shared: &Shared, join: &Join, key: &SessionKey, path: Path) -> Result<Self, LoginStatus> {
+        let Some(name) = key.target_name.as_deref() else {
+            let (origin, luns) = (origin(None, join, path), Luns::new());
+            return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
+        };
+        let target = shared.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
+        // What is served may have changed since the login began.
+        if !access::admits(&target, &key.initiator_name, path.peer.ip()) {
+            return Err(LoginStatus::NOT_FOUND);
+        }
+        Ok(Self {
+            origin: origin(Some(&target), join, path),
+            luns: access::visible_luns(&target, &key.initiator_name, path.peer.ip()),
+            port: access::target_port(&target, key.portal_group_tag),
+            ports: access::target_ports(&target, &shared.portals),
+            target: Some(target),
+        })
+    }
+
+    /// Whether the target is served as it was.
+    fn is_current(&self, shared: &Shared, key: &SessionKey) -> bool {
+        let now = key.target_name.as_deref().and_then(|name| shared.target(name));
+        match (&self.target, &now) {
+            (Some(target), Some(now)) => Arc::ptr_eq(target, now),
+            (None, None) => true,
+            _ => false,
+        }
+    }
 }
 
 fn insert(
@@ -115,26 +170,9 @@ fn insert(
     join: &Join,
     key: SessionKey,
     joiner: &Joiner,
+    admission: Admission,
 ) -> Result<Arc<Session>, LoginStatus> {
-    let path = joiner.path;
-    let target = match key.target_name.as_deref() {
-        None => None,
-        Some(name) => Some(shared.target(name).ok_or(LoginStatus::TARGET_REMOVED)?),
-    };
-    let (luns, port, ports) = match &target {
-        None => (Luns::new(), discovery_port(), Vec::new()),
-        // What is served may have changed since the login began.
-        Some(target) if !access::admits(target, &key.initiator_name, path.peer.ip()) => {
-            return Err(LoginStatus::NOT_FOUND);
-        }
-        Some(target) => (
-            access::visible_luns(target, &key.initiator_name, path.peer.ip()),
-            access::target_port(target, key.portal_group_tag),
-            access::target_ports(target, &shared.portals),
-        ),
-    };
-    let origin = origin(target.as_deref(), join, path);
-    check_share(shared, sessions, join, Owner { name: &key.initiator_name, origin })?;
+    let Admission { origin, luns, port, ports, .. } = admission;
     let units_charge =
         joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let limits = SessionLimits { window_commands: shared.limits.window_commands };
@@ -147,10 +185,9 @@ fn insert(
         key,
         tsih,
         nexus,
-        target,
         luns,
         max_connections,
-        path,
+        path: joiner.path,
         origin,
         quota,
         port,
@@ -159,13 +196,6 @@ fn insert(
         machine,
     });
     sessions.insert(Arc::clone(&session));
-    tracing::info!(
-        initiator = session.key.initiator_name,
-        target = session.key.target_name,
-        peer = %path.peer,
-        tsih,
-        "session begins"
-    );
     Ok(session)
 }
 
@@ -176,28 +206,18 @@ fn origin(target: Option<&TargetOptions>, join: &Join, path: Path) -> Option<Ori
     (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())
 }
 
-/// Refuses a login with proof of an initiator whose sessions have their share of all connections.
-/// The share of those without proof is judged by their addresses alone, see `connection_table`.
-fn check_share(
+/// Refuses a login with proof of an initiator that has its share of all connections. The share of
+/// those without proof is judged by their addresses alone, see `connection_table`.
+fn take_place(
     shared: &Shared,
-    sessions: &Sessions,
     join: &Join,
     owner: Owner<'_>,
-) -> Result<(), LoginStatus> {
+) -> Result<ConnectionPlace, LoginStatus> {
     if join.user.is_none() {
-        return Ok(());
+        return Ok(shared.shares.enter(owner));
     }
     let half = (shared.connections_max() / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
-    let shares = Shares { of_all: usize::MAX, of_initiator: half, of_origin: half };
-    let all = sessions.all();
-    // A session that has just been made has its first connection soon.
-    let connections = |session: &Arc<Session>| session.members().len().max(1);
-    let taken =
-        all.iter().flat_map(|session| iter::repeat_n(session.owner(), connections(session)));
-    match shares.admit(taken, owner, 1) {
-        true => Ok(()),
-        false => Err(LoginStatus::OUT_OF_RESOURCES),
-    }
+    shared.shares.try_enter(owner, half).ok_or(LoginStatus::OUT_OF_RESOURCES)
 }
 
 fn quota(shared: &Shared, key: &SessionKey) -> SessionQuota {
@@ -243,10 +263,11 @@ async fn find(
     }
     let cid = join.claim.cid;
     // One that takes the place of another connection is no further one.
-    if !session.members().contains_key(&cid) {
-        check_share(shared, &shared.sessions(), join, session.owner())?;
-    }
-    let member = joiner.member(join);
+    let place = match session.members().contains_key(&cid) {
+        true => shared.shares.enter(session.owner()),
+        false => take_place(shared, join, session.owner())?,
+    };
+    let member = joiner.member(join, place);
     let until = Instant::now() + REPLACE_SECONDS_MAX;
     loop {
         if session.has_ended() {

@@ -9,6 +9,7 @@ mod backing;
 mod backoff;
 mod catalogue;
 mod connection;
+mod connection_shares;
 mod connection_table;
 mod error;
 mod execute;

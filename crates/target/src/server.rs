@@ -6,6 +6,7 @@ use crate::backing::BackingWatcher;
 use crate::backoff::Backoff;
 use crate::catalogue::{Catalogue, Indexed};
 use crate::connection;
+use crate::connection_shares::ConnectionShares;
 use crate::connection_table::{ConnectionTable, TableLimits};
 use crate::final_sync;
 use crate::log_budget::LogBudget;
@@ -218,6 +219,7 @@ pub(crate) struct Shared {
     pub(crate) traces: Places,
     pub(crate) target_resets: TargetResets,
     sessions: Mutex<Sessions>,
+    pub(crate) shares: ConnectionShares,
     pub(crate) connections: Mutex<ConnectionTable<Link>>,
     next_id: AtomicU64,
     stopping: AtomicBool,
@@ -268,6 +270,7 @@ impl Shared {
             traces: Places::default(),
             target_resets: TargetResets::default(),
             sessions: Mutex::default(),
+            shares: ConnectionShares::default(),
             connections: Mutex::new(ConnectionTable::new(table_limits)),
             next_id: AtomicU64::new(1),
             stopping: AtomicBool::new(false),

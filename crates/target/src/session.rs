@@ -4,6 +4,7 @@
 //! await: a connection on another core gets its answer without waking the first one up.
 
 use crate::access::{self, Path, UnitRights};
+use crate::connection_shares::ConnectionPlace;
 use crate::manage;
 use crate::options::TargetOptions;
 use crate::quota::SessionQuota;
@@ -132,6 +133,8 @@ pub(crate) struct Session {
     /// Its ends, as its units know them.
     it_nexus: Arc<ItNexus>,
     units_charge: Mutex<MemoryCharge>,
+    /// Locked while units come to know the nexus, or its rights, and while the view changes.
+    attachment: Mutex<Attachment>,
     machine: Mutex<TargetSession>,
     members: Mutex<BTreeMap<u16, Member>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
@@ -150,6 +153,18 @@ pub(crate) struct Member {
     pub(crate) path: Path,
     /// As its login negotiated them.
     pub(crate) parameters: ConnectionParameters,
+    /// Among the connections of its initiator.
+    pub(crate) _place: Arc<ConnectionPlace>,
+}
+
+/// Whether the units of a session know its nexus.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Attachment {
+    /// Not yet: it is being made.
+    Pending,
+    Attached,
+    /// No longer: it is over.
+    Detached,
 }
 
 /// What a new session is made of.
@@ -157,8 +172,6 @@ pub(crate) struct SessionParts {
     pub(crate) key: SessionKey,
     pub(crate) tsih: u16,
     pub(crate) nexus: NexusId,
-    /// `None`: a discovery session.
-    pub(crate) target: Option<Arc<TargetOptions>>,
     pub(crate) luns: Luns,
     pub(crate) max_connections: u16,
     /// Of its leading connection.
@@ -175,16 +188,17 @@ pub(crate) struct SessionParts {
 }
 
 impl Session {
-    /// Makes the session and tells its units of the new nexus.
+    /// Makes the session. Its units do not know it until [`attach`](Self::attach).
     pub(crate) fn new(mut parts: SessionParts) -> Arc<Self> {
         let view = View::new(parts.luns);
         parts.machine.set_units(view.list().to_vec());
         let initiator =
             InitiatorPort { name: parts.key.initiator_name.clone(), isid: parts.key.isid };
         let it_nexus = ItNexus::new(&initiator, &parts.port).from_origin(parts.origin);
-        let session = Self {
+        Arc::new(Self {
             it_nexus: Arc::new(it_nexus),
             units_charge: Mutex::new(parts.units_charge),
+            attachment: Mutex::new(Attachment::Pending),
             key: parts.key,
             tsih: parts.tsih,
             nexus: parts.nexus,
@@ -205,16 +219,22 @@ impl Session {
             trace: Arc::default(),
             view: ArcSwap::from_pointee(view),
             view_changes: AtomicU64::new(0),
-        };
-        if let Some(target) = parts.target {
-            session.machine().set_administers(session.administers(&target));
-            session.attach_to(&session.units(), &target);
-        }
-        Arc::new(session)
+        })
     }
 
-    /// Tells units of `target` of this nexus.
-    pub(crate) fn attach_to<'a>(
+    /// Tells the units of the new nexus, and what the target as it is now lets the initiator do.
+    pub(crate) fn attach(&self, shared: &Shared) {
+        let mut attachment = lock(&self.attachment);
+        let target = self.key.target_name.as_deref().and_then(|name| shared.target(name));
+        // Without a target, or if the session is over, there is nobody to be told.
+        if let (Attachment::Pending, Some(target)) = (*attachment, target) {
+            self.machine().set_administers(self.administers(&target));
+            self.attach_to(&self.units(), &target);
+            *attachment = Attachment::Attached;
+        }
+    }
+
+    fn attach_to<'a>(
         &self,
         units: impl IntoIterator<Item = &'a Arc<LogicalUnit>>,
         target: &TargetOptions,
@@ -242,6 +262,7 @@ impl Session {
 
     /// The initiator may do from now on what `target` as it is now lets it do.
     pub(crate) fn set_rights(&self, target: &TargetOptions) {
+        let _attachment = lock(&self.attachment);
         self.machine().set_administers(self.administers(target));
         let rights = self.rights(target);
         for unit in self.units() {
@@ -272,9 +293,15 @@ impl Session {
         &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
     }
 
-    /// What it sees from now on; tasks that have begun go on with the units they have.
-    pub(crate) fn set_view(&self, view: View) -> Arc<View> {
+    /// What it sees of `target` from now on; units that are new are told of its nexus. Tasks that
+    /// have begun go on with the units they have.
+    pub(crate) fn set_view(&self, view: View, target: &TargetOptions) -> Arc<View> {
         let view = Arc::new(view);
+        let attachment = lock(&self.attachment);
+        if *attachment == Attachment::Attached {
+            let old = self.view.load();
+            self.attach_to(view.units().iter().filter(|unit| !old.has(unit)), target);
+        }
         let mut machine = self.machine();
         machine.set_units(view.list().to_vec());
         self.view.store(Arc::clone(&view));
@@ -544,8 +571,9 @@ impl Session {
         }
     }
 
-    fn over(self: &Arc<Self>, shared: &Arc<Shared>) {
-        let logged_out = self.logged_out.load(Relaxed);
+    fn detach(&self, logged_out: bool) {
+        let mut attachment = lock(&self.attachment);
+        *attachment = Attachment::Detached;
         for unit in self.units() {
             let mut scsi = unit.scsi();
             if !logged_out {
@@ -554,6 +582,11 @@ impl Session {
             }
             scsi.detach(self.nexus);
         }
+    }
+
+    fn over(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let logged_out = self.logged_out.load(Relaxed);
+        self.detach(logged_out);
         lock(&self.aborts).clear();
         shared.sessions().remove(self.tsih);
         self.ended.send_replace(true);

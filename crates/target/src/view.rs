@@ -88,7 +88,7 @@ impl View {
         self.luns.len() == luns.len() && self.luns.iter().zip(luns).all(same)
     }
 
-    fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
+    pub(crate) fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
         self.luns.values().any(|other| Arc::ptr_eq(&other.unit, unit))
     }
 }
@@ -104,7 +104,6 @@ pub(crate) async fn show(
 ) {
     let old = Arc::clone(&session.view());
     let new = View::after(&old, luns);
-    session.attach_to(new.units().iter().filter(|unit| !old.has(unit)), target);
     // Under which numbers another unit, or none, is seen now.
     let gone: Vec<Lun> = old
         .luns
@@ -113,7 +112,7 @@ pub(crate) async fn show(
         .map(|(id, _)| Lun::new(*id))
         .collect();
     session.charge_units(new.luns.len());
-    let new = session.set_view(new);
+    let new = session.set_view(new, target);
     for lun in gone {
         if let Some(aborted) = session.abort_on(shared, lun) {
             let _ = aborted.await; // the session may be over
@@ -124,9 +123,5 @@ pub(crate) async fn show(
     }
     for unit in new.units().iter().filter(|unit| old.has(unit)) {
         unit.scsi().raise_for(LUNS_CHANGED, session.nexus);
-    }
-    if session.has_ended() {
-        // It may have left before it saw the new ones.
-        new.units().iter().for_each(|unit| unit.scsi().detach(session.nexus));
     }
 }
