@@ -30,6 +30,8 @@ pub enum Destination {
     Slow,
     /// A LUN of a target that demands CHAP; the attacker knows the secret.
     Chap,
+    /// The first LUN of a target that has 256 of them.
+    Many,
 }
 
 impl Destination {
@@ -40,6 +42,7 @@ impl Destination {
             Self::Neighbour => (server::TARGET_SHARED, LUN_NEIGHBOUR, None),
             Self::Own => (server::TARGET_OWN, 0, None),
             Self::Slow => (server::TARGET_OWN, LUN_SLOW, None),
+            Self::Many => (server::TARGET_MANY, 0, None),
             Self::Chap => (server::TARGET_CHAP, 0, Some(server::CREDENTIAL)),
         }
     }

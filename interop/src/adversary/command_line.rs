@@ -2,6 +2,7 @@
 
 use super::attack::Attack;
 use super::attacks::all;
+use super::measurement::Measurement;
 use super::runner::{Options, run};
 use super::table::Part;
 use super::verdict::breaches;
@@ -17,11 +18,14 @@ usage: cargo run -p interop -- adversary [OPTION]...
   --seed N           determines every random choice (default: from the clock)
   --directory DIR    where the server's disks are (default: /dev/shm, else the temporary folder)
   --json FILE        write everything that was measured
-  --write            replace the first table in docs/adversary.md; only with all attacks
-  --write-before     run the attacks that stand for a fault, and replace the second table: the
-                     server is an earlier one (LUNAR_BIN)
+  --write            renew the rows of these attacks in the first table of docs/adversary.md, each
+                     as soon as it is measured
+  --write-before     the same for the second table: the attacks that stand for a fault, on an
+                     earlier server (LUNAR_BIN)
 The server is LUNAR_BIN, or the release build. As root it runs in a control group of 512 MiB.";
 
+/// How long an attack lasts.
+const SECONDS: u64 = 15;
 /// How long the well-behaved client works alone before an attack.
 const QUIET: Duration = Duration::from_secs(3);
 /// How long it is watched after an attack.
@@ -58,16 +62,13 @@ impl Arguments {
                 _ => bail!("{USAGE}"),
             }
         }
-        let is_whole = parsed.write.is_none() || parsed.names.is_empty();
-        ensure!(is_whole, "--write and --write-before choose the attacks themselves");
+        let is_comparable = parsed.write.is_none() || parsed.seconds.is_none();
+        ensure!(is_comparable, "the tables have attacks of {SECONDS} s: leave out --seconds");
         Ok(parsed)
     }
 
     fn attacks(&self) -> Result<Vec<Attack>> {
-        let mut all = all();
-        if self.write == Some(Part::Before) {
-            all.retain(|attack| attack.fault != 0);
-        }
+        let all = attacks_of(self.write.unwrap_or(Part::Now));
         if self.names.is_empty() {
             return Ok(all);
         }
@@ -93,7 +94,7 @@ pub fn main(arguments: &[String]) -> Result<bool> {
         return Ok(true);
     }
     let clock = std::time::UNIX_EPOCH.elapsed()?.as_secs();
-    let seconds = parsed.seconds.unwrap_or(15);
+    let seconds = parsed.seconds.unwrap_or(SECONDS);
     let options = Options {
         quiet: QUIET,
         attack: Duration::from_secs(seconds),
@@ -108,6 +109,9 @@ pub fn main(arguments: &[String]) -> Result<bool> {
         let measured = run(attack, &options).with_context(|| attack.name.to_owned())?;
         println!("{}", table::line(&measured));
         println!("    sent {}", measured.sent);
+        if let Some(part) = parsed.write {
+            renew_row(part, &measured)?;
+        }
         all.push(measured);
     }
     let succeeded = all.iter().filter(|measured| !breaches(measured).is_empty()).count();
@@ -115,36 +119,43 @@ pub fn main(arguments: &[String]) -> Result<bool> {
         let document = serde_json::to_string_pretty(&table::document(&all, options.seed))?;
         std::fs::write(&path, document).with_context(|| path.clone())?;
     }
-    let summary = format!("{} attacks of {seconds} s, {succeeded} succeeded", all.len());
-    if let Some(part) = parsed.write {
-        let has_group = all.iter().all(|one| one.has_group);
-        table::write(part, &all, &heading(part, &summary, has_group)?)?;
-    }
-    println!("{summary}");
+    println!("{} attacks of {seconds} s, {succeeded} succeeded", all.len());
     Ok(succeeded == 0)
 }
 
-/// The line above a table: the source of a server that is built here, the machine, how memory was
-/// held.
-fn heading(part: Part, summary: &str, has_group: bool) -> Result<String> {
-    let source = match part {
-        Part::Now => format!("{}; ", commit()?),
-        Part::Before => String::new(),
-    };
+/// Writes what was measured into the table, and above it what the machine is and how memory was held.
+fn renew_row(part: Part, measured: &Measurement) -> Result<()> {
     let processors = std::thread::available_parallelism()?;
-    let memory = if has_group {
+    let memory = if measured.has_group {
         "a control group of 512 MiB"
     } else {
         "no control group: resident memory of the process alone, ended at 512 MiB"
     };
-    Ok(format!("{source}{processors} processors; {memory}. {summary}."))
+    let setting = format!("{processors} processors; {memory}; {SECONDS} s for each attack.");
+    let order = attacks_of(part);
+    let commit = match part {
+        Part::Now => Some(commit()?),
+        Part::Before => None,
+    };
+    table::renew(part, &table::row(measured, commit.as_deref()), &order, &setting)
 }
 
+/// The attacks that have a row.
+fn attacks_of(part: Part) -> Vec<Attack> {
+    let mut all = all();
+    if part == Part::Before {
+        all.retain(|attack| attack.fault != 0);
+    }
+    all
+}
+
+/// The commit that the server is built from.
 fn commit() -> Result<String> {
     let git = |arguments: &[&str]| crate::process::must("git", arguments, Duration::from_secs(10));
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
-    let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.trim().is_empty();
-    Ok(format!("Commit {}{}", commit.trim(), if is_changed { ", with changes" } else { "" }))
+    let status = ["status", "--porcelain", "--untracked-files=no", "--", "crates", "apps"];
+    let is_changed = !git(&status)?.trim().is_empty();
+    Ok(format!("{}{}", commit.trim(), if is_changed { ", with changes" } else { "" }))
 }
 
 #[cfg(test)]
@@ -173,8 +184,8 @@ mod tests {
             "--attacks",
             "--seconds",
             "--seconds x",
-            "--write --attack a",
-            "--write-before --attack a",
+            "--write --seconds 3",
+            "--write-before --seconds 3",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -27,6 +27,10 @@ pub const TARGET_SHARED: &str = "iqn.2026-11.org.lunarsan.test:shared";
 pub const TARGET_OWN: &str = "iqn.2026-11.org.lunarsan.test:own";
 /// A target that demands CHAP.
 pub const TARGET_CHAP: &str = "iqn.2026-11.org.lunarsan.test:chap";
+/// A target of many LUNs, all small disks in memory.
+pub const TARGET_MANY: &str = "iqn.2026-11.org.lunarsan.test:many";
+const MANY_LUNS: u16 = 256;
+const MANY_BYTES: u64 = 64 << 10;
 /// What CHAP demands there.
 pub const CREDENTIAL: Credential = Credential { user: "adversary", secret: "adversary-secret-1" };
 
@@ -187,6 +191,10 @@ fn configuration(scratch: &Scratch, slow: Option<&str>, limits: &str) -> Result<
             writeln!(text, "[[target.lun]]\nid = {LUN_SLOW}\ndevice = \"file:{slow}\"")?;
             writeln!(text, "size = {DISK_BYTES}")?;
         }
+    }
+    writeln!(text, "[[target]]\nname = \"{TARGET_MANY}\"")?;
+    for id in 0..MANY_LUNS {
+        writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"mem:{MANY_BYTES}\"")?;
     }
     Ok(text)
 }

@@ -1,10 +1,12 @@
 //! The results as docs/adversary.md and as JSON have them.
 
+use super::attack::Attack;
 use super::measurement::{Load, Measurement};
 use super::verdict::breaches;
 use crate::document::section;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 /// Where the committed table is.
 pub const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/adversary.md");
@@ -33,18 +35,31 @@ pub fn verdict(measured: &Measurement) -> String {
     if found.is_empty() { "holds".to_owned() } else { format!("**{}**", found.join("; ")) }
 }
 
-/// The table's head.
-const HEAD: &str = "\
+/// The head of a table. The server of the second is of one commit, which the text names.
+fn head(part: Part) -> &'static str {
+    match part {
+        Part::Now => {
+            "\
+| attack | what it does | fault | peak memory MiB | worst latency ms | IOPS share | verdict | commit |
+|---|---|--:|--:|--:|--:|---|---|
+"
+        }
+        Part::Before => {
+            "\
 | attack | what it does | fault | peak memory MiB | worst latency ms | IOPS share | verdict |
 |---|---|--:|--:|--:|--:|---|
-";
-
-/// One row for each attack.
-pub fn markdown(all: &[Measurement]) -> String {
-    HEAD.to_owned() + &all.iter().map(row).collect::<String>()
+"
+        }
+    }
 }
 
-fn row(measured: &Measurement) -> String {
+/// The row of an attack, with the commit of the server where the table has that.
+pub fn row(measured: &Measurement, commit: Option<&str>) -> String {
+    let commit = commit.map(|commit| format!(" {commit} |")).unwrap_or_default();
+    format!("{}{commit}\n", cells(measured))
+}
+
+fn cells(measured: &Measurement) -> String {
     let attack = &measured.attack;
     let fault = if attack.fault == 0 { String::new() } else { attack.fault.to_string() };
     let worst = measured.worst.max(measured.worst_new_session).as_millis();
@@ -53,7 +68,7 @@ fn row(measured: &Measurement) -> String {
         None => (worst.to_string(), share(measured)),
     };
     format!(
-        "| `{}` | {} | {fault} | {} | {worst} | {share} | {} |\n",
+        "| `{}` | {} | {fault} | {} | {worst} | {share} | {} |",
         attack.name,
         attack.summary,
         measured.peak_bytes >> 20,
@@ -128,14 +143,29 @@ fn value(measured: &Measurement) -> Value {
     })
 }
 
-/// Replaces a table of the committed document by this one.
+/// Replaces the row of an attack in the committed document.
 ///
 /// # Errors
 /// The document cannot be read or written, or has lost its marks.
-pub fn write(part: Part, all: &[Measurement], heading: &str) -> Result<()> {
+pub fn renew(part: Part, row: &str, order: &[Attack], setting: &str) -> Result<()> {
     let old = std::fs::read_to_string(PATH).context(PATH)?;
-    let text = format!("{heading}\n\n{}", markdown(all));
+    let text = renewed(part, section(&old, part.name())?, row, order, setting);
     std::fs::write(PATH, replaced(&old, part, &text)?).context(PATH)
+}
+
+/// A table with this row in the place of the old one, in the order of the attacks; rows of attacks
+/// that are no more are left out.
+fn renewed(part: Part, old: &str, row: &str, order: &[Attack], setting: &str) -> String {
+    let name = |row: &str| row.split('`').nth(1).map(str::to_owned);
+    let mut rows: HashMap<String, &str> =
+        old.lines().filter_map(|line| Some((name(line)?, line))).collect();
+    rows.extend(name(row).map(|name| (name, row.trim_end())));
+    let rows: Vec<&str> =
+        order.iter().filter_map(|attack| rows.get(attack.name).copied()).collect();
+    let succeeded = rows.iter().filter(|row| row.contains("| **")).count();
+    let (measured, all) = (rows.len(), order.len());
+    let count = format!("{measured} of {all} attacks were run, {succeeded} succeeded.");
+    format!("{setting} {count}\n\n{}{}\n", head(part), rows.join("\n"))
 }
 
 fn replaced(document: &str, part: Part, text: &str) -> Result<String> {
@@ -148,7 +178,6 @@ fn replaced(document: &str, part: Part, text: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attack::Attack;
     use super::super::measurement::ProcessEnd;
     use super::*;
     use std::time::Duration;
@@ -164,12 +193,25 @@ mod tests {
         measured.worst_new_session = Duration::from_millis(30);
         measured.quiet = Load { seconds: vec![1000.0], ..Load::default() };
         measured.attack_load = Load { seconds: vec![900.0; 3], ..Load::default() };
-        assert_eq!(row(&measured), "| `a` | Sends. | 3 | 40 | 30 | 90 % | holds |\n");
+        let now = "| `a` | Sends. | 3 | 40 | 30 | 90 % | holds | 1ab |\n";
+        assert_eq!(row(&measured, Some("1ab")), now);
         let how = "exit | 1".to_owned();
         measured.process_end = Some(ProcessEnd { after: Duration::from_millis(1500), how });
         let killed = "| `a` | Sends. | 3 | 40 | – | – | **killed: exit / 1 after 1.5 s** |\n";
-        assert_eq!(row(&measured), killed);
-        assert!(markdown(&[measured]).starts_with("| attack |"));
+        assert_eq!(row(&measured, None), killed);
+    }
+
+    /// Goal: a row is renewed in its place, new ones get theirs, and the count is of all rows.
+    #[test]
+    fn rows_are_renewed() {
+        let order = ["a", "b", "c"].map(|name| Attack::new(name, 1, |_| Ok(())));
+        let old = "1 processor. 2 of 3 …\n\n| attack |\n|---|\n| `gone` | x |\n| `c` | **ended** |";
+        let one = renewed(Part::Before, old, "| `a` | old |\n", &order, "1 processor.");
+        let two = renewed(Part::Before, &one, "| `a` | new |\n", &order, "1 processor.");
+        assert!(
+            two.starts_with("1 processor. 2 of 3 attacks were run, 1 succeeded.\n\n| attack |")
+        );
+        assert!(two.ends_with("--:|---|\n| `a` | new |\n| `c` | **ended** |\n"), "{two}");
     }
 
     /// Goal: the committed document has a place for the table and keeps what stands around it.

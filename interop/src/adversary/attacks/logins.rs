@@ -15,6 +15,12 @@ use std::time::{Duration, Instant};
 /// Addresses over which failing logins are spread.
 const HOSTS: usize = 8192;
 
+/// Workers that log in again and again, the hosts that they are spread over, and the number of
+/// their first initiator.
+const CHURN_WORKERS: usize = 64;
+const CHURN_HOSTS: usize = 16;
+const CHURN_NUMBER: usize = 10_000;
+
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
     Attack::new("login-c-bit", 16_384, |attacker| continued(attacker, 16_384))
@@ -42,6 +48,10 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("logout-and-zeroes", 2, logout_and_zeroes)
         .summary("Log in, log out, and send zeroes on the connection that is over"),
     Attack::new("login-logout", 2, login_logout).summary("Log in, log out, as fast as it goes"),
+    Attack::new("login-logout-many-units", 64, |attacker| churn(attacker, Destination::Many))
+        .summary("16 hosts log in to a target of 256 logical units, log out, and again"),
+    Attack::new("chap-login-beside-4096", 64, chap_beside_many)
+        .summary("16 hosts log in with CHAP, log out, and again, where 4,096 such sessions are"),
     Attack::new("reinstatement", 4, |attacker| reinstatement(attacker, false))
         .summary("The same initiator name and ISID logs in again and again (reinstatement)"),
     Attack::new("reinstatement-under-load", 4, |attacker| reinstatement(attacker, true))
@@ -190,6 +200,34 @@ fn logout_and_zeroes(attacker: &Attacker) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// Workers of [`CHURN_HOSTS`] log in, log out and close, as fast as it goes.
+fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
+    attacker.in_threads(CHURN_WORKERS, |worker| {
+        let login = attacker.login(destination, CHURN_NUMBER + worker);
+        while !attacker.is_over() {
+            let Ok(connection) = attacker.connect_from(1 + worker % CHURN_HOSTS) else { continue };
+            let session = attacker.log_in_over(connection, &login, destination);
+            let Ok(mut session) = session else { continue };
+            let logout = session.immediate_request(opcode::LOGOUT, 0x80).put(8, &[0; 8]);
+            session.queue(&logout);
+            session.wait(Instant::now() + Duration::from_secs(1));
+            attacker.count(&mut session);
+        }
+    });
+    Ok(())
+}
+
+fn chap_beside_many(attacker: &Attacker) -> Result<()> {
+    let mut held = Vec::new();
+    while held.len() < 4096 && !attacker.is_over() {
+        let host = 1 + held.len() % CHURN_HOSTS;
+        let login = attacker.login(Destination::Chap, held.len());
+        let Ok(connection) = attacker.connect_from(host) else { continue };
+        held.extend(attacker.log_in_over(connection, &login, Destination::Chap));
+    }
+    churn(attacker, Destination::Chap)
 }
 
 fn login_logout(attacker: &Attacker) -> Result<()> {
