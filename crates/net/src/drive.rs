@@ -56,6 +56,11 @@ pub trait Role {
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox);
     /// Takes completions and messages in. `Ready` if anything was done; else the waker is kept.
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
+    /// Goes on with what others wait for, though its owner has no turn; that counts for the owner
+    /// all the same. `true` if anything was done; else the waker is kept.
+    fn poll_out_of_turn(&mut self, _context: &mut Context<'_>) -> bool {
+        false
+    }
     /// What it has queued is sent next.
     fn before_sending(&mut self) {}
     /// When [`elapsed`](Self::elapsed) is to be called.
@@ -117,7 +122,7 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
         connection.turns.set_owner(role.owner());
-        connection.turns.wait().await;
+        connection.wait_for_turn(role, &clock).await;
         let Some(woken) = connection.wait(&tcp, role, timer.as_mut(), &clock).await else {
             continue;
         };
@@ -188,6 +193,22 @@ impl Connection {
         self.inbound.receive_bytes_max = limits.receive_bytes_max;
         self.outbox.set_bytes_max(limits.send_bytes_max);
         self.limits = limits;
+    }
+
+    /// Waits until the owner has a turn for this connection.
+    async fn wait_for_turn<R: Role>(&self, role: &mut R, clock: &Clock) {
+        if self.turns.may_go_on() {
+            return;
+        }
+        let mut turn = pin!(self.turns.wait());
+        poll_fn(|context| {
+            let began = clock.now();
+            if role.poll_out_of_turn(context) {
+                self.count(began, clock);
+            }
+            turn.as_mut().poll(context)
+        })
+        .await;
     }
 
     /// Lets the role work until there is something to do with the socket. `None`: the time of its

@@ -419,6 +419,7 @@ impl Connection {
     /// Takes in tasks that have ended, as many as belong into one turn.
     fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
         let (mut tasks, mut bytes) = (0, 0);
+        self.tasks.poll_holding(context);
         let mut moving = MovingTurn::begin();
         while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
             let Some(ended) = self.tasks.poll_finished(context) else { break };
@@ -547,6 +548,10 @@ impl Role for Connection {
         self.settle(now, out);
         self.presence.set_unsent_bytes(out.bytes());
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
+        self.tasks.poll_holding(context)
     }
 
     fn before_sending(&mut self) {

@@ -21,10 +21,11 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, Stream};
 use iscsi::connection::target::{Fault, Input, Outcome, Task};
 use iscsi::framing::TaskId;
-use net::TURN_BYTES;
+use net::{MovingTurn, TURN_BYTES};
 use scsi::plan::{LbaRange, Plan, Refusal};
 use scsi::sense::{Sense, SenseKey, Status};
 use scsi::unit::BlockUnit;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,6 +60,10 @@ pub(crate) struct Tasks {
     buffers: RecentTasks<Collected>,
     waiting: RecentTasks<Planned>,
     futures: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
+    /// Those that hold blocks alone, or will: all others wait for them.
+    holding: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
+    /// Those of them that have ended out of turn.
+    ended: VecDeque<Ran>,
     running_charge: RunningCharge,
     throttled: Throttled,
     running: TaskMap<Running>,
@@ -167,6 +172,8 @@ impl Tasks {
             buffers: RecentTasks::default(),
             waiting: RecentTasks::default(),
             futures: FuturesUnordered::new(),
+            holding: FuturesUnordered::new(),
+            ended: VecDeque::new(),
             running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
             throttled: Throttled::default(),
             running: TaskMap::default(),
@@ -193,11 +200,12 @@ impl Tasks {
             + self.data_in.memory_bytes()
             + self.data_out.memory_bytes()
             + self.throttled.memory_bytes()
+            + self.ended.capacity() * size_of::<Ran>()
     }
 
     /// Charges the commands that run, and returns their memory.
     pub(crate) fn charge_running(&mut self) -> usize {
-        self.running_charge.settle(self.futures.len())
+        self.running_charge.settle(self.begun())
     }
 
     /// Frees what many commands needed once and none needs now.
@@ -208,6 +216,12 @@ impl Tasks {
         self.data_in.free_spare();
         self.data_out.free_spare();
         self.throttled.free_spare();
+        self.ended.shrink_to_fit();
+    }
+
+    /// Commands that have begun and wait.
+    fn begun(&self) -> usize {
+        self.futures.len() + self.holding.len() + self.ended.len()
     }
 
     /// Something runs that [`poll_finished`](Self::poll_finished) has not looked at: poll again
@@ -490,9 +504,10 @@ impl Tasks {
     ) -> Option<Input> {
         net::mark_costly();
         let unit = planned.unit.clone();
-        if !self.running_charge.may_begin(self.futures.len()) {
+        if !self.running_charge.may_begin(self.begun()) {
             return Some(self.refuse(task, unit.as_ref(), Refusal::Busy));
         }
+        let holds_alone = holds_alone(&planned.plan);
         let abort = AbortSignal::default();
         let by = By {
             shared: Arc::clone(shared),
@@ -506,9 +521,27 @@ impl Tasks {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
         self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
-        self.futures.push(future);
+        if holds_alone { &mut self.holding } else { &mut self.futures }.push(future);
         self.unpolled = true;
         None
+    }
+
+    /// Goes on with commands that hold blocks alone, in one piece of a turn; `true`: something was
+    /// done.
+    pub(crate) fn poll_holding(&mut self, context: &mut Context<'_>) -> bool {
+        let before = self.ended.len();
+        let mut moving = MovingTurn::begin();
+        while !self.holding.is_empty() {
+            if !moving.begin_next() {
+                context.waker().wake_by_ref();
+                break;
+            }
+            match Pin::new(&mut self.holding).poll_next(context) {
+                Poll::Ready(Some(Ended::Ran(ran))) => self.ended.push_back(ran),
+                _ => break,
+            }
+        }
+        self.ended.len() > before
     }
 
     /// The unit of a task that was started and is not over.
@@ -563,6 +596,9 @@ impl Tasks {
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Option<Input> {
         self.unpolled = false;
         let ran = loop {
+            if let Some(ran) = self.ended.pop_front() {
+                break ran;
+            }
             if self.futures.is_empty() {
                 return None;
             }
@@ -601,6 +637,11 @@ pub(crate) fn data_in_bytes(ended: &Input) -> usize {
         Input::Done { outcome, .. } => outcome.data_in.len(),
         _ => 0,
     }
+}
+
+/// Whether a command holds its blocks alone: until it ends, all others wait that touch them.
+fn holds_alone(plan: &Plan) -> bool {
+    matches!(plan, Plan::CompareAndWrite { .. } | Plan::OrWrite { .. } | Plan::WriteAtomic { .. })
 }
 
 /// Data that a read holds in memory until it is sent.
