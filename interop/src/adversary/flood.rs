@@ -29,6 +29,8 @@ pub struct Flood {
     pub sessions: usize,
     /// The number of the first one's initiator.
     pub first_number: usize,
+    /// Over how many addresses of the attacker they are spread.
+    pub hosts: usize,
     /// Where they log in.
     pub destination: Destination,
     /// With small socket buffers.
@@ -59,6 +61,7 @@ impl Flood {
         Self {
             sessions,
             first_number: 0,
+            hosts: 1,
             destination,
             has_small_buffers: false,
             has_observer: false,
@@ -71,6 +74,13 @@ impl Flood {
     #[must_use]
     pub fn numbered_from(mut self, first_number: usize) -> Self {
         self.first_number = first_number;
+        self
+    }
+
+    /// From this many addresses.
+    #[must_use]
+    pub fn from_hosts(mut self, hosts: usize) -> Self {
+        self.hosts = hosts;
         self
     }
 
@@ -187,7 +197,7 @@ impl Flood {
     fn log_in(&self, attacker: &Attacker, number: usize) -> Result<Session> {
         let connection = match self.has_small_buffers {
             true => attacker.connect_small()?,
-            false => attacker.connect()?,
+            false => attacker.connect_from(number % self.hosts)?,
         };
         let mut login = attacker.login(self.destination, number);
         (self.login)(&mut login);

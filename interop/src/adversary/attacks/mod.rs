@@ -8,6 +8,7 @@ mod half_open;
 mod logins;
 mod long_operations;
 mod management;
+mod many_hosts;
 mod many_sessions;
 mod numbering;
 mod reservations;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Attack> {
         drip::ATTACKS,
         logins::ATTACKS,
         many_sessions::ATTACKS,
+        many_hosts::ATTACKS,
         text::ATTACKS,
         ahs::ATTACKS,
         numbering::ATTACKS,
