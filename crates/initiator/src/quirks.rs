@@ -24,10 +24,15 @@ pub(crate) struct Quirks {
 }
 
 impl Quirks {
-    /// The target closes the connection over TaskReporting and iSCSIProtocolLevel, and lets us in
-    /// without them.
+    /// The target closed two connections in a row over TaskReporting and iSCSIProtocolLevel, and
+    /// let us in without them.
     pub(crate) fn note_unknown_newer_keys(&self) {
         self.lacks_newer_keys.store(true, Ordering::Relaxed);
+    }
+
+    /// A login has failed: the keys are offered to the next one anew.
+    pub(crate) fn forget_unknown_newer_keys(&self) {
+        self.lacks_newer_keys.store(false, Ordering::Relaxed);
     }
 
     /// Whether TaskReporting and iSCSIProtocolLevel are left out.

@@ -26,6 +26,8 @@ pub enum Habit {
     ClosesOverNewerKeys,
     /// It closes every connection whose login it has read.
     ClosesEveryLogin,
+    /// It has none, but the first logins, so many, are cut when they were read.
+    CutsLogins(usize),
     /// It takes commands in the order of their CmdSN only: it closes the connection on which one
     /// comes before its turn.
     ClosesOnGap,
@@ -75,7 +77,7 @@ struct Turn {
 }
 
 struct State {
-    habit: Habit,
+    habit: Mutex<Habit>,
     logins: watch::Sender<Vec<Login>>,
     turn: Mutex<Turn>,
     connections: Mutex<Vec<AbortHandle>>,
@@ -92,7 +94,7 @@ impl StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
-            habit,
+            habit: Mutex::new(habit),
             logins: watch::Sender::default(),
             turn: Mutex::default(),
             connections: Mutex::default(),
@@ -106,6 +108,11 @@ impl StandIn {
             }
         });
         Self { address, state }
+    }
+
+    /// It has this habit from now on.
+    pub fn change(&self, habit: Habit) {
+        *self.state.habit.lock().unwrap() = habit;
     }
 
     /// All Login Requests so far.
@@ -161,7 +168,7 @@ async fn there(
                 }
             }
             DATA_OUT => {}
-            _ if immediate || state.habit != Habit::ClosesOnGap => {}
+            _ if immediate || state.habit() != Habit::ClosesOnGap => {}
             _ => {
                 if cid % 2 == 1 {
                     // This way is longer than that of the other connections.
@@ -185,7 +192,7 @@ async fn back(
     loop {
         let pdu = read_pdu(&mut from).await?;
         to.write_all(&pdu).await?;
-        if state.habit == Habit::DropsFurther && joins.load(Relaxed) {
+        if state.habit() == Habit::DropsFurther && joins.load(Relaxed) {
             return Ok(());
         }
     }
@@ -196,10 +203,20 @@ fn cmd_sn(pdu: &[u8]) -> u32 {
 }
 
 impl State {
+    fn habit(&self) -> Habit {
+        *self.habit.lock().unwrap()
+    }
+
     fn takes_login(&self, login: Login) -> bool {
-        let takes = match self.habit {
+        let mut habit = self.habit.lock().unwrap();
+        let takes = match &mut *habit {
             Habit::ClosesOverNewerKeys => !login.names_newer_keys(),
             Habit::ClosesEveryLogin => false,
+            Habit::CutsLogins(left) => {
+                let through = *left == 0;
+                *left = left.saturating_sub(1);
+                through
+            }
             Habit::RefusesFurther => login.is_leading(),
             Habit::ClosesOnGap | Habit::DropsFurther => true,
         };
