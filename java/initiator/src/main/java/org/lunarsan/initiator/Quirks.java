@@ -101,11 +101,16 @@ final class Quirks {
     }
 
     /**
-     * The target closes the connection over TaskReporting and iSCSIProtocolLevel, and lets us in
-     * without them.
+     * The target closed connections in a row over TaskReporting and iSCSIProtocolLevel, and let us
+     * in without them.
      */
     synchronized void noteUnknownNewerKeys() {
         lacksNewerKeys = true;
+    }
+
+    /** A login has failed: the keys are offered to the next one anew. */
+    synchronized void forgetUnknownNewerKeys() {
+        lacksNewerKeys = false;
     }
 
     /** Whether TaskReporting and iSCSIProtocolLevel are left out. */

@@ -8,15 +8,18 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.EOFException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.iscsi.pdu.LoginRequest;
+import org.lunarsan.iscsi.pdu.Pdu;
 import org.lunarsan.iscsi.text.Key;
 
 /** Targets that do not bear what the RFC lets an initiator do. */
@@ -174,17 +177,17 @@ final class QuirksTest {
                 target.closesOn = Set.of(key);
                 try (IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
                     log.await();
-                    assertEquals(2 + 3, target.logins.get(), "one login more, and three to join");
+                    assertEquals(3 + 3, target.logins.get(), "two logins more, and three join");
                     target.cutAll();
                     writeMany(target, disk, 1);
                     assertEquals(2, target.sessions.get());
-                    assertEquals(5 + 4, target.logins.get(), "it is remembered");
+                    assertEquals(6 + 4, target.logins.get(), "it is remembered");
                 }
                 IscsiOptions old = IscsiOptions.builder()
                         .protocolLevel(IscsiOptions.PROTOCOL_LEVEL_MIN).build();
                 try (IscsiDevice disk = IscsiDevice.open(target.url(), old)) {
                     writeMany(target, disk, 2);
-                    assertEquals(9 + 1, target.logins.get());
+                    assertEquals(10 + 1, target.logins.get());
                 }
                 assertEquals(1, log.count("lets us in without them"));
             }
@@ -208,7 +211,78 @@ final class QuirksTest {
             DeviceOpenException told = assertThrows(DeviceOpenException.class,
                     () -> IscsiDevice.open(target.url()));
             assertTrue(told.getMessage().contains("closed the connection"), told.getMessage());
-            assertEquals(2, target.logins.get());
+            assertEquals(3, target.logins.get());
+        }
+    }
+
+    /** Cuts connections over which a login comes, and keeps whether it names newer keys. */
+    private static final class CutLogins implements MiniTarget.Script {
+        final List<Boolean> named = new CopyOnWriteArrayList<>();
+        private final AtomicInteger left = new AtomicInteger();
+        /** Cuts no other logins. */
+        private volatile boolean namedOnly;
+
+        /** Cuts so many logins from now on. */
+        void cut(int logins, boolean withNewerKeysOnly) {
+            namedOnly = withNewerKeysOnly;
+            left.set(logins);
+        }
+
+        @Override
+        public boolean handle(Wire wire, Pdu pdu, byte[] data) throws EOFException {
+            if (pdu instanceof LoginRequest) {
+                boolean names = new String(data, StandardCharsets.UTF_8).contains("TaskReporting=");
+                named.add(names);
+                if ((names || !namedOnly) && left.getAndUpdate(n -> Math.max(n - 1, 0)) > 0) {
+                    throw new EOFException("cut by chance");
+                }
+            }
+            return false;
+        }
+    }
+
+    /**
+     * Fault: a single login that was cut by chance made the initiator leave out TaskReporting and
+     * iSCSIProtocolLevel for good, although the target knows them.
+     *
+     * <p>Goal: the login is repeated with them, at first and when a session is made again.
+     */
+    @Test
+    void aLoginThatIsCutOnceSaysNothingOfNewerKeys() throws Exception {
+        try (MiniTarget target = new MiniTarget(1024).withoutWait()) {
+            CutLogins logins = new CutLogins();
+            logins.cut(1, false);
+            target.script = logins;
+            try (IscsiDevice disk = IscsiDevice.open(target.url())) {
+                assertEquals(List.of(true, true), logins.named);
+                logins.cut(1, false);
+                target.cutAll();
+                writeMany(target, disk, 1);
+                assertEquals(List.of(true, true, true, true), logins.named);
+            }
+        }
+    }
+
+    /**
+     * Fault: what was once concluded of a target held for good, also when it was away and came
+     * back as a newer version.
+     *
+     * <p>Goal: a login that fails without TaskReporting and iSCSIProtocolLevel has the next one
+     * name them.
+     */
+    @Test
+    void newerKeysAreOfferedAnewWhenALoginFailed() throws Exception {
+        try (MiniTarget target = new MiniTarget(1024).withoutWait()) {
+            CutLogins logins = new CutLogins();
+            logins.cut(Route.OFFERS_MAX, true);
+            target.script = logins;
+            try (IscsiDevice disk = IscsiDevice.open(target.url())) {
+                assertEquals(List.of(true, true, false), logins.named);
+                logins.cut(1, false);
+                target.cutAll();
+                writeMany(target, disk, 1);
+                assertEquals(List.of(true, true, false, false, true), logins.named);
+            }
         }
     }
 
