@@ -19,6 +19,8 @@ const BLOCK_BYTES: usize = 512;
 const BLOCKS: u64 = 64;
 /// Sessions that are lost before commands use one connection, as the library's documentation says.
 const ORDER_LOSSES_MAX: usize = 3;
+/// Sessions that end soon after a further connection joined before there is one only, likewise.
+const JOIN_LOSSES_MAX: usize = 3;
 /// Tries to make a connection again, likewise.
 const RETRIES_MAX: usize = 8;
 /// Longer than anything here should take, even on a busy machine.
@@ -154,6 +156,39 @@ fn a_target_that_drops_further_connections() {
         end(server).await;
     });
     assert_eq!(warnings.containing("closed or refused 8 times"), 1, "{warnings:?}");
+}
+
+/// Fault: a target that ends the whole session when a further connection logs in had
+/// session after session made and lost, without end.
+///
+/// Goal: after a few of them the disk goes on with one connection, which is said once; nothing is
+/// lost then, nor was for whoever uses the disk. Asked for anew, several are tried anew.
+#[test]
+fn a_target_that_ends_sessions_of_several_connections() {
+    for habit in [Habit::EndsSessionOnJoin, Habit::EndsJoinedSession] {
+        let warnings = Warnings::default();
+        block_on_with(&warnings, async {
+            let server = serve();
+            let stand_in = StandIn::of(server.addresses()[0], habit).await;
+            let disk = open(&stand_in, &options(4)).await.unwrap();
+            for round in 0..6 {
+                use_disk(&disk, round).await;
+            }
+            let sessions = stand_in.leading_logins();
+            assert!(sessions <= 1 + JOIN_LOSSES_MAX + ORDER_LOSSES_MAX, "{sessions} sessions");
+            for round in 6..12 {
+                use_disk(&disk, round).await;
+            }
+            assert_eq!(stand_in.leading_logins(), sessions, "nothing is lost any more");
+            assert_eq!(disk.connections(), 1);
+            stand_in.change(Habit::CutsLogins(0));
+            disk.set_connections(2).await;
+            assert_eq!(disk.connections(), 2);
+            disk.close().await.unwrap();
+            end(server).await;
+        });
+        assert_eq!(warnings.containing("sessions have one connection"), 1, "{warnings:?}");
+    }
 }
 
 /// Goal: a connection that is made again says no more than one that joins for the first time: what

@@ -35,6 +35,10 @@ pub enum Habit {
     RefusesFurther,
     /// It lets connections join a session, and closes them.
     DropsFurther,
+    /// It ends the whole session when a login joins it.
+    EndsSessionOnJoin,
+    /// It lets connections join a session, and ends all of it.
+    EndsJoinedSession,
 }
 
 /// A Login Request as it came.
@@ -164,7 +168,7 @@ async fn there(
                 cid = login.cid;
                 session = state.begin(&login);
                 if !state.takes_login(login) {
-                    return Ok(());
+                    return state.close();
                 }
             }
             DATA_OUT => {}
@@ -192,8 +196,9 @@ async fn back(
     loop {
         let pdu = read_pdu(&mut from).await?;
         to.write_all(&pdu).await?;
-        if state.habit() == Habit::DropsFurther && joins.load(Relaxed) {
-            return Ok(());
+        let drops = matches!(state.habit(), Habit::DropsFurther | Habit::EndsJoinedSession);
+        if drops && joins.load(Relaxed) {
+            return state.close();
         }
     }
 }
@@ -217,11 +222,19 @@ impl State {
                 *left = left.saturating_sub(1);
                 through
             }
-            Habit::RefusesFurther => login.is_leading(),
-            Habit::ClosesOnGap | Habit::DropsFurther => true,
+            Habit::RefusesFurther | Habit::EndsSessionOnJoin => login.is_leading(),
+            Habit::ClosesOnGap | Habit::DropsFurther | Habit::EndsJoinedSession => true,
         };
         self.logins.send_modify(|logins| logins.push(login));
         takes
+    }
+
+    /// Closes the connection at hand by returning, and all others if that is the habit.
+    fn close(&self) -> std::io::Result<()> {
+        if matches!(self.habit(), Habit::EndsSessionOnJoin | Habit::EndsJoinedSession) {
+            self.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
+        }
+        Ok(())
     }
 
     /// The number of the session that a login begins or joins. A new one begins with the CmdSN of
