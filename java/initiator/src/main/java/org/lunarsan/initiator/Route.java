@@ -77,7 +77,8 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     /**
-     * Logs in, and adds the connections that are wanted. Redirects are followed. When there has
+     * Logs in, and adds the connections that are wanted, to the first session of a device only when
+     * its unit was asked what it is: see {@link Disk#open}. Redirects are followed. When there has
      * been a session, and its portal does not let us in, the other portals are tried too.
      */
     Session logIn(long number, Follows follows, UnitAttentions attentions) throws Failure {
@@ -117,7 +118,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         for (int redirects = 0; redirects <= REDIRECTS_MAX; redirects++) {
             try {
                 Session session = reach(next, number, follows, attentions, until);
-                if (target.isPresent()) {
+                if (follows.isNext()) {
                     session.addConnections(until);
                 }
                 return session;

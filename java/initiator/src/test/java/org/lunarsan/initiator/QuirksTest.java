@@ -136,6 +136,44 @@ final class QuirksTest {
         }
     }
 
+    /**
+     * Fault: a target that ends the whole session when a further connection has logged in had
+     * session after session made and lost, without end.
+     *
+     * <p>Goal: after {@link Quirks#JOIN_LOSSES_MAX} of them the device goes on with one connection,
+     * which is said once, and no caller is told of anything.
+     */
+    @Test
+    void aTargetThatEndsJoinedSessionsIsUsedWithOneConnection() throws Exception {
+        for (boolean answers : new boolean[] {false, true}) {
+            try (MiniTarget target = new MiniTarget(1024).withoutWait();
+                    Logged log = new Logged(target.portal(), SETTLES)) {
+                target.script = (wire, pdu, data) -> {
+                    boolean ends = pdu instanceof LoginRequest login && login.tsih() != 0;
+                    if (ends && answers) {
+                        wire.handle(pdu, data);
+                    }
+                    if (ends) {
+                        target.cutAll();
+                    }
+                    return ends;
+                };
+                try (IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
+                    for (int round = 0; round < 3; round++) {
+                        writeMany(target, disk, round);
+                    }
+                    assertEquals(1, disk.connections());
+                    int most = 1 + Quirks.JOIN_LOSSES_MAX + Quirks.ORDER_LOSSES_MAX;
+                    assertTrue(target.sessions.get() <= most, target.sessions + " sessions");
+                    int sessions = target.sessions.get();
+                    writeMany(target, disk, 3);
+                    assertEquals(sessions, target.sessions.get());
+                }
+                assertEquals(1, log.count(SETTLES));
+            }
+        }
+    }
+
     /** Goal: failures that are far apart, or of a target that was away, do not count together. */
     @Test
     void onlyFailuresInARowCount() {
@@ -155,12 +193,24 @@ final class QuirksTest {
         assertFalse(quirks.noteRetry("h", 2, "in a row", now));
         assertEquals(2, quirks.connections());
         quirks.noteLoss("h", "the target was away", now);
+        for (int time = 0; time < 2 * Quirks.JOIN_LOSSES_MAX; time++) {
+            quirks.noteJoinedEnd("h", 0, "soon", now);
+            quirks.noteJoinedEnd("h", Quirks.JOIN_LOSS_NANOS, "it lasted", now);
+        }
+        quirks.noteJoinedEnd("h", 0, "soon", now);
+        quirks.noteJoinedEnd("h", 0, "the target was away", now);
         quirks.forgetLosses();
         for (int time = 0; time < Quirks.ORDER_LOSSES_MAX; time++) {
             assertEquals(2, quirks.connections());
             quirks.noteLoss("h", "in a row", now);
         }
         assertEquals(1, quirks.connections());
+        Quirks joined = new Quirks(FOUR);
+        for (int time = 0; time < Quirks.JOIN_LOSSES_MAX; time++) {
+            assertEquals(4, joined.connections());
+            joined.noteJoinedEnd("h", 0, "in a row", now);
+        }
+        assertEquals(1, joined.connections());
     }
 
     /**
