@@ -102,8 +102,9 @@ impl Session {
     }
 
     /// Adds connections, or takes the last ones away when their commands have ended, so that there
-    /// are so many: at least one, at most MaxConnections, and one where the target was found to bear
-    /// no more. That fewer can be had is told in the log, once. Runs on the runtime of the session.
+    /// are so many: at least one, at most MaxConnections, and one where the target was found to
+    /// bear no more. That fewer can be had is told in the log, once. Runs on the runtime of the
+    /// session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _turn = self.shared.adjusting.lock().await;
         let most = match self.shared.way.quirks.bears_one() {
