@@ -6,7 +6,7 @@ use crate::hearing::Listener;
 use crate::link::{DRAIN_TIME, Life, LinkState, Load};
 use crate::news::News;
 use crate::numbering::{Mail, Numbering};
-use crate::quirks::{ORDER_LOSSES_MAX, Quirks};
+use crate::quirks::Quirks;
 use crate::{Error, ErrorKind};
 use block::Buffer;
 use bytes::Bytes;
@@ -606,33 +606,27 @@ impl Client {
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
         let left_behind = self.tell_unheard(ending);
-        let closed = self.logged_in && self.over == Some(CloseReason::PeerClosed);
+        let closed = self.over == Some(CloseReason::PeerClosed);
         if closed {
+            self.numbering.note_closed_by_target();
+        }
+        if closed && self.logged_in {
             self.numbering.note_closed();
         }
-        self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
+        let dropped = self.logged_in && self.over == Some(CloseReason::Dropped);
+        if dropped && self.numbering.note_spared() {
+            self.quirks.note_order_loss(&self.portal, Instant::now());
+        }
+        let last = self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
         if ending == Ending::Lost && left_behind {
             self.numbering.end(&cause);
         }
         self.link.mailbox.drop_listeners();
-        if closed && !self.numbering.is_over() {
+        if closed && self.logged_in && !self.numbering.is_over() {
             self.numbering.forget_closed();
         }
-        if self.logged_in && self.over == Some(CloseReason::Dropped) {
-            self.note_spared();
-        }
-    }
-
-    /// The connection was dropped with its session. Where the target had closed another one and not
-    /// this one, it was not away: it may want commands in order.
-    fn note_spared(&self) {
-        if self.numbering.forget_closed() && self.quirks.note_loss(Instant::now()) {
-            tracing::warn!(
-                portal = %self.portal,
-                "the target closed one of several busy connections in {ORDER_LOSSES_MAX} sessions, \
-                 as targets do that want commands in the order of their CmdSN; commands use one \
-                 connection of the session from now on"
-            );
+        if last && let Some(end) = self.numbering.joined_end() {
+            self.quirks.note_joined_end(end, &self.portal, Instant::now());
         }
     }
 

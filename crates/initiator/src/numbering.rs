@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Context;
+use std::time::Duration;
+use tokio::time::Instant;
 use wire::{Lun, SerialNumber};
 
 /// Requests of a session that wait for its command window to open.
@@ -117,12 +119,27 @@ pub(crate) struct Numbering {
     unheard: AtomicBool,
     /// The target closed a connection, and the session ends with it.
     closed: AtomicBool,
+    /// With a connection that the target closed, others were dropped that it had not closed.
+    spared: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
     machine: InitiatorSession,
     mailboxes: BTreeMap<u16, Arc<Mailbox>>,
+    /// When a connection began last to log in beside another one.
+    joined_at: Option<Instant>,
+    /// When the target closed a connection first after that.
+    closed_at: Option<Instant>,
+}
+
+/// How a session of several connections ended, of which the target had closed one or more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct JoinedEnd {
+    /// From the login of the connection that joined last to the first that was closed.
+    pub(crate) after: Duration,
+    /// The target had left others open.
+    pub(crate) spared: bool,
 }
 
 impl Numbering {
@@ -134,13 +151,19 @@ impl Numbering {
             queue_requests_max: QUEUE_REQUESTS_MAX,
         });
         Arc::new(Self {
-            state: Mutex::new(State { machine, mailboxes: BTreeMap::new() }),
+            state: Mutex::new(State {
+                machine,
+                mailboxes: BTreeMap::new(),
+                joined_at: None,
+                closed_at: None,
+            }),
             over: AtomicBool::new(false),
             cause: OnceLock::new(),
             left: AtomicBool::new(false),
             several: AtomicBool::new(false),
             unheard: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            spared: AtomicBool::new(false),
         })
     }
 
@@ -151,6 +174,7 @@ impl Numbering {
         state.mailboxes.insert(cid, Arc::clone(mailbox));
         if state.mailboxes.len() > 1 {
             self.several.store(true, Ordering::Release);
+            (state.joined_at, state.closed_at) = (Some(Instant::now()), None);
         }
         Some(numbers)
     }
@@ -198,8 +222,14 @@ impl Numbering {
     }
 
     /// A connection is gone, for this reason; `window` is what it had heard last. The session may
-    /// end with it.
-    pub(crate) fn part(&self, cid: u16, ending: Ending, window: Option<ToSession>, cause: &Error) {
+    /// end with it; it has if this was the last one, which is returned.
+    pub(crate) fn part(
+        &self,
+        cid: u16,
+        ending: Ending,
+        window: Option<ToSession>,
+        cause: &Error,
+    ) -> bool {
         let mut state = self.state();
         state.mailboxes.remove(&cid);
         // The window may show that the target has got all there is, and it lets others go on. What
@@ -208,6 +238,22 @@ impl Numbering {
         for said in last.into_iter().flatten() {
             self.step(&mut state, Input::Connection(cid, said), None, Some(cause));
         }
+        state.mailboxes.is_empty()
+    }
+
+    /// The target has closed a connection, logged in or not.
+    pub(crate) fn note_closed_by_target(&self) {
+        self.state().closed_at.get_or_insert_with(Instant::now);
+    }
+
+    /// How the session ended, once all its connections are gone. `None`: it was logged out, it had
+    /// one connection, or the target closed none.
+    pub(crate) fn joined_end(&self) -> Option<JoinedEnd> {
+        let state = self.state();
+        let (joined, closed) = (state.joined_at?, state.closed_at?);
+        let spared = self.spared.load(Ordering::Acquire);
+        let end = JoinedEnd { after: closed.saturating_duration_since(joined), spared };
+        (!self.left.load(Ordering::Acquire)).then_some(end)
     }
 
     /// The target has closed a connection, of which it is not known yet whether the session ends
@@ -221,6 +267,14 @@ impl Numbering {
     /// Forgets that the target has closed a connection; whether it had.
     pub(crate) fn forget_closed(&self) -> bool {
         self.closed.swap(false, Ordering::AcqRel)
+    }
+
+    /// The session ends with a connection that the target closed, and this one is dropped with it,
+    /// which the target had not closed; `true` for the first.
+    pub(crate) fn note_spared(&self) -> bool {
+        let first = self.forget_closed();
+        self.spared.fetch_or(first, Ordering::AcqRel);
+        first
     }
 
     /// Ends the session, for this reason.

@@ -52,8 +52,8 @@ pub struct SessionOptions {
     /// Which path a command takes.
     pub path_policy: PathPolicy,
     /// The highest iSCSIProtocolLevel to propose; 1: neither that key nor TaskReporting is named,
-    /// for old targets that close the connection over them. Where the keys are named, such a target
-    /// is asked once more without them.
+    /// for old targets that close the connection over them. Where the keys are named, a target that
+    /// closes the connection twice in a row is asked without them.
     pub protocol_level: u8,
 }
 

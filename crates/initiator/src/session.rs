@@ -102,11 +102,16 @@ impl Session {
     }
 
     /// Adds connections, or takes the last ones away when their commands have ended, so that there
-    /// are so many: at least one, at most MaxConnections. That fewer can be had is told in the log,
-    /// once. Runs on the runtime of the session.
+    /// are so many: at least one, at most MaxConnections, and one where the target was found to
+    /// bear no more. That fewer can be had is told in the log, once. Runs on the runtime of the
+    /// session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _turn = self.shared.adjusting.lock().await;
-        let wanted = wanted.clamp(1, self.shared.established.session.max_connections.max(1));
+        let most = match self.shared.way.quirks.bears_one() {
+            true => 1,
+            false => self.shared.established.session.max_connections.max(1),
+        };
+        let wanted = wanted.clamp(1, most);
         let mut links = (**self.shared.links.load()).clone();
         links.retain(|link| !link.is_gone());
         if links.is_empty() {
@@ -124,6 +129,7 @@ impl Session {
             }
         }
         if let Some(error) = refused
+            && !self.is_over()
             && self.shared.way.quirks.tells_of_fewer()
         {
             let (portal, there) = (self.portal(), links.len());

@@ -67,6 +67,15 @@ impl Way {
     /// are followed, at most four times. When there has been a session, and its portal does not let
     /// us in, the other portals are tried too.
     pub(crate) async fn log_in(&self, news: News, group: Option<Group>) -> Result<Session, Error> {
+        let session = self.log_in_anywhere(news, group).await;
+        if session.is_err() {
+            // The target that comes back may be another one, or a newer version.
+            self.quirks.forget_unknown_newer_keys();
+        }
+        session
+    }
+
+    async fn log_in_anywhere(&self, news: News, group: Option<Group>) -> Result<Session, Error> {
         let first = self.log_in_at(&self.url.host, self.url.port, &news, group).await;
         let Err(error) = first else { return first };
         if group.is_some() && error.kind != ErrorKind::Authentication {
@@ -141,8 +150,9 @@ impl Way {
         Err(last.unwrap_or_else(|| unreachable(&portal, &io::ErrorKind::NotFound.into())).into())
     }
 
-    /// Logs in over `tcp`; once more without the newer keys where the target closes the connection
-    /// over them, and then without them for good.
+    /// Logs in over `tcp`. Where the target closes the connection instead of answering the newer
+    /// keys, the login is repeated: a connection that was cut there by chance is not cut there
+    /// again. Where the repeated one ends like that too, the third one leaves the keys out.
     async fn open(
         &self,
         tcp: TcpStream,
@@ -150,22 +160,15 @@ impl Way {
         news: &News,
         end: Instant,
     ) -> Result<Session, Ended> {
-        let opened = Session::open(tcp, door.clone(), self, news.clone()).await;
-        let session = match opened {
-            Err(ended) if ended.closed_over_newer_keys => {
-                let tcp = door.connect(end).await?;
-                let older = self.without_newer_keys();
-                let session = Session::open(tcp, door, &older, news.clone()).await?;
-                tracing::warn!(
-                    portal = session.portal(),
-                    "the target closed the connection after TaskReporting and iSCSIProtocolLevel; \
-                     logged in without them (protocol level 1 leaves them out from the start)"
-                );
-                self.quirks.note_unknown_newer_keys();
-                session
-            }
-            opened => opened?,
-        };
+        let mut opened = Session::open(tcp, door.clone(), self, news.clone()).await;
+        if is_closed_over_newer_keys(&opened) {
+            let tcp = door.connect(end).await?;
+            opened = Session::open(tcp, door.clone(), self, news.clone()).await;
+        }
+        if is_closed_over_newer_keys(&opened) {
+            opened = self.open_without_newer_keys(door, news, end).await;
+        }
+        let session = opened?;
         if session.established().tsih == 0 {
             tracing::warn!(
                 portal = session.portal(),
@@ -173,6 +176,26 @@ impl Way {
                  session is used all the same"
             );
         }
+        Ok(session)
+    }
+
+    /// Logs in without the newer keys. If that succeeds, later logins leave them out, until one
+    /// fails.
+    async fn open_without_newer_keys(
+        &self,
+        door: Door,
+        news: &News,
+        end: Instant,
+    ) -> Result<Session, Ended> {
+        let tcp = door.connect(end).await?;
+        let older = self.without_newer_keys();
+        let session = Session::open(tcp, door, &older, news.clone()).await?;
+        tracing::warn!(
+            portal = session.portal(),
+            "the target closed the connection twice after TaskReporting and iSCSIProtocolLevel; \
+             logged in without them (protocol level 1 leaves them out from the start)"
+        );
+        self.quirks.note_unknown_newer_keys();
         Ok(session)
     }
 
@@ -250,6 +273,11 @@ impl Door {
     pub(crate) async fn connect(&self, end: Instant) -> Result<TcpStream, Error> {
         connect(&self.portal, self.address, end).await
     }
+}
+
+/// Whether the target closed the connection instead of answering the newer keys.
+fn is_closed_over_newer_keys(opened: &Result<Session, Ended>) -> bool {
+    matches!(opened, Err(ended) if ended.closed_over_newer_keys)
 }
 
 pub(crate) fn no_random(error: getrandom::Error) -> Error {

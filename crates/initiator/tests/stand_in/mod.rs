@@ -26,6 +26,8 @@ pub enum Habit {
     ClosesOverNewerKeys,
     /// It closes every connection whose login it has read.
     ClosesEveryLogin,
+    /// It has none, but the first logins, so many, are cut when they were read.
+    CutsLogins(usize),
     /// It takes commands in the order of their CmdSN only: it closes the connection on which one
     /// comes before its turn.
     ClosesOnGap,
@@ -33,6 +35,10 @@ pub enum Habit {
     RefusesFurther,
     /// It lets connections join a session, and closes them.
     DropsFurther,
+    /// It ends the whole session when a login joins it.
+    EndsSessionOnJoin,
+    /// It lets connections join a session, and ends all of it.
+    EndsJoinedSession,
 }
 
 /// A Login Request as it came.
@@ -75,7 +81,7 @@ struct Turn {
 }
 
 struct State {
-    habit: Habit,
+    habit: Mutex<Habit>,
     logins: watch::Sender<Vec<Login>>,
     turn: Mutex<Turn>,
     connections: Mutex<Vec<AbortHandle>>,
@@ -92,7 +98,7 @@ impl StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
-            habit,
+            habit: Mutex::new(habit),
             logins: watch::Sender::default(),
             turn: Mutex::default(),
             connections: Mutex::default(),
@@ -106,6 +112,11 @@ impl StandIn {
             }
         });
         Self { address, state }
+    }
+
+    /// It has this habit from now on.
+    pub fn change(&self, habit: Habit) {
+        *self.state.habit.lock().unwrap() = habit;
     }
 
     /// All Login Requests so far.
@@ -157,11 +168,11 @@ async fn there(
                 cid = login.cid;
                 session = state.begin(&login);
                 if !state.takes_login(login) {
-                    return Ok(());
+                    return state.close();
                 }
             }
             DATA_OUT => {}
-            _ if immediate || state.habit != Habit::ClosesOnGap => {}
+            _ if immediate || state.habit() != Habit::ClosesOnGap => {}
             _ => {
                 if cid % 2 == 1 {
                     // This way is longer than that of the other connections.
@@ -185,8 +196,9 @@ async fn back(
     loop {
         let pdu = read_pdu(&mut from).await?;
         to.write_all(&pdu).await?;
-        if state.habit == Habit::DropsFurther && joins.load(Relaxed) {
-            return Ok(());
+        let drops = matches!(state.habit(), Habit::DropsFurther | Habit::EndsJoinedSession);
+        if drops && joins.load(Relaxed) {
+            return state.close();
         }
     }
 }
@@ -196,15 +208,33 @@ fn cmd_sn(pdu: &[u8]) -> u32 {
 }
 
 impl State {
+    fn habit(&self) -> Habit {
+        *self.habit.lock().unwrap()
+    }
+
     fn takes_login(&self, login: Login) -> bool {
-        let takes = match self.habit {
+        let mut habit = self.habit.lock().unwrap();
+        let takes = match &mut *habit {
             Habit::ClosesOverNewerKeys => !login.names_newer_keys(),
             Habit::ClosesEveryLogin => false,
-            Habit::RefusesFurther => login.is_leading(),
-            Habit::ClosesOnGap | Habit::DropsFurther => true,
+            Habit::CutsLogins(left) => {
+                let through = *left == 0;
+                *left = left.saturating_sub(1);
+                through
+            }
+            Habit::RefusesFurther | Habit::EndsSessionOnJoin => login.is_leading(),
+            Habit::ClosesOnGap | Habit::DropsFurther | Habit::EndsJoinedSession => true,
         };
         self.logins.send_modify(|logins| logins.push(login));
         takes
+    }
+
+    /// Closes the connection at hand by returning, and all others if that is the habit.
+    fn close(&self) -> std::io::Result<()> {
+        if matches!(self.habit(), Habit::EndsSessionOnJoin | Habit::EndsJoinedSession) {
+            self.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
+        }
+        Ok(())
     }
 
     /// The number of the session that a login begins or joins. A new one begins with the CmdSN of

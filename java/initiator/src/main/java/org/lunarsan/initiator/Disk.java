@@ -75,12 +75,25 @@ final class Disk {
             Capacity capacity = asked.capacity();
             Fingerprint fingerprint = Fingerprint.of(asked, identity, capacity);
             Shape shape = Shape.of(asked, capacity);
+            CachingMode mode = asked.mode();
+            addConnections(session, options);
             return new Disk(url.toString(), lun, keeper, attentions, doubts, shape, fingerprint,
-                    asked.mode());
+                    mode);
         } catch (Failure | RuntimeException refused) {
             keeper.close();
             session.leave();
             throw refused;
+        }
+    }
+
+    /**
+     * Adds the connections that are wanted. A target may end the session because of one; the device
+     * is open then, and makes sessions until one lasts.
+     */
+    private static void addConnections(Session session, IscsiOptions options) throws Failure {
+        session.addConnections(System.nanoTime() + options.loginTime.toNanos());
+        if (Thread.currentThread().isInterrupted()) {
+            throw Failure.interrupted();
         }
     }
 

@@ -17,12 +17,23 @@ final class Quirks {
      * 7143 §4.2.2.1 has targets put them in order, and sessions have one connection from then on.
      */
     static final int ORDER_LOSSES_MAX = 3;
+    /**
+     * Sessions in a row that end with all connections, soon after a further one began to log in.
+     * After so many, sessions have one connection.
+     */
+    static final int JOIN_LOSSES_MAX = 3;
+    /**
+     * A session that ends so soon after a further connection began to log in may end because of it:
+     * a target that does not bear one shows it at its login or at its first commands.
+     */
+    static final long JOIN_LOSS_NANOS = 5_000_000_000L;
     /** Failures count together that lie no farther apart than so long. */
     static final long TOGETHER_NANOS = 600_000_000_000L;
 
     private final int connectionsWanted;
     private final Failures retries = new Failures();
     private final Failures losses = new Failures();
+    private final Failures joinLosses = new Failures();
     private int connections;
     private boolean lacksNewerKeys;
     private boolean toldOfFewer;
@@ -82,6 +93,26 @@ final class Quirks {
                 + " that want commands in the order of their CmdSN, the last time because " + why);
     }
 
+    /**
+     * The target ended a session of several connections with all of them, so long after one of them
+     * had begun to join it.
+     */
+    void noteJoinedEnd(String portal, long nanosAfter, String why, long now) {
+        synchronized (this) {
+            if (nanosAfter >= JOIN_LOSS_NANOS) {
+                joinLosses.count = 0;
+                return;
+            }
+            if (joinLosses.add(now) < JOIN_LOSSES_MAX) {
+                return;
+            }
+            joinLosses.count = 0;
+            connections = 1;
+        }
+        settle(portal, JOIN_LOSSES_MAX + " sessions in a row ended soon after a further connection"
+                + " began to log in, the last time because " + why);
+    }
+
     private void settle(String portal, String why) {
         int left = connections();
         Log.warn(() -> portal + ": sessions go on with " + left + " of " + connectionsWanted
@@ -95,17 +126,23 @@ final class Quirks {
         return first;
     }
 
-    /** The target was away. What was lost before says nothing about the order of commands. */
+    /** The target was away. What was lost before says nothing about several connections. */
     synchronized void forgetLosses() {
         losses.count = 0;
+        joinLosses.count = 0;
     }
 
     /**
-     * The target closes the connection over TaskReporting and iSCSIProtocolLevel, and lets us in
-     * without them.
+     * The target closed connections in a row over TaskReporting and iSCSIProtocolLevel, and let us
+     * in without them.
      */
     synchronized void noteUnknownNewerKeys() {
         lacksNewerKeys = true;
+    }
+
+    /** A login has failed: the keys are offered to the next one anew. */
+    synchronized void forgetUnknownNewerKeys() {
+        lacksNewerKeys = false;
     }
 
     /** Whether TaskReporting and iSCSIProtocolLevel are left out. */

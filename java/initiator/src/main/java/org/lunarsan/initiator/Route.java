@@ -42,6 +42,8 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     static final int REDIRECTS_MAX = 4;
     /** MaxConnections that every login proposes, unless more are wanted. */
     static final int CONNECTIONS_OFFERED = 8;
+    /** Logins in a row that are closed over newer keys before one leaves them out. */
+    static final int OFFERS_MAX = 2;
 
     private static final SecureRandom RANDOM = new SecureRandom();
     /** Type 10b, a random naming authority and qualifier. RFC 7143 §11.12.5. */
@@ -75,10 +77,22 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     /**
-     * Logs in, and adds the connections that are wanted. Redirects are followed. When there has
+     * Logs in, and adds the connections that are wanted, to the first session of a device only when
+     * its unit was asked what it is: see {@link Disk#open}. Redirects are followed. When there has
      * been a session, and its portal does not let us in, the other portals are tried too.
      */
     Session logIn(long number, Follows follows, UnitAttentions attentions) throws Failure {
+        try {
+            return logInAnywhere(number, follows, attentions);
+        } catch (Failure failed) {
+            // The target that comes back may be another one, or a newer version.
+            quirks.forgetUnknownNewerKeys();
+            throw failed;
+        }
+    }
+
+    private Session logInAnywhere(long number, Follows follows, UnitAttentions attentions)
+            throws Failure {
         Failure first;
         try {
             return logInAt(url.portal(), number, follows, attentions);
@@ -104,7 +118,7 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
         for (int redirects = 0; redirects <= REDIRECTS_MAX; redirects++) {
             try {
                 Session session = reach(next, number, follows, attentions, until);
-                if (target.isPresent()) {
+                if (follows.isNext()) {
                     session.addConnections(until);
                 }
                 return session;
@@ -154,26 +168,30 @@ record Route(IscsiUrl url, Optional<String> target, IscsiOptions options,
     }
 
     /**
-     * One leading login. Where the target answers it by closing the connection, it is tried once
-     * more without the keys that are newer than some targets; that is kept if it succeeds.
+     * One leading login. Where the target closes the connection instead of answering the keys that
+     * are newer than some targets, the login is repeated: a connection that was cut there by chance
+     * is not cut there again. Where the repeated one ends like that too, the next one leaves the
+     * keys out. If that succeeds later logins leave them out as well, until one fails.
      */
     private Session open(long number, String portal, InetSocketAddress address,
             UnitAttentions attentions, long until) throws Failure, LoginException {
-        Login login = new Login(portal, until);
-        try {
-            return Session.open(this, number, login, portal, address, attentions);
-        } catch (Failure dropped) {
-            if (!login.wasClosedOverNewerKeys()) {
-                throw dropped;
+        for (int offers = 0; offers < OFFERS_MAX; offers++) {
+            Login login = new Login(portal, until);
+            try {
+                return Session.open(this, number, login, portal, address, attentions);
+            } catch (Failure dropped) {
+                if (!login.wasClosedOverNewerKeys()) {
+                    throw dropped;
+                }
             }
-            Session session = Session.open(withoutNewerKeys(), number, new Login(portal, until),
-                    portal, address, attentions);
-            quirks.noteUnknownNewerKeys();
-            Log.warn(() -> portal + ": the target closed the connection over TaskReporting and"
-                    + " iSCSIProtocolLevel, and lets us in without them; protocolLevel(1) of"
-                    + " IscsiOptions leaves them out from the start");
-            return session;
         }
+        Session session = Session.open(withoutNewerKeys(), number, new Login(portal, until),
+                portal, address, attentions);
+        quirks.noteUnknownNewerKeys();
+        Log.warn(() -> portal + ": the target closed the connection " + OFFERS_MAX + " times over"
+                + " TaskReporting and iSCSIProtocolLevel, and lets us in without them;"
+                + " protocolLevel(1) of IscsiOptions leaves them out from the start");
+        return session;
     }
 
     /** The same, for a target that does not know the newer keys. */

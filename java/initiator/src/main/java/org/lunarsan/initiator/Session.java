@@ -67,6 +67,9 @@ final class Session {
     /** On the clock of {@link System#nanoTime}, once it is over. */
     private volatile long overSince;
     private volatile boolean loggingOut;
+    /** When a further connection began last to log in, on the same clock, once one has. */
+    private volatile long joinedSince;
+    private volatile boolean hasBeenJoined;
     /** A connection went with commands under way: what the target said to them is not known. */
     private volatile boolean lostAnswers;
     private volatile Failure cause;
@@ -95,7 +98,7 @@ final class Session {
             try {
                 join(new Login(portal, until));
             } catch (Failure | LoginException refused) {
-                if (joinFailed(refused.getMessage()) && route.quirks().tellsOfFewer()) {
+                if (joinFailed(refused.getMessage()) && !over && route.quirks().tellsOfFewer()) {
                     Log.warn(() -> portal + ": one connection less: " + refused.getMessage());
                 }
                 return;
@@ -119,6 +122,10 @@ final class Session {
         AtomicReference<Connection> made = new AtomicReference<>();
         LoginNumbers numbers = machine.open(cid, () -> wake(made.get())).orElseThrow(() ->
                 Failure.of(Kind.LOGIN, "the session with " + portal + " takes no connection"));
+        if (established != null) {
+            joinedSince = System.nanoTime();
+            hasBeenJoined = true;
+        }
         SocketChannel channel = null;
         try {
             channel = login.connect(address);
@@ -241,7 +248,12 @@ final class Session {
         }
         connections.remove(connection);
         if (connections.isEmpty() || machine.ending().isPresent()) {
-            end(connection.cause());
+            Failure why = connection.cause();
+            if (end(why) && hasBeenJoined && !loggingOut
+                    && reason instanceof CloseReason.PeerClosed) {
+                route.quirks().noteJoinedEnd(portal, overSince - joinedSince, why.getMessage(),
+                        System.nanoTime());
+            }
         } else if (!over && !loggingOut && !(reason instanceof CloseReason.LoggedOut)) {
             Log.info(() -> portal + ": connection " + connection.cid() + " is made again: "
                     + connection.cause().getMessage());

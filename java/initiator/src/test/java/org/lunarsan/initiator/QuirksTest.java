@@ -8,15 +8,18 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.EOFException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.iscsi.pdu.LoginRequest;
+import org.lunarsan.iscsi.pdu.Pdu;
 import org.lunarsan.iscsi.text.Key;
 
 /** Targets that do not bear what the RFC lets an initiator do. */
@@ -133,6 +136,44 @@ final class QuirksTest {
         }
     }
 
+    /**
+     * Fault: a target that ends the whole session when a further connection has logged in had
+     * session after session made and lost, without end.
+     *
+     * <p>Goal: after {@link Quirks#JOIN_LOSSES_MAX} of them the device goes on with one connection,
+     * which is said once, and no caller is told of anything.
+     */
+    @Test
+    void aTargetThatEndsJoinedSessionsIsUsedWithOneConnection() throws Exception {
+        for (boolean answers : new boolean[] {false, true}) {
+            try (MiniTarget target = new MiniTarget(1024).withoutWait();
+                    Logged log = new Logged(target.portal(), SETTLES)) {
+                target.script = (wire, pdu, data) -> {
+                    boolean ends = pdu instanceof LoginRequest login && login.tsih() != 0;
+                    if (ends && answers) {
+                        wire.handle(pdu, data);
+                    }
+                    if (ends) {
+                        target.cutAll();
+                    }
+                    return ends;
+                };
+                try (IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
+                    for (int round = 0; round < 3; round++) {
+                        writeMany(target, disk, round);
+                    }
+                    assertEquals(1, disk.connections());
+                    int most = 1 + Quirks.JOIN_LOSSES_MAX + Quirks.ORDER_LOSSES_MAX;
+                    assertTrue(target.sessions.get() <= most, target.sessions + " sessions");
+                    int sessions = target.sessions.get();
+                    writeMany(target, disk, 3);
+                    assertEquals(sessions, target.sessions.get());
+                }
+                assertEquals(1, log.count(SETTLES));
+            }
+        }
+    }
+
     /** Goal: failures that are far apart, or of a target that was away, do not count together. */
     @Test
     void onlyFailuresInARowCount() {
@@ -152,12 +193,24 @@ final class QuirksTest {
         assertFalse(quirks.noteRetry("h", 2, "in a row", now));
         assertEquals(2, quirks.connections());
         quirks.noteLoss("h", "the target was away", now);
+        for (int time = 0; time < 2 * Quirks.JOIN_LOSSES_MAX; time++) {
+            quirks.noteJoinedEnd("h", 0, "soon", now);
+            quirks.noteJoinedEnd("h", Quirks.JOIN_LOSS_NANOS, "it lasted", now);
+        }
+        quirks.noteJoinedEnd("h", 0, "soon", now);
+        quirks.noteJoinedEnd("h", 0, "the target was away", now);
         quirks.forgetLosses();
         for (int time = 0; time < Quirks.ORDER_LOSSES_MAX; time++) {
             assertEquals(2, quirks.connections());
             quirks.noteLoss("h", "in a row", now);
         }
         assertEquals(1, quirks.connections());
+        Quirks joined = new Quirks(FOUR);
+        for (int time = 0; time < Quirks.JOIN_LOSSES_MAX; time++) {
+            assertEquals(4, joined.connections());
+            joined.noteJoinedEnd("h", 0, "in a row", now);
+        }
+        assertEquals(1, joined.connections());
     }
 
     /**
@@ -174,17 +227,17 @@ final class QuirksTest {
                 target.closesOn = Set.of(key);
                 try (IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
                     log.await();
-                    assertEquals(2 + 3, target.logins.get(), "one login more, and three to join");
+                    assertEquals(3 + 3, target.logins.get(), "two logins more, and three join");
                     target.cutAll();
                     writeMany(target, disk, 1);
                     assertEquals(2, target.sessions.get());
-                    assertEquals(5 + 4, target.logins.get(), "it is remembered");
+                    assertEquals(6 + 4, target.logins.get(), "it is remembered");
                 }
                 IscsiOptions old = IscsiOptions.builder()
                         .protocolLevel(IscsiOptions.PROTOCOL_LEVEL_MIN).build();
                 try (IscsiDevice disk = IscsiDevice.open(target.url(), old)) {
                     writeMany(target, disk, 2);
-                    assertEquals(9 + 1, target.logins.get());
+                    assertEquals(10 + 1, target.logins.get());
                 }
                 assertEquals(1, log.count("lets us in without them"));
             }
@@ -208,7 +261,78 @@ final class QuirksTest {
             DeviceOpenException told = assertThrows(DeviceOpenException.class,
                     () -> IscsiDevice.open(target.url()));
             assertTrue(told.getMessage().contains("closed the connection"), told.getMessage());
-            assertEquals(2, target.logins.get());
+            assertEquals(3, target.logins.get());
+        }
+    }
+
+    /** Cuts connections over which a login comes, and keeps whether it names newer keys. */
+    private static final class CutLogins implements MiniTarget.Script {
+        final List<Boolean> named = new CopyOnWriteArrayList<>();
+        private final AtomicInteger left = new AtomicInteger();
+        /** Cuts no other logins. */
+        private volatile boolean namedOnly;
+
+        /** Cuts so many logins from now on. */
+        void cut(int logins, boolean withNewerKeysOnly) {
+            namedOnly = withNewerKeysOnly;
+            left.set(logins);
+        }
+
+        @Override
+        public boolean handle(Wire wire, Pdu pdu, byte[] data) throws EOFException {
+            if (pdu instanceof LoginRequest) {
+                boolean names = new String(data, StandardCharsets.UTF_8).contains("TaskReporting=");
+                named.add(names);
+                if ((names || !namedOnly) && left.getAndUpdate(n -> Math.max(n - 1, 0)) > 0) {
+                    throw new EOFException("cut by chance");
+                }
+            }
+            return false;
+        }
+    }
+
+    /**
+     * Fault: a single login that was cut by chance made the initiator leave out TaskReporting and
+     * iSCSIProtocolLevel for good, although the target knows them.
+     *
+     * <p>Goal: the login is repeated with them, at first and when a session is made again.
+     */
+    @Test
+    void aLoginThatIsCutOnceSaysNothingOfNewerKeys() throws Exception {
+        try (MiniTarget target = new MiniTarget(1024).withoutWait()) {
+            CutLogins logins = new CutLogins();
+            logins.cut(1, false);
+            target.script = logins;
+            try (IscsiDevice disk = IscsiDevice.open(target.url())) {
+                assertEquals(List.of(true, true), logins.named);
+                logins.cut(1, false);
+                target.cutAll();
+                writeMany(target, disk, 1);
+                assertEquals(List.of(true, true, true, true), logins.named);
+            }
+        }
+    }
+
+    /**
+     * Fault: what was once concluded of a target held for good, also when it was away and came
+     * back as a newer version.
+     *
+     * <p>Goal: a login that fails without TaskReporting and iSCSIProtocolLevel has the next one
+     * name them.
+     */
+    @Test
+    void newerKeysAreOfferedAnewWhenALoginFailed() throws Exception {
+        try (MiniTarget target = new MiniTarget(1024).withoutWait()) {
+            CutLogins logins = new CutLogins();
+            logins.cut(Route.OFFERS_MAX, true);
+            target.script = logins;
+            try (IscsiDevice disk = IscsiDevice.open(target.url())) {
+                assertEquals(List.of(true, true, false), logins.named);
+                logins.cut(1, false);
+                target.cutAll();
+                writeMany(target, disk, 1);
+                assertEquals(List.of(true, true, false, false, true), logins.named);
+            }
         }
     }
 
