@@ -26,7 +26,12 @@ import org.lunarsan.iscsi.scsi.Sense;
 final class LostWritesTest {
     private static final int WRITE_ERROR = 0x0c00;
 
-    /** Goal: after a deferred error the next flush fails; the command that brought it does not. */
+    /**
+     * Fault: a write that the target could not make durable was said to be lost by a restart.
+     *
+     * <p>Goal: after a deferred error the next flush fails and says why; the command that brought
+     * the error does not fail.
+     */
     @Test
     void deferredErrorsFailTheFlush() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
@@ -41,7 +46,8 @@ final class LostWritesTest {
             disk.read(1, found);
             assertArrayEquals(data, found);
             assertEquals(1, disk.losses());
-            assertThrows(PoisonedException.class, disk::flush);
+            String told = assertThrows(PoisonedException.class, disk::flush).getMessage();
+            assertTrue(told.contains("the target could not write what it had acknowledged"), told);
             disk.flush();
             assertEquals(1, disk.losses());
         }
@@ -119,14 +125,20 @@ final class LostWritesTest {
     /** Goal: a flush does not overtake the news of a reset, which another connection brings. */
     @Test
     void aFlushDoesNotOvertakeAReset() throws Exception {
-        flushBesideAnAnswerThatIsLate((wire, held) -> new MiniUnit(wire).fail(held,
-                MiniTarget.senseOf(Sense.UNIT_ATTENTION, 0x2900, -1)));
+        flushBesideAnAnswerThatIsLate("the unit has reported a restart",
+                (wire, held) -> new MiniUnit(wire).fail(held,
+                        MiniTarget.senseOf(Sense.UNIT_ATTENTION, 0x2900, -1)));
     }
 
-    /** Goal: nor is all said to be well where that news may have been lost with its connection. */
+    /**
+     * Fault: the message said that the target has restarted, though only a connection was lost.
+     *
+     * <p>Goal: a flush fails where the news of a reset may have been lost with its connection.
+     */
     @Test
     void aFlushDoesNotTrustLostAnswers() throws Exception {
-        flushBesideAnAnswerThatIsLate((wire, held) -> wire.cut());
+        flushBesideAnAnswerThatIsLate("a connection was lost before all commands on it were",
+                (wire, held) -> wire.cut());
     }
 
     /** What becomes of a read that was met before a flush which was answered. */
@@ -134,7 +146,8 @@ final class LostWritesTest {
         void answer(Wire wire, ScsiCommand held) throws IOException;
     }
 
-    private static void flushBesideAnAnswerThatIsLate(Late late) throws Exception {
+    /** The message of the flush has these words. */
+    private static void flushBesideAnAnswerThatIsLate(String words, Late late) throws Exception {
         IscsiOptions two = IscsiOptions.builder().connections(2).build();
         try (MiniTarget target = new MiniTarget(64)) {
             target.writeCache = true;
@@ -174,6 +187,7 @@ final class LostWritesTest {
                 isAnswered.complete(null);
                 Throwable told = flush.join();
                 assertTrue(told instanceof PoisonedException, () -> "not " + told);
+                assertTrue(told.getMessage().contains(words), told::getMessage);
                 read.join();
                 disk.flush();
             }

@@ -33,6 +33,10 @@ final class MemberDevice extends ForwardingDevice {
     /** Somebody waits for the calls of the other turn. */
     private boolean draining;
     private boolean shut;
+    /** Changes of blocks that have ended; guarded by the lock. */
+    private long changes;
+    /** How many of the changes were made durable; guarded by the lock. */
+    private long changesFlushed;
 
     /** Around a device that is open. */
     MemberDevice(Device inner) {
@@ -124,17 +128,55 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
+    /** Counts a change of blocks, done or failed, before anybody learns of its end. */
+    private void leaveChange(int began) {
+        lock.lock();
+        try {
+            changes++;
+            leave(began);
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /** Not after somebody else has opened the device: the flush would take a report of loss. */
     private void flushDevice() throws DeviceException {
+        long covered;
         lock.lock();
         try {
             if (shut) {
                 throw PoolFailures.closed(name(), Operation.FLUSH, DeviceException.NO_ADDRESS);
             }
+            covered = changes;
         } finally {
             lock.unlock();
         }
         super.flush();
+        lock.lock();
+        try {
+            changesFlushed = covered;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * Finds out whether the device has lost a change that had ended before: afterwards
+     * {@link #losses()} counts such a loss. Flushes the device, unless all changes are durable.
+     *
+     * @throws DeviceException when the flush fails
+     */
+    void checkLosses() throws DeviceException {
+        boolean durable;
+        lock.lock();
+        try {
+            durable = changes == changesFlushed;
+        } finally {
+            lock.unlock();
+        }
+        if (!durable) {
+            flush();
+        }
     }
 
     /**
@@ -162,7 +204,7 @@ final class MemberDevice extends ForwardingDevice {
         try {
             super.write(address, buffer);
         } finally {
-            leave(began);
+            leaveChange(began);
         }
     }
 
@@ -182,7 +224,7 @@ final class MemberDevice extends ForwardingDevice {
         try {
             super.unmap(address, blocks);
         } finally {
-            leave(began);
+            leaveChange(began);
         }
     }
 
@@ -204,9 +246,9 @@ final class MemberDevice extends ForwardingDevice {
                     : async.writeAsync(address, buffer);
         } finally {
             if (begun == null) {
-                leave(began);
+                leaveChange(began);
             }
         }
-        return begun.whenComplete((done, thrown) -> leave(began));
+        return begun.whenComplete((done, thrown) -> leaveChange(began));
     }
 }

@@ -276,8 +276,8 @@ final class Membership {
     /** What a member that has lost something is told to have failed with. */
     static PoisonedException lossOf(MirrorMember member) {
         return new PoisonedException(member.toString(), Operation.READ,
-                "what it had acknowledged and not flushed may be lost: it was restarted or reset",
-                null);
+                "what it had acknowledged and not flushed may be lost: its device counts a loss, or"
+                        + " a flush of it failed", null);
     }
 
     /**

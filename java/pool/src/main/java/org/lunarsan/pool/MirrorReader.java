@@ -145,6 +145,8 @@ final class MirrorReader {
                 ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());
         try {
             mirror.within(Operation.READ, source, one -> one.read(address, data.duplicate()));
+            // Most devices tell of a loss by a flush only.
+            mirror.within(Operation.FLUSH, source, one -> one.device.checkLosses());
         } catch (DeviceException asBad) {
             // Nobody is better than the other: whoever reads these blocks is told.
             source.fail(asBad);

@@ -21,6 +21,9 @@ final class Resync {
     /** What is held against changes at a time. */
     private static final int PIECE_BYTES = 1 << 20;
 
+    /** How often sources may lose something while one piece is copied: a flush may always fail. */
+    private static final int PIECE_LOSSES_MAX = 3;
+
     private final Mirror mirror;
     private final MirrorMember target;
     /** Which copy to the target this is; another one ends this. */
@@ -105,7 +108,10 @@ final class Resync {
         for (long at = first; at < end; at += piece) {
             int blocks = (int) Math.min(piece, end - at);
             List<MirrorMember> bad = copy(region, at, blocks);
-            while (!bad.isEmpty()) {
+            for (int losses = 0; !bad.isEmpty(); losses++) {
+                if (losses == PIECE_LOSSES_MAX) {
+                    throw Membership.lossOf(bad.getFirst());
+                }
                 // Then it is decided who has the region, for all who miss it.
                 mirror.membership().leaveOut(
                         bad.stream().filter(one -> !one.hasLost()).toList());
@@ -173,6 +179,8 @@ final class Resync {
             try {
                 mirror.within(Operation.READ, source,
                         one -> one.read(address, own.duplicate()));
+                // Most devices tell of a loss by a flush only.
+                mirror.within(Operation.FLUSH, source, one -> one.device.checkLosses());
                 if (source.hasLost()) {
                     // Not copied before it is told: the target would pass for one that has all.
                     source.fail(Membership.lossOf(source));
@@ -183,6 +191,9 @@ final class Resync {
             } catch (DeviceException failure) {
                 if (!(failure instanceof LateMemberException)) {
                     source.fail(failure);
+                }
+                if (source.hasLost()) {
+                    return List.of(source);
                 }
                 failed.add(new Parallel.Failed<>(source, failure));
                 not.set(source.index);

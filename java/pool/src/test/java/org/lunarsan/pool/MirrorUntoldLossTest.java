@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.lunarsan.pool.Members.filled;
 
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.AfterEach;
@@ -15,7 +16,7 @@ import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Fault;
 import org.lunarsan.device.FaultyDevice;
-import org.lunarsan.device.MediumException;
+import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
@@ -133,20 +134,77 @@ class MirrorUntoldLossTest {
         assertToldOnce();
     }
 
+    /** Counts a loss of the first block before the second read after another member failed. */
+    private static final class LosesAtRepair extends ForwardingDevice {
+        private final FaultyDevice other;
+        private long losses;
+        private int reads;
+
+        LosesAtRepair(Device inner, FaultyDevice other) {
+            super(inner);
+            this.other = other;
+        }
+
+        @Override
+        public synchronized void read(long address, ByteBuffer buffer) throws DeviceException {
+            // The first read serves the caller, the second one the repair.
+            if (address == DATA && other.fired() > 0 && ++reads == 2) {
+                super.write(DATA, ByteBuffer.wrap(filled(1, 1)));
+                losses++;
+            }
+            super.read(address, buffer);
+        }
+
+        @Override
+        public synchronized long losses() {
+            return losses;
+        }
+    }
+
     /** Fault: a repaired block was read from a member that had lost it, and counted as good. */
     @Test
     void aRepairTakesNoLoss() throws Exception {
-        cached.flush();
-        pool.write(0, filled(5, 1));
-        caches.get(0).cutPower();
-        members.get(1).inject(Fault.fail().on(Operation.READ).at(DATA, 1).times(1));
-        for (int read = 0; read < 20; read++) {
-            try {
-                assertEquals(5, first(pool), "read " + read);
-            } catch (MediumException unreadable) {
-                // Nobody could read it just then; that is no loss.
-            }
+        Members.drop(pool);
+        List<MemoryDevice> fresh = Members.memories(2);
+        Members.mirror(fresh);
+        FaultyDevice bad = new FaultyDevice(fresh.get(1), 1);
+        MirroredDevice repaired =
+                MirroredDevice.of(List.of(new LosesAtRepair(fresh.get(0), bad), bad));
+        repaired.open();
+        repaired.write(0, filled(5, 1));
+        bad.inject(Fault.fail().on(Operation.READ).at(DATA, 1).times(1));
+        while (bad.fired() == 0) {
+            assertEquals(5, first(repaired));
         }
+        assertEquals(5, first(repaired));
+        assertEquals(0, repaired.losses());
+        Members.drop(repaired);
+    }
+
+    private void flushElsewhere(int member) {
+        assertThrows(PoisonedException.class, caches.get(member)::flush);
+    }
+
+    /**
+     * Fault: when flushes of others had been told of a loss of all members, a flush of the pool
+     * succeeded over it.
+     */
+    @Test
+    void aLossThatOthersWereToldOfFailsAFlush() throws Exception {
+        cutPower();
+        flushElsewhere(0);
+        flushElsewhere(1);
+        assertThrows(PoisonedException.class, pool::flush);
+        pool.flush();
+    }
+
+    /** Fault: likewise closing left such a member current, for the next opening to copy from. */
+    @Test
+    void closingLeavesOutAMemberThatOthersWereToldOf() throws Exception {
+        caches.get(0).cutPower();
+        flushElsewhere(0);
+        DeviceException told = assertThrows(DeviceException.class, pool::close);
+        assertTrue(told.getMessage().contains("it is left out"), told::getMessage);
     }
 
     /** Goal: each of two flushes that began before a loss fails, and none that begins later. */
