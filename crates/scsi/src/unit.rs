@@ -23,6 +23,7 @@ use crate::ports::PortGroups;
 use crate::reservations::{Access, ItNexus, Reservations};
 use crate::rights::Rights;
 use crate::sense::Sense;
+use crate::share::Origin;
 use crate::state::{self, SectionKind};
 use crate::threshold::RoomWatch;
 use crate::unsaved::UnsavedChanges;
@@ -163,6 +164,8 @@ pub struct BlockUnit {
     room: RoomWatch,
     copies: CopyResults,
     pub(crate) unsaved: UnsavedChanges,
+    /// How many more registrations there may be, of those that all units share.
+    pub(crate) registration_room: usize,
     keeps_state: bool,
     /// The name of the initiator that asked for the reset that ended its own session, and has not
     /// come back yet.
@@ -187,6 +190,7 @@ impl BlockUnit {
             room: RoomWatch::default(),
             copies: CopyResults::default(),
             unsaved: UnsavedChanges::default(),
+            registration_room: usize::MAX,
             keeps_state: false,
             returning: None,
         }
@@ -553,6 +557,17 @@ impl BlockUnit {
 
     pub(crate) fn reservations(&self) -> &Reservations {
         &self.conditions.reservations
+    }
+
+    /// How many registrations the next command may add, besides what limits those of one unit.
+    pub fn set_registration_room(&mut self, registrations: usize) {
+        self.registration_room = registrations;
+    }
+
+    /// Where each registration comes from; `None`: of an initiator that has proven its name, or not
+    /// known any more.
+    pub fn registration_origins(&self) -> impl Iterator<Item = Option<Origin>> {
+        self.reservations().origins()
     }
 
     /// The reservations, to be changed, and who a nexus is to them.

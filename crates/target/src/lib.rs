@@ -28,6 +28,7 @@ mod poison;
 mod presence;
 mod quota;
 mod ranges;
+mod registration_room;
 mod replace;
 mod resets;
 mod resize;

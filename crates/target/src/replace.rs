@@ -61,7 +61,7 @@ impl Server {
             !among.iter().any(|other| Arc::ptr_eq(other, unit))
         };
         for unit in after.iter().filter(|unit| missing(&before, unit)) {
-            begin(&self.cores, Arc::clone(unit));
+            begin(&self.shared, &self.cores, Arc::clone(unit));
         }
         let old = self.shared.swap_catalogue(Arc::clone(&new));
         let shared = Arc::clone(&self.shared);

@@ -119,8 +119,11 @@ impl UnitResets {
         for abort in aborts {
             let _ = abort.await; // the session may be over, its tasks with it
         }
-        for (unit, by) in self.0.values() {
+        for (at, (unit, by)) in self.0.values().enumerate() {
             unit.scsi().reset(*by);
+            if at % VISITS_AT_ONCE == VISITS_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::open_files::{self, EVICTED_MAX};
 use crate::options::{Limits, Portal, ServerOptions, TargetOptions};
 use crate::presence::Link;
 use crate::quota::{InitiatorLimit, TargetQuotas};
+use crate::registration_room::RegistrationRoom;
 use crate::resets::TargetResets;
 use crate::room;
 use crate::session::{Mail, Session, SessionKey};
@@ -81,7 +82,7 @@ impl Server {
         let cores = Cores::start(core_options, with_ring).map_err(Error::Thread)?;
         let cores = Arc::new(cores);
         let shared = Shared::new(options, addresses)?;
-        shared.units().into_iter().for_each(|unit| begin(&cores, unit));
+        shared.units().into_iter().for_each(|unit| begin(&shared, &cores, unit));
         let (stop_accepting, stop) = watch::channel(false);
         let (watched, stopped) = (Arc::clone(&shared), stop.clone());
         cores.spawn(move || room::watch(watched, stopped));
@@ -219,6 +220,7 @@ pub(crate) struct Shared {
     pub(crate) traces: Places,
     pub(crate) target_resets: TargetResets,
     sessions: Mutex<Sessions>,
+    pub(crate) registration_room: RegistrationRoom,
     pub(crate) shares: ConnectionShares,
     pub(crate) connections: Mutex<ConnectionTable<Link>>,
     next_id: AtomicU64,
@@ -262,6 +264,7 @@ impl Shared {
             addresses,
             clock: Clock::start(),
             backoff,
+            registration_room: RegistrationRoom::new(&options.buffers),
             memory: MemoryOwners::new(options.buffers),
             quotas,
             counters: Counters::default(),
@@ -328,7 +331,8 @@ fn with_ring(core: net::LocalFuture) -> net::LocalFuture {
 }
 
 /// Takes up what a unit was doing when it was served last.
-pub(crate) fn begin(cores: &Cores, unit: Arc<LogicalUnit>) {
+pub(crate) fn begin(shared: &Shared, cores: &Cores, unit: Arc<LogicalUnit>) {
+    unit.count_registrations(&unit.scsi(), &shared.registration_room);
     unit.stop_operation(false);
     if unit.scsi().operation().is_some() {
         cores.spawn(move || unit.resume_operation());

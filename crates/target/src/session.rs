@@ -14,12 +14,13 @@ use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
 use crate::view::{Luns, View};
 use arc_swap::{ArcSwap, Guard};
-use block::MemoryCharge;
+use block::{BufferPool, MemoryCharge};
 use iscsi::framing::TaskId;
 use iscsi::pdu::LogoutResult;
 use iscsi::session::target::{Input, Output, TargetSession, ToConnection, ToSession};
 use iscsi::text::ConnectionParameters;
 use scsi::plan::NexusId;
+use scsi::plan::buffers::NEXUS_BUFFER_BYTES_MAX;
 use scsi::reservations::ItNexus;
 use scsi::share::{Origin, Owner};
 use scsi::unit::{Context, InitiatorPort, NexusOptions, TargetPort};
@@ -133,6 +134,8 @@ pub(crate) struct Session {
     /// Its ends, as its units know them.
     it_nexus: Arc<ItNexus>,
     units_charge: Mutex<MemoryCharge>,
+    /// For its buffers at the units, by their addresses, where it has written any.
+    buffer_charges: Mutex<HashMap<usize, MemoryCharge>>,
     /// Locked while units come to know the nexus, or its rights, and while the view changes.
     attachment: Mutex<Attachment>,
     machine: Mutex<TargetSession>,
@@ -198,6 +201,7 @@ impl Session {
         Arc::new(Self {
             it_nexus: Arc::new(it_nexus),
             units_charge: Mutex::new(parts.units_charge),
+            buffer_charges: Mutex::default(),
             attachment: Mutex::new(Attachment::Pending),
             key: parts.key,
             tsih: parts.tsih,
@@ -250,6 +254,18 @@ impl Session {
     /// Charges what its units know of it; for `units` of them from now on.
     pub(crate) fn charge_units(&self, units: usize) {
         lock(&self.units_charge).set(units * UNIT_BYTES);
+    }
+
+    /// Charges what this nexus may put into the buffers of `unit`, once; `false`: there is no
+    /// memory for it.
+    pub(crate) fn charge_buffers(&self, unit: &Arc<LogicalUnit>, memory: &BufferPool) -> bool {
+        let mut charges = lock(&self.buffer_charges);
+        let unit = Arc::as_ptr(unit).addr();
+        if charges.contains_key(&unit) {
+            return true;
+        }
+        let charge = memory.try_charge(NEXUS_BUFFER_BYTES_MAX);
+        charge.map(|charge| charges.insert(unit, charge)).is_some()
     }
 
     fn rights(&self, target: &TargetOptions) -> UnitRights {

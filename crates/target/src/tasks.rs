@@ -732,6 +732,9 @@ async fn on_unit(
     // The plan holds what the parameters said: their charge stands for it.
     let mut _parameters = Bytes::new();
     if let Plan::Parameters { parked, .. } = plan {
+        if parked.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
+            return Ending::Busy;
+        }
         let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
@@ -741,7 +744,9 @@ async fn on_unit(
             if abort.check().is_err() {
                 return Ending::Aborted;
             }
-            let (resumed, change) = unit.change_reservations(resume);
+            let origin = session.owner().origin;
+            let (resumed, change) =
+                unit.change_reservations(&shared.registration_room, origin, resume);
             unsaved = change;
             resumed
         } else {

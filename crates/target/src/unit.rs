@@ -9,6 +9,7 @@ use crate::long_operation::Operating;
 use crate::poison::Poison;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
+use crate::registration_room::CountedRegistrations;
 use crate::resets::ResetQueue;
 use crate::room::{self, HeldWrites, OutOfSpace};
 use crate::state_file::StateFile;
@@ -112,6 +113,8 @@ pub struct LogicalUnit {
     pub(crate) late_errors: ErrorLines,
     /// LOGICAL UNIT RESETs that wait for their turn.
     pub(crate) resets: ResetQueue,
+    /// Its persistent registrations, as far as they count.
+    pub(crate) registrations: Mutex<CountedRegistrations>,
     /// Whoever changes its size does so alone.
     pub(crate) resizing: tokio::sync::Mutex<()>,
     /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
@@ -198,6 +201,7 @@ impl LogicalUnit {
             save_errors: ErrorLines::default(),
             late_errors: ErrorLines::default(),
             resets: ResetQueue::default(),
+            registrations: Mutex::default(),
             resizing: tokio::sync::Mutex::default(),
             recoveries: AtomicU64::new(0),
         });
@@ -431,6 +435,7 @@ mod tests {
     use super::*;
     use crate::abort::AbortSignal;
     use crate::execute::{Ending, UnsavedChange};
+    use crate::registration_room::RegistrationRoom;
     use block::MemoryDevice;
     use scsi::plan::{NexusId, Plan, Refusal};
     use scsi::unit::{Context, InitiatorPort, TargetPort};
@@ -472,7 +477,9 @@ mod tests {
         };
         let mut list = [0; 24];
         (list[7], list[15], list[20]) = (key, new_key, 1);
-        unit.change_reservations(|scsi| scsi.resume(nexus, &context, parked, &list))
+        unit.change_reservations(&RegistrationRoom::unlimited(), None, |scsi| {
+            scsi.resume(nexus, &context, parked, &list)
+        })
     }
 
     /// The same of a nexus that is not registered, which has to be saved.

@@ -17,6 +17,8 @@ use alloc::vec::Vec;
 /// The data buffer of a nexus, and its echo buffer, have so many bytes. The echo buffer's capacity
 /// has 13 bits.
 pub const BUFFER_BYTES_MAX: usize = 4096;
+/// What the buffers of a nexus take together at most.
+pub const NEXUS_BUFFER_BYTES_MAX: usize = 2 * BUFFER_BYTES_MAX;
 const _: () = assert!(BUFFER_BYTES_MAX < 1 << 13);
 
 /// Nexuses of one unit whose buffers hold something: the one that logged in first loses what it

@@ -4,7 +4,7 @@
 //! [`data_out_bytes`](Plan::data_out_bytes), runs the plan on the unit's device and answers.
 
 pub(crate) mod atomic;
-pub(crate) mod buffers;
+pub mod buffers;
 pub(crate) mod cache;
 pub(crate) mod capacity;
 pub(crate) mod copy;
@@ -230,6 +230,12 @@ impl Parked {
     pub fn is_open_ended(&self) -> bool {
         const FORMAT_UNIT: u8 = 0x04;
         self.cdb.first() == Some(&FORMAT_UNIT)
+    }
+
+    /// It puts data into a buffer of its nexus.
+    pub fn writes_buffer(&self) -> bool {
+        const WRITE_BUFFER: u8 = 0x3b;
+        self.cdb.first() == Some(&WRITE_BUFFER)
     }
 
     /// It may change the reservations.

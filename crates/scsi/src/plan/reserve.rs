@@ -67,9 +67,14 @@ pub(crate) fn persistent_out_list(
     cdb: &[u8],
     list: &[u8],
 ) -> Result<Plan, Refusal> {
+    let room = unit.registration_room;
     let (reservations, ports) = unit.reservations_mut(nexus)?;
     let before = reservations.clone();
     let outcome = reservations.out(ports, context.ports, out_request(cdb), list)?;
+    if reservations.registered() > before.registered().saturating_add(room) {
+        *reservations = before;
+        return Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());
+    }
     let save = unit.unsaved.add(before, outcome.save);
     unit.tell(outcome.attentions);
     let nexuses = unit.present(&outcome.abort);

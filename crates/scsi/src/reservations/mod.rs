@@ -250,6 +250,16 @@ impl Reservations {
         self.reserved_by = None;
     }
 
+    /// How many nexuses are registered.
+    pub(crate) fn registered(&self) -> usize {
+        self.registrations.len()
+    }
+
+    /// Where the initiators of the registrations come from.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = Option<Origin>> {
+        self.registrations.iter().map(|entry| entry.owner().origin)
+    }
+
     fn registrations_mut(&mut self) -> &mut Vec<Registration> {
         Arc::make_mut(&mut self.registrations)
     }

@@ -7,12 +7,14 @@
 
 use super::{Ending, internal_failure};
 use crate::abort::{AbortSignal, Aborted};
+use crate::registration_room::RegistrationRoom;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use scsi::plan::{Plan, Refusal};
+use scsi::share::Origin;
 use scsi::unit::BlockUnit;
 use scsi::unsaved::CarriedReservations;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -56,18 +58,31 @@ impl UnsavedChange {
 }
 
 impl LogicalUnit {
-    /// Has `change` change the reservations, and their saving begin if what it plans needs that.
+    /// Has `change` of an initiator from `origin` change the reservations, as far as there is room
+    /// for registrations, and their saving begin if what it plans needs that.
     pub(crate) fn change_reservations(
         self: &Arc<Self>,
+        room: &RegistrationRoom,
+        origin: Option<Origin>,
         change: impl FnOnce(&mut BlockUnit) -> Result<Plan, Refusal>,
     ) -> (Result<Plan, Refusal>, Option<UnsavedChange>) {
         let mut scsi = self.scsi();
+        scsi.set_registration_room(room.left_for(origin));
         let planned = change(&mut scsi);
+        if planned.is_ok() {
+            self.count_registrations(&scsi, room);
+        }
         let is_unsaved =
             matches!(&planned, Ok(Plan::SaveState | Plan::AbortTasksOf { save: true, .. }));
         // Before the lock goes: a save that fails now would take the change back, and tell nobody.
         let unsaved = is_unsaved.then(|| self.queue_for_save());
         (planned, unsaved)
+    }
+
+    /// Counts the registrations that there are now.
+    pub(crate) fn count_registrations(&self, scsi: &BlockUnit, room: &RegistrationRoom) {
+        let mut counted = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.set(room, scsi.registration_origins());
     }
 
     fn queue_for_save(self: &Arc<Self>) -> UnsavedChange {
