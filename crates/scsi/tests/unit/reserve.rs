@@ -196,3 +196,25 @@ fn preempt_and_abort_of_many_nexuses() {
         bench.run(nexus, &READY).unwrap();
     }
 }
+
+/// Goal: where all units have no more room for registrations, one is refused and nothing changes;
+/// who is registered may go on.
+#[test]
+fn registrations_need_room_of_all_units() {
+    let register = |bench: &mut Bench, nexus, keys: [u64; 2]| {
+        let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+        let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
+        list.resize(24, 0);
+        bench.send_from(nexus, &cdb, &list)
+    };
+    let mut bench = Bench::new(options());
+    bench.unit.set_registration_room(1);
+    assert!(register(&mut bench, A, [0, 7]).is_ok());
+    bench.unit.set_registration_room(0);
+    let refused = register(&mut bench, B, [0, 8]);
+    assert_eq!(refused, Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into()));
+    assert_eq!(bench.unit.registration_origins().count(), 1);
+    assert!(register(&mut bench, A, [7, 9]).is_ok(), "another key");
+    assert!(register(&mut bench, A, [9, 0]).is_ok(), "and none");
+    assert_eq!(bench.unit.registration_origins().count(), 0);
+}
