@@ -4,8 +4,9 @@ use crate::access::{self, Path};
 use crate::backoff::PeerNetwork;
 use crate::connection_shares::ConnectionPlace;
 use crate::connection_table::Joins;
+use crate::memory::OwnerKey;
 use crate::options::TargetOptions;
-use crate::quota::{InitiatorGates, SessionQuota};
+use crate::quota::{InitiatorGates, InitiatorKey, SessionQuota};
 use crate::server::{Sessions, Shared};
 use crate::session::{
     Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts, UNIT_BYTES,
@@ -180,7 +181,8 @@ fn insert(
     let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
     let max_connections = join.session.max_connections;
     let nexus = scsi::plan::NexusId(shared.next_id());
-    let quota = quota(shared, &key);
+    let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
+    let quota = quota(shared, &key, origin, owner);
     let session = Session::new(SessionParts {
         key,
         tsih,
@@ -220,11 +222,19 @@ fn take_place(
     shared.shares.try_enter(owner, half).ok_or(LoginStatus::OUT_OF_RESOURCES)
 }
 
-fn quota(shared: &Shared, key: &SessionKey) -> SessionQuota {
-    match &key.target_name {
-        Some(target) => SessionQuota::new(&key.initiator_name, &shared.quotas.of(target)),
-        None => SessionQuota::new(&key.initiator_name, &InitiatorGates::default()),
-    }
+/// `owner` is that of the leading connection.
+fn quota(
+    shared: &Shared,
+    key: &SessionKey,
+    origin: Option<Origin>,
+    owner: OwnerKey,
+) -> SessionQuota {
+    let gates = match &key.target_name {
+        Some(target) => shared.quotas.of(target),
+        None => Arc::<InitiatorGates>::default(),
+    };
+    let initiator = InitiatorKey { name: key.initiator_name.clone(), origin };
+    SessionQuota::new(initiator, owner, &gates)
 }
 
 /// Of no target: a discovery session has no units.

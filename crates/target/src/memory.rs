@@ -27,11 +27,12 @@ const SPARED_BYTES: usize = 8 << 10;
 /// The memory of commands is charged in steps of this length.
 const SESSION_STEP_BYTES: usize = 4 << 10;
 
-/// Whose memory is judged as one when it is scarce: all connections from one address (IPv6: one
+/// Whose memory is judged as one when it is scarce, and whose sessions have one share of a limit
+/// (see `quota`): all connections from one address (IPv6: one
 /// /64), and of these, those that have proven to be the same user. A name that is only claimed
 /// makes no difference.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct OwnerKey {
+pub(crate) struct OwnerKey {
     network: PeerNetwork,
     user: Option<String>,
 }
@@ -82,6 +83,19 @@ const SCARCE_LIMITS: BufferLimits = BufferLimits {
     socket_bytes_max: Some(128 << 10),
 };
 
+impl OwnerKey {
+    /// The owner of connections from `network` that have proven to be `user`, or nothing.
+    pub(crate) fn new(network: PeerNetwork, user: Option<String>) -> Self {
+        Self { network, user }
+    }
+
+    /// The owner of connections from an address that have proven nothing.
+    #[cfg(test)]
+    pub(crate) fn of_address(address: std::net::IpAddr) -> Self {
+        Self::new(PeerNetwork::of(address), None)
+    }
+}
+
 impl MemoryOwners {
     pub(crate) fn new(buffers: BufferPool) -> Self {
         Self { buffers, owners: Mutex::default() }
@@ -94,7 +108,7 @@ impl MemoryOwners {
 
     /// Accounts for a connection from `network`, which has proven to be `user`, or nothing.
     pub(crate) fn accounts(&self, network: PeerNetwork, user: Option<String>) -> ConnectionMemory {
-        let owner = self.owner(OwnerKey { network, user });
+        let owner = self.owner(OwnerKey::new(network, user));
         let account = |kind| self.buffers.account(&owner, kind);
         let session = account(MemoryKind::Session).charge(CONNECTION_BYTES);
         ConnectionMemory {

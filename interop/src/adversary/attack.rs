@@ -20,6 +20,11 @@ pub struct Attack {
     pub limits: &'static str,
     /// The attacker's own target has a LUN on a slow disk.
     pub slow_disk: bool,
+    /// Lines for the LUN of the well-behaved client.
+    pub shared_lun: &'static str,
+    /// Owners that share the limit of that LUN, the well-behaved client included: it is to have
+    /// one of as many parts.
+    pub limit_owners: u32,
     /// Files that the server may have open (RLIMIT_NOFILE); 0: as many as we.
     pub descriptors: u32,
     /// Attacks until it is told to stop.
@@ -41,6 +46,8 @@ impl Attack {
             logs_in: true,
             limits: "",
             slow_disk: false,
+            shared_lun: "",
+            limit_owners: 1,
             descriptors: 0,
             run,
         }
@@ -71,6 +78,14 @@ impl Attack {
     #[must_use]
     pub const fn on_a_slow_disk(mut self) -> Self {
         self.slow_disk = true;
+        self
+    }
+
+    /// The LUN of the well-behaved client has this limit, which so many owners share.
+    #[must_use]
+    pub const fn on_a_limited_lun(mut self, shared_lun: &'static str, owners: u32) -> Self {
+        self.shared_lun = shared_lun;
+        self.limit_owners = owners;
         self
     }
 

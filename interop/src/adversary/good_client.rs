@@ -17,6 +17,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// The name of its initiator, which it does not prove.
+pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:good";
 /// Requests under way at once.
 pub const DEPTH: usize = 8;
 /// Bytes of a block of the ledger, and of most requests.
@@ -326,7 +328,7 @@ impl Slot {
 /// A session of the client, from 127.0.0.1.
 fn log_in(server: SocketAddr) -> Result<Session> {
     let login = Login {
-        initiator: "iqn.2026-11.org.lunarsan.test:good".to_owned(),
+        initiator: NAME.to_owned(),
         isid: 0x0000_600d,
         target: Some(TARGET_SHARED.to_owned()),
         ..Login::default()

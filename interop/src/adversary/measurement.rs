@@ -103,10 +103,10 @@ impl Measurement {
     /// the processors as the attack does: between none (as before the attack) and the benign load
     /// at full speed, in proportion.
     pub fn expected_iops(&self) -> f64 {
-        let alone = self.quiet.iops();
+        let alone = self.quiet.iops() / f64::from(self.attack.limit_owners);
         let Some(benign) = &self.benign else { return alone };
         // What each request of the client itself costs.
-        let each = self.quiet.cores / alone.max(1.0);
+        let each = self.quiet.cores / self.quiet.iops().max(1.0);
         let foreign = |load: &Load| (load.cores - load.iops() * each).max(0.0);
         let part = foreign(&self.attack_load) / foreign(benign).max(f64::MIN_POSITIVE);
         alone - (alone - benign.iops().min(alone)) * part.min(1.0)

@@ -16,6 +16,7 @@ use crate::raw::opcode;
 use anyhow::{Context, Result};
 use load::Owner;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -184,7 +185,7 @@ impl Timeline<'_> {
         self.pass(options.aftermath);
         let watched = Instant::now();
         // A benign load may only lower what the client is to have.
-        let floor = measured.quiet.iops() * IOPS_SHARE_MIN;
+        let floor = measured.expected_iops() * IOPS_SHARE_MIN;
         let starved = longest_run(&measured.attack_load.seconds, floor);
         if self.process_end.is_none() && starved > STARVED_SECONDS_MAX {
             measured.benign = Some(self.benign(attack.connections, server, options.seed));
@@ -265,12 +266,20 @@ pub(super) fn benign_readers(attacker: &Attacker, connections: usize) -> Result<
     attacker.in_threads(threads, |thread| {
         let share = connections / threads + usize::from(thread < connections % threads);
         // A flood ends well whatever it met.
-        drop(read(attacker, Flood::new(share, Destination::Neighbour).numbered_from(thread << 16)));
+        let flood = Flood::new(share, Destination::Neighbour).numbered_from(thread << 16);
+        drop(read_at_depth(attacker, flood, good_client::DEPTH, 0..DISK_BLOCKS));
     });
     Ok(())
 }
 
-fn read(attacker: &Attacker, flood: Flood) -> Result<()> {
+/// Sessions that read 4 KiB at random places within these blocks, so many reads at a time each,
+/// and take the answers.
+pub(super) fn read_at_depth(
+    attacker: &Attacker,
+    flood: Flood,
+    depth: usize,
+    lbas: Range<u32>,
+) -> Result<()> {
     const BLOCKS: u32 = 8;
     let mut under_way = std::collections::HashMap::new();
     let under_way = std::cell::RefCell::new(&mut under_way);
@@ -279,9 +288,10 @@ fn read(attacker: &Attacker, flood: Flood) -> Result<()> {
         |session| {
             let mut under_way = under_way.borrow_mut();
             let count: &mut usize = under_way.entry(session.negotiated.tsih).or_default();
-            if *count < good_client::DEPTH {
+            if *count < depth {
                 *count += 1;
-                let lba = session.random.below(u64::from(DISK_BLOCKS / BLOCKS)) * u64::from(BLOCKS);
+                let at = session.random.below(u64::from((lbas.end - lbas.start) / BLOCKS));
+                let lba = u64::from(lbas.start) + at * u64::from(BLOCKS);
                 let cdb = cdb::read(lba, BLOCKS);
                 let command = session.command(flags::SIMPLE | flags::READ, &cdb, BLOCKS * 512);
                 session.queue(&command);

@@ -73,7 +73,7 @@ impl AttackedServer {
         };
         scratch.secret("secret", CREDENTIAL.secret)?;
         let slow = slow_disk.as_ref().map(|disk| disk.path("slow.img"));
-        let configuration = configuration(&scratch, slow.as_deref(), attack.limits)?;
+        let configuration = configuration(&scratch, slow.as_deref(), attack)?;
         let path = scratch.path("lunar.toml");
         std::fs::write(&path, configuration)?;
         let group = MemoryGroup::new(MEMORY_BYTES_MAX).map(Arc::new);
@@ -164,13 +164,14 @@ pub fn remove_leftovers(parent: &str) {
     }
 }
 
-fn configuration(scratch: &Scratch, slow: Option<&str>, limits: &str) -> Result<String> {
+fn configuration(scratch: &Scratch, slow: Option<&str>, attack: &Attack) -> Result<String> {
     let state = scratch.path("state");
     let secret = scratch.path("secret");
     let chap = format!("chap = {{ user = \"{}\", secret_file = \"{secret}\" }}", CREDENTIAL.user);
     let mut text = format!(
         "state = \"{state}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"none\"\n\
-         [limits]\n{limits}\n"
+         [limits]\n{}\n",
+        attack.limits
     );
     let targets = [
         (TARGET_SHARED, "", &["shared", "neighbour"][..]),
@@ -186,6 +187,9 @@ fn configuration(scratch: &Scratch, slow: Option<&str>, limits: &str) -> Result<
             std::fs::write(&path, vec![0; DISK_BYTES as usize])?;
             writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
             writeln!(text, "cache = \"write-back\"")?;
+            if (name, id) == (TARGET_SHARED, usize::from(LUN_SHARED)) {
+                writeln!(text, "{}", attack.shared_lun)?;
+            }
         }
         if let Some(slow) = slow.filter(|_| name == TARGET_OWN) {
             writeln!(text, "[[target.lun]]\nid = {LUN_SLOW}\ndevice = \"file:{slow}\"")?;

@@ -1,8 +1,11 @@
 //! A limit that commands of several sessions, on several cores, wait at.
 
+use super::fair_queue::{OwnerNumber, Place};
 use super::limit::{Cost, InitiatorLimit, Limit, limit_for};
-use super::turns::{Place, Turn, Turns};
+use super::turns::{Turn, Turns};
+use crate::memory::OwnerKey;
 use net::Clock;
+use scsi::share::Origin;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,6 +16,9 @@ use tokio::time::Sleep;
 
 /// One for all limits: a unit may outlive its server.
 static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
+
+/// Below this count of entries, gates that are gone are not searched for.
+const KNOWN_GATES_MIN: usize = 64;
 
 /// A limit, and those that wait at it.
 #[derive(Debug, Default)]
@@ -53,13 +59,16 @@ impl Gate {
 #[derive(Debug)]
 pub(super) struct Way {
     gate: Arc<Gate>,
-    /// How much of the limit's time it has had.
+    owner: OwnerNumber,
+    /// How much of the limit's time the session has had, among those of its owner.
     mark: AtomicU64,
 }
 
 impl Way {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate, mark: AtomicU64::new(0) }
+    /// The way of a session of this owner.
+    pub(super) fn new(gate: Arc<Gate>, owner: &OwnerKey) -> Self {
+        let owner = gate.turns().add_session(owner);
+        Self { gate, owner, mark: AtomicU64::new(0) }
     }
 
     /// Passes and pays, if that needs no waiting.
@@ -68,7 +77,7 @@ impl Way {
             return true;
         }
         let mark = self.mark.load(Ordering::Relaxed);
-        let went = self.gate.turns().try_go(mark, cost, CLOCK.now());
+        let went = self.gate.turns().try_go(self.owner, mark, cost, CLOCK.now());
         if let Some(mark) = went {
             self.mark.store(mark, Ordering::Relaxed);
         }
@@ -81,13 +90,19 @@ impl Way {
             return;
         }
         let mark = self.mark.load(Ordering::Relaxed);
-        let place = self.gate.turns().enter(mark);
+        let place = self.gate.turns().enter(self.owner, mark);
         let waiting = Waiting { gate: &self.gate, place };
         // It may be before the one that has set its timer.
         waiting.wake_next();
         let mut timer = None;
         let mark = poll_fn(|context| waiting.poll(cost, &mut timer, context)).await;
         self.mark.store(mark, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.gate.turns().remove_session(self.owner);
     }
 }
 
@@ -136,6 +151,16 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// An initiator that a limit is for.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct InitiatorKey {
+    /// Initiator name, in lower case.
+    pub(crate) name: String,
+    /// `None`: the name is proven. Otherwise the name counts as another initiator at each origin:
+    /// nobody uses up the limit of an initiator by claiming its name (decision 092).
+    pub(crate) origin: Option<Origin>,
+}
+
 /// Gates of the initiators at a target or at a unit, each for all sessions of one.
 #[derive(Debug, Default)]
 pub(crate) struct InitiatorGates {
@@ -146,7 +171,21 @@ pub(crate) struct InitiatorGates {
 #[derive(Debug, Default)]
 struct State {
     limits: Vec<InitiatorLimit>,
-    gates: HashMap<String, Weak<Gate>>,
+    gates: HashMap<InitiatorKey, Weak<Gate>>,
+    /// Gates that lived when entries were removed last.
+    live_at_removal: usize,
+}
+
+impl State {
+    /// Removes the gates that are gone, once the entries have doubled since the last removal: a
+    /// constant cost for each new gate.
+    fn remove_gone(&mut self) {
+        if self.gates.len() < KNOWN_GATES_MIN.max(2 * self.live_at_removal) {
+            return;
+        }
+        self.gates.retain(|_, gate| gate.strong_count() > 0);
+        self.live_at_removal = self.gates.len();
+    }
 }
 
 impl InitiatorGates {
@@ -155,16 +194,16 @@ impl InitiatorGates {
         self.limited.load(Ordering::Acquire)
     }
 
-    /// The gate of an initiator, whose name is in lower case.
-    pub(super) fn of(&self, initiator: &str) -> Arc<Gate> {
+    /// The gate of an initiator.
+    pub(super) fn of(&self, initiator: &InitiatorKey) -> Arc<Gate> {
         let mut state = lock(&self.state);
         if let Some(gate) = state.gates.get(initiator).and_then(Weak::upgrade) {
             return gate;
         }
-        state.gates.retain(|_, gate| gate.strong_count() > 0);
+        state.remove_gone();
         let gate = Arc::new(Gate::default());
-        gate.set(limit_for(&state.limits, initiator));
-        state.gates.insert(initiator.to_owned(), Arc::downgrade(&gate));
+        gate.set(limit_for(&state.limits, &initiator.name));
+        state.gates.insert(initiator.clone(), Arc::downgrade(&gate));
         gate
     }
 
@@ -176,7 +215,7 @@ impl InitiatorGates {
         let mut state = lock(&self.state);
         for (initiator, gate) in &state.gates {
             if let Some(gate) = gate.upgrade() {
-                gate.set(limit_for(&limits, initiator));
+                gate.set(limit_for(&limits, &initiator.name));
             }
         }
         self.limited.store(!limits.is_empty(), Ordering::Release);
@@ -195,6 +234,14 @@ mod tests {
 
     const ONE: Cost = Cost { commands: 1, bytes: 0 };
 
+    fn owner(number: u32) -> OwnerKey {
+        OwnerKey::of_address(std::net::Ipv4Addr::from(number).into())
+    }
+
+    fn initiator(name: &str, origin: Option<u128>) -> InitiatorKey {
+        InitiatorKey { name: name.to_owned(), origin: origin.map(Origin) }
+    }
+
     fn gate(iops: u64) -> Arc<Gate> {
         let gate = Arc::new(Gate::default());
         gate.set(Limit::new(Some(iops), None).unwrap());
@@ -206,7 +253,8 @@ mod tests {
     fn waiters_are_woken() {
         let gate = gate(100);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let ways: Vec<_> = (0..4).map(|_| Way::new(Arc::clone(&gate))).collect();
+        let ways: Vec<_> =
+            (0..4).map(|number| Way::new(Arc::clone(&gate), &owner(number / 2))).collect();
         runtime.block_on(async {
             let all = ways.iter().map(|way| async {
                 for _ in 0..5 {
@@ -223,7 +271,8 @@ mod tests {
     #[test]
     fn giving_up_and_lifting() {
         let gate = gate(10);
-        let ways: Vec<_> = (0..3).map(|_| Way::new(Arc::clone(&gate))).collect();
+        let ways: Vec<_> =
+            (0..3).map(|number| Way::new(Arc::clone(&gate), &owner(number))).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             assert!(ways[0].try_pass(Cost { commands: 1000, bytes: 0 }), "then in debt");
@@ -259,7 +308,9 @@ mod tests {
             let runtime = runtime.enable_time().start_paused(true).build().unwrap();
             let went: Vec<u64> = runtime.block_on(async {
                 let until = tokio::time::Instant::now() + std::time::Duration::from_secs(SECONDS);
-                let each = (0..4).map(|_| pass_until(Arc::clone(&gate), cost, until));
+                let each = (0..4).map(|number| {
+                    pass_until(Way::new(Arc::clone(&gate), &owner(number)), cost, until)
+                });
                 futures_util::future::join_all(each).await
             });
             // What may pass at once comes on top, and one that the rate is short of.
@@ -271,8 +322,7 @@ mod tests {
     }
 
     /// How many commands of a session have passed by then.
-    async fn pass_until(gate: Arc<Gate>, cost: Cost, until: tokio::time::Instant) -> u64 {
-        let way = Way::new(gate);
+    async fn pass_until(way: Way, cost: Cost, until: tokio::time::Instant) -> u64 {
         let mut went = 0;
         while tokio::time::timeout_at(until, way.pass(cost)).await.is_ok() {
             went += 1;
@@ -284,16 +334,38 @@ mod tests {
     fn an_initiator_has_one_gate_while_it_has_sessions() {
         let gates = InitiatorGates::default();
         let limit = Limit::new(Some(10), None).unwrap();
-        let first = gates.of("iqn.a");
+        let first = gates.of(&initiator("iqn.a", None));
         assert!(!first.is_limited() && !gates.is_limited());
         gates.set(vec![InitiatorLimit { initiator: Some("iqn.A".into()), limit }]);
         assert!(first.is_limited() && gates.is_limited());
-        assert!(Arc::ptr_eq(&first, &gates.of("iqn.a")));
-        assert!(!gates.of("iqn.b").is_limited());
+        assert!(Arc::ptr_eq(&first, &gates.of(&initiator("iqn.a", None))));
+        assert!(!gates.of(&initiator("iqn.b", None)).is_limited());
         drop(first);
-        gates.of("iqn.c");
-        assert_eq!(lock(&gates.state).gates.len(), 1, "those without sessions are forgotten");
+        for number in 0..10_000 {
+            gates.of(&initiator("iqn.c", Some(number)));
+        }
+        let known = lock(&gates.state).gates.len();
+        assert!(known <= KNOWN_GATES_MIN, "those without sessions are forgotten: {known}");
         gates.set(Vec::new());
         assert!(!gates.is_limited());
+    }
+
+    /// Fault: 200 sessions without CHAP that claimed the name of an initiator from another address
+    /// left it 25 of the 5,000 commands a second that it may do.
+    #[test]
+    fn a_claimed_name_does_not_use_the_limit_of_the_initiator() {
+        let gates = InitiatorGates::default();
+        let limit = Limit::new(Some(10), None).unwrap();
+        gates.set(vec![InitiatorLimit { initiator: None, limit }]);
+        let claimed = gates.of(&initiator("iqn.a", Some(1)));
+        let flood = Way::new(Arc::clone(&claimed), &owner(1));
+        assert!(flood.try_pass(Cost { commands: 1000, bytes: 0 }) && !flood.try_pass(ONE));
+        for origin in [Some(2), None] {
+            let gate = gates.of(&initiator("iqn.a", origin));
+            assert!(gate.is_limited(), "{origin:?} is held to the limit as well");
+            assert!(Way::new(gate, &owner(2)).try_pass(ONE), "{origin:?} is kept waiting");
+        }
+        let further = Way::new(gates.of(&initiator("iqn.a", Some(1))), &owner(1));
+        assert!(!further.try_pass(ONE), "sessions from one address have one limit together");
     }
 }

@@ -6,8 +6,9 @@
 //! (SAM-5 §8).
 
 use super::InitiatorGates;
-use super::gate::{Gate, Way};
+use super::gate::{Gate, InitiatorKey, Way};
 use super::limit::{Cost, Limit};
+use crate::memory::OwnerKey;
 use crate::ranges::{RangeGuard, RangeLocks, RangeQueued};
 use iscsi::pdu::TaskAttribute;
 use scsi::plan::LbaRange;
@@ -45,7 +46,9 @@ impl UnitQuota {
 /// What a session has to do with limits.
 #[derive(Debug)]
 pub(crate) struct SessionQuota {
-    initiator: String,
+    initiator: InitiatorKey,
+    /// The session has a part of this owner's share of each limit.
+    owner: OwnerKey,
     at_target: Arc<Gate>,
     lines: Mutex<Vec<Arc<Line>>>,
     /// How many wait, at all units.
@@ -53,11 +56,12 @@ pub(crate) struct SessionQuota {
 }
 
 impl SessionQuota {
-    /// Of an initiator (its name in lower case) at a target.
-    pub(crate) fn new(initiator: &str, target: &InitiatorGates) -> Self {
+    /// Of a session of this owner, whose initiator uses a target with these gates.
+    pub(crate) fn new(initiator: InitiatorKey, owner: OwnerKey, target: &InitiatorGates) -> Self {
         Self {
-            initiator: initiator.to_owned(),
-            at_target: target.of(initiator),
+            at_target: target.of(&initiator),
+            initiator,
+            owner,
             lines: Mutex::default(),
             waiting: Arc::default(),
         }
@@ -94,7 +98,7 @@ impl SessionQuota {
             waiting: AtomicUsize::new(0),
             barriers: AtomicUsize::new(0),
             session_waiting: Arc::clone(&self.waiting),
-            ways: gates.map(Way::new),
+            ways: gates.map(|gate| Way::new(gate, &self.owner)),
         });
         lines.push(Arc::clone(&line));
         line

@@ -7,6 +7,7 @@
 mod bucket;
 mod cost;
 mod dues;
+mod fair_queue;
 mod gate;
 mod limit;
 mod line;
@@ -15,7 +16,7 @@ mod turns;
 
 pub(crate) use cost::{cost, prefetch_bytes_max};
 pub(crate) use dues::Dues;
-pub(crate) use gate::InitiatorGates;
+pub(crate) use gate::{InitiatorGates, InitiatorKey};
 pub(crate) use limit::Cost;
 pub use limit::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};
 pub(crate) use line::{InLine, SessionQuota, UnitQuota};

@@ -5,6 +5,7 @@ mod copy;
 mod drip;
 mod floods;
 mod half_open;
+mod limits;
 mod logins;
 mod long_operations;
 mod management;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<Attack> {
         reservations::ATTACKS,
         copy::ATTACKS,
         long_operations::ATTACKS,
+        limits::ATTACKS,
     ]
     .concat()
 }
