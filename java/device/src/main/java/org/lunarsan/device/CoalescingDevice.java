@@ -65,6 +65,11 @@ public final class CoalescingDevice extends QueueingDevice {
     }
 
     @Override
+    AsyncDevice asyncInside() {
+        return inner instanceof AsyncDevice async ? async : null;
+    }
+
+    @Override
     public long losses() {
         return inner.losses();
     }

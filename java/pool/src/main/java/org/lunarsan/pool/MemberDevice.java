@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
@@ -193,6 +194,12 @@ final class MemberDevice extends ForwardingDevice {
      */
     CompletableFuture<Void> begin(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        return begin(operation, address, buffer, device -> { });
+    }
+
+    /** As above; {@code given} gets the future of the device, by which the buffer is taken back. */
+    CompletableFuture<Void> begin(Operation operation, long address, ByteBuffer buffer,
+            Consumer<CompletableFuture<Void>> given) throws DeviceException {
         if (async == null) {
             return null;
         }
@@ -207,6 +214,7 @@ final class MemberDevice extends ForwardingDevice {
                 leave(began);
             }
         }
+        given.accept(begun);
         return begun.whenComplete((done, thrown) -> leave(began));
     }
 }
