@@ -39,7 +39,7 @@ class LentTransfer extends TransferFuture {
         if (view.isReadOnly()) {
             throw new ReadOnlyBufferException();
         }
-        if (!whileLent(() -> { })) {
+        if (!isLent()) {
             return;
         }
         ByteBuffer data = POOL.take(view.remaining());

@@ -81,6 +81,17 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
         }
     }
 
+    /**
+     * Whether the device still has the buffer, which it may lose at any time.
+     *
+     * @return false when the buffer was taken back, or the transfer has ended
+     */
+    protected final boolean isLent() {
+        synchronized (lock) {
+            return !isBack;
+        }
+    }
+
     /** Called when the transfer has ended, whether or not its buffer was taken back before. */
     protected void ended() {
         // Nothing is kept.
