@@ -48,7 +48,8 @@ public interface AsyncDevice extends Device {
     CompletableFuture<Void> writeAsync(long address, ByteBuffer buffer);
 
     /**
-     * Begins {@link Device#flush()}, which covers the writes whose futures the device has completed.
+     * Begins {@link Device#flush()}, which covers the writes whose futures the device has
+     * completed.
      *
      * @return completes when they are durable
      */

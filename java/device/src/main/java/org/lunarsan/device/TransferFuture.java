@@ -65,8 +65,8 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     }
 
     /**
-     * Runs something that uses the caller's buffer, unless the buffer was taken back. Taking it back
-     * waits for it, so it must be quick whatever the device does.
+     * Runs something that uses the caller's buffer, unless the buffer was taken back. Taking the
+     * buffer back waits until it has returned, so it must be quick whatever the device does.
      *
      * @param use what is done with the buffer
      * @return false when the buffer was taken back, and nothing was done
