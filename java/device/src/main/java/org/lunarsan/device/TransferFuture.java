@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
 /**
@@ -17,7 +18,8 @@ import java.util.function.Supplier;
  * <p>Threads: any.
  */
 public abstract class TransferFuture extends CompletableFuture<Void> {
-    private final Object lock = new Object();
+    /** No monitor: a virtual thread may wait with it held, and must not hold its carrier. */
+    private final ReentrantLock lock = new ReentrantLock();
     private final ByteBuffer caller;
     private final int limit;
     private boolean isBack;
@@ -42,11 +44,14 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
 
     /** Takes the buffer back from the device, and does not complete the future. */
     public final void takeBack() {
-        synchronized (lock) {
+        lock.lock();
+        try {
             if (!isBack) {
                 isBack = true;
                 detach();
             }
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -72,12 +77,15 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
      * @return false when the buffer was taken back, and nothing was done
      */
     protected final boolean whileLent(Runnable use) {
-        synchronized (lock) {
+        lock.lock();
+        try {
             if (!isBack) {
                 use.run();
                 return true;
             }
             return false;
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -87,8 +95,11 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
      * @return false when the buffer was taken back, or the transfer has ended
      */
     protected final boolean isLent() {
-        synchronized (lock) {
+        lock.lock();
+        try {
             return !isBack;
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -103,11 +114,14 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
      * @param failure null when all was transferred
      */
     protected final void end(Throwable failure) {
-        synchronized (lock) {
+        lock.lock();
+        try {
             if (!isBack && failure == null) {
                 caller.limit(limit).position(limit);
             }
             isBack = true;
+        } finally {
+            lock.unlock();
         }
         ended();
         if (failure == null) {
