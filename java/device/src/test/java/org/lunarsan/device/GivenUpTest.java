@@ -85,8 +85,8 @@ class GivenUpTest {
     /**
      * Fault: after orTimeout the device inside wrote what the caller had put into its buffer since.
      *
-     * <p>Goal: the future ends in its time though the device hangs, and the disk gets the data as it
-     * was; a later write to one of the blocks waits for it and wins, others do not wait.
+     * <p>Goal: the future ends in its time though the device hangs, and the disk gets the data as
+     * it was; a later write to one of the blocks waits for it and wins, others do not wait.
      */
     @Test
     void aWriteUnderWayGoesOnWithItsOwnData() throws Exception {
