@@ -11,13 +11,22 @@ import java.util.concurrent.Executor;
  * <p>Each call returns at once (or when there is room in a bounded queue) with a future that
  * completes as the call of {@link Device} would return: with null, or exceptionally with the
  * {@link DeviceException} that it would throw, refusals and unusable buffers included;
- * {@code null} alone is refused by the call itself. A buffer belongs to the device until its future
- * is complete; then its position is its limit, or as before after a failure.
+ * {@code null} alone is refused by the call itself.
+ *
+ * <p><b>Buffers.</b> A buffer belongs to the device until the returned future is complete, however
+ * it is completed: by the device, by {@link CompletableFuture#orTimeout}, {@code cancel} or anybody
+ * else. From then on the device neither reads nor writes the buffer, whatever it is doing. Its
+ * position is its limit after success, and as before otherwise. A future that depends on the
+ * returned one says nothing of the buffer.
+ *
+ * <p><b>Giving up.</b> A write whose future is completed by somebody else may be done all the same,
+ * with the data as it was then; later writes and unmaps of these blocks wait until it has ended. A
+ * read ends unheard. What has not begun may be left undone. Implementations return a
+ * {@link TransferFuture}, which sees to the order of both.
  *
  * <p>Requests under way at the same time are done in any order, as calls of several threads are,
- * unless the implementation says more. Cancelling a future stops nothing: the device goes on using
- * the buffer, and nothing tells when it is through. What depends on a future may run in a thread
- * of the device and must not wait there for long.
+ * unless the implementation says more. What depends on a future may run in a thread of the device
+ * and must not wait there for long.
  */
 public interface AsyncDevice extends Device {
     /**
@@ -39,7 +48,8 @@ public interface AsyncDevice extends Device {
     CompletableFuture<Void> writeAsync(long address, ByteBuffer buffer);
 
     /**
-     * Begins {@link Device#flush()}, which covers the writes whose futures are complete.
+     * Begins {@link Device#flush()}, which covers the writes whose futures the device has
+     * completed.
      *
      * @return completes when they are durable
      */
@@ -57,6 +67,10 @@ public interface AsyncDevice extends Device {
     /**
      * A device that waits for nobody: each request is a task of an executor. Close the returned
      * device, not the one inside.
+     *
+     * <p>A call that waits cannot be told to leave a buffer, so the data of each read and write is
+     * copied once, through memory outside of the heap. For long buffers outside of the heap that is
+     * one copy more than the call that waits makes.
      *
      * @param device the device inside
      * @param executor runs the requests; it bounds how many are under way

@@ -8,7 +8,8 @@ import java.util.Objects;
  * {@link QueueingDevice} says.
  *
  * <p>For any thread. It owns the device inside: opens it, closes it, and has its name. A blocking
- * device becomes an {@link AsyncDevice} with a bounded queue by it.
+ * device becomes an {@link AsyncDevice} with a bounded queue by it; over an {@link AsyncDevice} no
+ * data is copied but that of requests that are joined.
  */
 public final class CoalescingDevice extends QueueingDevice {
     private final Device inner;
@@ -62,6 +63,11 @@ public final class CoalescingDevice extends QueueingDevice {
     @Override
     protected void unmapBlocks(long address, long blocks) throws DeviceException {
         inner.unmap(address, blocks);
+    }
+
+    @Override
+    AsyncDevice asyncInside() {
+        return inner instanceof AsyncDevice async ? async : null;
     }
 
     @Override

@@ -5,10 +5,12 @@ import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.function.Consumer;
 
 /** A blocking device whose requests are tasks of an executor. For any thread. */
 final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice {
     private final Executor executor;
+    private final GivenUpWrites givenUp = new GivenUpWrites();
 
     ExecutorAsyncDevice(Device inner, Executor executor) {
         super(inner);
@@ -16,15 +18,30 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
     }
 
     @Override
-    public CompletableFuture<Void> readAsync(long address, ByteBuffer buffer) {
+    public void write(long address, ByteBuffer buffer) throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
-        return start(() -> read(address, buffer));
+        givenUp.await(address, blocks(buffer));
+        super.write(address, buffer);
+    }
+
+    @Override
+    public void unmap(long address, long blocks) throws DeviceException {
+        givenUp.await(address, blocks);
+        super.unmap(address, blocks);
+    }
+
+    @Override
+    public CompletableFuture<Void> readAsync(long address, ByteBuffer buffer) {
+        LentTransfer transfer = new LentTransfer(Objects.requireNonNull(buffer, "buffer"));
+        start(() -> transfer.read(into -> read(address, into)), transfer::end);
+        return transfer;
     }
 
     @Override
     public CompletableFuture<Void> writeAsync(long address, ByteBuffer buffer) {
-        Objects.requireNonNull(buffer, "buffer");
-        return start(() -> write(address, buffer));
+        Write write = new Write(address, Objects.requireNonNull(buffer, "buffer"));
+        start(write::run, write::end);
+        return write;
     }
 
     @Override
@@ -37,6 +54,53 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
         return start(() -> unmap(address, blocks));
     }
 
+    /** How many blocks a buffer has; of a device that was never opened, which refuses it, none. */
+    private long blocks(ByteBuffer buffer) {
+        try {
+            return buffer.remaining() / blockSize();
+        } catch (IllegalStateException neverOpened) {
+            return 0;
+        }
+    }
+
+    /** A write that later ones wait for if it is given up while it is under way. */
+    private final class Write extends LentTransfer {
+        private final long address;
+        private final GivenUpWrites.Range range;
+        private final long blocks;
+        /** Guarded by the lock of the future. */
+        private boolean began;
+
+        Write(long address, ByteBuffer caller) {
+            super(caller);
+            this.address = address;
+            blocks = blocks(caller);
+            range = new GivenUpWrites.Range(address, blocks);
+        }
+
+        void run() throws DeviceException {
+            givenUp.await(address, blocks);
+            write(from -> inner().write(address, from));
+        }
+
+        @Override
+        void began() {
+            began = true;
+        }
+
+        @Override
+        protected void detach() {
+            if (began) {
+                givenUp.add(range);
+            }
+        }
+
+        @Override
+        protected void ended() {
+            givenUp.remove(range);
+        }
+    }
+
     /** What a request does. */
     private interface Work {
         void run() throws DeviceException;
@@ -44,18 +108,30 @@ final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice 
 
     private CompletableFuture<Void> start(Work work) {
         CompletableFuture<Void> done = new CompletableFuture<>();
+        start(work, failure -> {
+            if (failure == null) {
+                done.complete(null);
+            } else {
+                done.completeExceptionally(failure);
+            }
+        });
+        return done;
+    }
+
+    /** Tells how the work ended: a failure, or null. */
+    private void start(Work work, Consumer<Throwable> ended) {
         try {
             executor.execute(() -> {
+                Throwable failure = null;
                 try {
                     work.run();
-                    done.complete(null);
-                } catch (Throwable failure) {
-                    done.completeExceptionally(failure);
+                } catch (Throwable thrown) {
+                    failure = thrown;
                 }
+                ended.accept(failure);
             });
         } catch (RejectedExecutionException failure) {
-            done.completeExceptionally(failure);
+            ended.accept(failure);
         }
-        return done;
     }
 }

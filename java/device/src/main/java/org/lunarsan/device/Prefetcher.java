@@ -72,7 +72,7 @@ final class Prefetcher {
             return null;
         }
         ByteBuffer data = ByteBuffer.allocate((int) (blocks * geometry.blockSize()));
-        QueuedRequest segment = new QueuedRequest(Operation.READ, from, blocks, data, true);
+        QueuedRequest segment = QueuedRequest.ahead(from, blocks, data);
         stream.segments.add(segment);
         return segment;
     }

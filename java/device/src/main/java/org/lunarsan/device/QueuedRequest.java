@@ -15,7 +15,9 @@ final class QueuedRequest {
     final long blocks;
     /** As the caller gave it; null without data. */
     final ByteBuffer buffer;
-    final CompletableFuture<Void> done = new CompletableFuture<>();
+    /** The future of a transfer that its caller may give up; null: no other buffer is needed. */
+    final LentTransfer transfer;
+    final CompletableFuture<Void> done;
     /** Reads ahead: the device asked for it itself. */
     final boolean ahead;
 
@@ -29,13 +31,36 @@ final class QueuedRequest {
     /** Reads that are served from what this one reads ahead. */
     List<QueuedRequest> served = List.of();
 
-    QueuedRequest(
-            Operation operation, long address, long blocks, ByteBuffer buffer, boolean ahead) {
+    private QueuedRequest(Operation operation, long address, long blocks, ByteBuffer buffer,
+            LentTransfer transfer, boolean ahead) {
         this.operation = operation;
         this.address = address;
         this.blocks = blocks;
         this.buffer = buffer;
+        this.transfer = transfer;
+        done = transfer == null ? new CompletableFuture<>() : transfer;
         this.ahead = ahead;
+    }
+
+    /** A request without data. */
+    static QueuedRequest plain(Operation operation, long address, long blocks) {
+        return new QueuedRequest(operation, address, blocks, null, null, false);
+    }
+
+    /** A read or write whose caller has the future, and may complete it at any time. */
+    static QueuedRequest async(Operation operation, long address, long blocks, ByteBuffer buffer) {
+        return new QueuedRequest(
+                operation, address, blocks, buffer, new LentTransfer(buffer), false);
+    }
+
+    /** A read or write whose caller waits until it has ended. */
+    static QueuedRequest waited(Operation operation, long address, long blocks, ByteBuffer buffer) {
+        return new QueuedRequest(operation, address, blocks, buffer, null, false);
+    }
+
+    /** A read into memory of the device. */
+    static QueuedRequest ahead(long address, long blocks, ByteBuffer buffer) {
+        return new QueuedRequest(Operation.READ, address, blocks, buffer, null, true);
     }
 
     long end() {
@@ -72,16 +97,37 @@ final class QueuedRequest {
         served.add(read);
     }
 
-    void succeed() {
-        if (buffer != null) {
-            buffer.position(buffer.limit());
+    /** Ends it with a failure, or well. */
+    void end(Throwable failure) {
+        if (transfer != null) {
+            transfer.end(failure);
+        } else if (failure != null) {
+            done.completeExceptionally(failure);
+        } else {
+            if (buffer != null) {
+                buffer.position(buffer.limit());
+            }
+            done.complete(null);
         }
-        done.complete(null);
+    }
+
+    /** Copies the data of a write; false when it was given up. */
+    boolean copyTo(ByteBuffer data) {
+        if (transfer != null) {
+            return transfer.copyTo(data);
+        }
+        data.put(buffer.duplicate());
+        return true;
     }
 
     /** Copies what was read for several requests at once to this one. */
     void takeFrom(ByteBuffer data, long first, int blockSize) {
         int at = Math.toIntExact((address - first) * blockSize);
-        buffer.duplicate().put(data.slice(at, buffer.remaining()));
+        ByteBuffer part = data.slice(at, Math.toIntExact(blocks * blockSize));
+        if (transfer != null) {
+            transfer.fill(part);
+        } else {
+            buffer.duplicate().put(part);
+        }
     }
 }

@@ -5,7 +5,6 @@ import java.nio.ReadOnlyBufferException;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -26,6 +25,11 @@ import java.util.concurrent.locks.ReentrantLock;
  * <p><b>Reading ahead.</b> See {@link QueueOptions#prefetchBytes()}. A failure to read ahead is
  * told to nobody, the blocks are read when they are asked for. When the device
  * {@linkplain #losses() may have lost} writes, or a flush failed, what was read ahead is forgotten.
+ *
+ * <p><b>Buffers.</b> A transfer that is given up before it begins is not done. The four transfers
+ * get the buffers of callers that wait, and otherwise memory of this class: the data of
+ * {@link #readAsync} and {@link #writeAsync} is copied once, unless an {@link AsyncDevice} is
+ * inside, which gives up buffers when it is asked to.
  *
  * <p><b>Threads.</b> For any thread. Transfers run on virtual threads, at most
  * {@link QueueOptions#depth()} at once. Callers wait when {@link QueueOptions#requestsMax()}
@@ -109,6 +113,11 @@ public abstract class QueueingDevice implements AsyncDevice {
      */
     protected abstract void unmapBlocks(long address, long blocks) throws DeviceException;
 
+    /** What moves the blocks, if callers' buffers may be lent to it; null: blocking calls do. */
+    AsyncDevice asyncInside() {
+        return null;
+    }
+
     @Override
     public void open() throws DeviceException {
         lock.lock();
@@ -178,43 +187,42 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
-        await(readAsync(address, buffer));
+        LentTransfer.await(submitBuffer(Operation.READ, address, buffer, QueuedRequest::waited));
     }
 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
-        await(writeAsync(address, buffer));
+        LentTransfer.await(submitBuffer(Operation.WRITE, address, buffer, QueuedRequest::waited));
     }
 
     @Override
     public void flush() throws DeviceException {
-        await(flushAsync());
+        LentTransfer.await(flushAsync());
     }
 
     @Override
     public void unmap(long address, long blocks) throws DeviceException {
-        await(unmapAsync(address, blocks));
+        LentTransfer.await(unmapAsync(address, blocks));
     }
 
     @Override
     public CompletableFuture<Void> readAsync(long address, ByteBuffer buffer) {
-        return submitBuffer(Operation.READ, address, buffer);
+        return submitBuffer(Operation.READ, address, buffer, QueuedRequest::async);
     }
 
     @Override
     public CompletableFuture<Void> writeAsync(long address, ByteBuffer buffer) {
-        return submitBuffer(Operation.WRITE, address, buffer);
+        return submitBuffer(Operation.WRITE, address, buffer, QueuedRequest::async);
     }
 
     @Override
     public CompletableFuture<Void> flushAsync() {
-        return submit(new QueuedRequest(
-                Operation.FLUSH, DeviceException.NO_ADDRESS, 0, null, false));
+        return submit(QueuedRequest.plain(Operation.FLUSH, DeviceException.NO_ADDRESS, 0));
     }
 
     @Override
     public CompletableFuture<Void> unmapAsync(long address, long blocks) {
-        QueuedRequest request = new QueuedRequest(Operation.UNMAP, address, blocks, null, false);
+        QueuedRequest request = QueuedRequest.plain(Operation.UNMAP, address, blocks);
         try {
             checkOpen(request);
             checkWritable(request);
@@ -225,15 +233,20 @@ public abstract class QueueingDevice implements AsyncDevice {
         return blocks == 0 ? CompletableFuture.completedFuture(null) : submit(request);
     }
 
+    /** Makes a request with data. */
+    private interface Maker {
+        QueuedRequest make(Operation operation, long address, long blocks, ByteBuffer buffer);
+    }
+
     private CompletableFuture<Void> submitBuffer(
-            Operation operation, long address, ByteBuffer buffer) {
+            Operation operation, long address, ByteBuffer buffer, Maker maker) {
         Objects.requireNonNull(buffer, "buffer");
         QueuedRequest request;
         try {
             long blocks = buffer.remaining() / Geometry.BLOCK_BYTES_MIN;
-            checkOpen(new QueuedRequest(operation, address, blocks, buffer, false));
+            checkOpen(QueuedRequest.plain(operation, address, blocks));
             blocks = shape().checkBuffer(name, operation, address, buffer);
-            request = new QueuedRequest(operation, address, blocks, buffer, false);
+            request = maker.make(operation, address, blocks, buffer);
             if (operation == Operation.WRITE) {
                 checkWritable(request);
             }
@@ -394,27 +407,7 @@ public abstract class QueueingDevice implements AsyncDevice {
             return;
         }
         room.release();
-        if (failure == null) {
-            request.succeed();
-        } else {
-            request.done.completeExceptionally(failure);
-        }
-    }
-
-    /** Waits; an interrupt is kept for the caller, since the device still uses the buffer. */
-    private static void await(CompletableFuture<Void> future) throws DeviceException {
-        try {
-            future.join();
-        } catch (CompletionException failure) {
-            Throwable cause = failure.getCause();
-            if (cause instanceof DeviceException device) {
-                throw device;
-            }
-            if (cause instanceof RuntimeException defect) {
-                throw defect;
-            }
-            throw failure;
-        }
+        request.end(failure);
     }
 
     private void checkOpen(QueuedRequest request) throws DeviceClosedException {

@@ -27,8 +27,7 @@ final class Transfers {
     private static Outcome one(QueueingDevice device, QueuedRequest request) {
         try {
             switch (request.operation) {
-                case READ -> device.readBlocks(request.address, request.buffer.duplicate());
-                case WRITE -> device.writeBlocks(request.address, request.buffer.duplicate());
+                case READ, WRITE -> move(device, request);
                 case FLUSH -> device.flushBlocks();
                 case UNMAP -> device.unmapBlocks(request.address, request.blocks);
                 default -> throw new IllegalStateException("queued: " + request.operation);
@@ -40,12 +39,31 @@ final class Transfers {
         }
     }
 
+    private static void move(QueueingDevice device, QueuedRequest request) throws DeviceException {
+        boolean read = request.operation == Operation.READ;
+        LentTransfer.Call call = read
+                ? data -> device.readBlocks(request.address, data)
+                : data -> device.writeBlocks(request.address, data);
+        LentTransfer transfer = request.transfer;
+        if (transfer == null) {
+            call.run(request.buffer.duplicate());
+        } else if (device.asyncInside() != null) {
+            transfer.lend(data -> read
+                    ? device.asyncInside().readAsync(request.address, data)
+                    : device.asyncInside().writeAsync(request.address, data));
+        } else if (read) {
+            transfer.read(call);
+        } else {
+            transfer.write(call);
+        }
+    }
+
     /** True when all is done; false when each request has to be done alone. */
     private static boolean joined(QueueingDevice device, List<QueuedRequest> run) {
         QueuedRequest first = run.getFirst();
         int bytes = 0;
         for (QueuedRequest request : run) {
-            bytes += request.buffer.remaining();
+            bytes += Math.toIntExact(request.blocks * device.blockSize());
         }
         try {
             ByteBuffer all = ByteBuffer.allocate(bytes);
@@ -54,7 +72,11 @@ final class Transfers {
                 run.forEach(read -> read.takeFrom(all, first.address, device.blockSize()));
                 return true;
             }
-            run.forEach(write -> all.put(write.buffer.duplicate()));
+            for (QueuedRequest write : run) {
+                if (!write.copyTo(all)) {
+                    return false;
+                }
+            }
             device.writeBlocks(first.address, all.flip());
             return true;
         } catch (Throwable failure) {

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.TransferFuture;
 
 /**
  * A long transfer as several commands side by side. While one piece is on the wire the target is at
@@ -77,8 +78,17 @@ final class Pieces {
             this.pieces = pieces;
         }
 
+        /** Completes it when the last piece has ended. */
+        Whole follow() {
+            // By hand: a dependent future would fail with an exception around that of the device.
+            CompletableFuture.allOf(pieces).whenComplete((done, thrown) ->
+                    end(thrown instanceof CompletionException failed
+                            && failed.getCause() != null ? failed.getCause() : thrown));
+            return this;
+        }
+
         @Override
-        void detach() {
+        protected void detach() {
             for (Transfer piece : pieces) {
                 piece.takeBack();
             }
@@ -88,12 +98,6 @@ final class Pieces {
     /** Begins them all, with {@code data} that is that of {@code caller} or a copy of it. */
     static CompletableFuture<Void> whole(Disk disk, boolean write, long address, int blocks,
             ByteBuffer data, ByteBuffer caller) {
-        Transfer[] pieces = begin(disk, write, address, data, blocks);
-        // By hand: a dependent future would fail with an exception around that of the device.
-        Whole whole = new Whole(caller, pieces);
-        CompletableFuture.allOf(pieces).whenComplete((done, thrown) ->
-                whole.end(thrown instanceof CompletionException failed
-                        && failed.getCause() != null ? failed.getCause() : thrown));
-        return whole;
+        return new Whole(caller, begin(disk, write, address, data, blocks)).follow();
     }
 }

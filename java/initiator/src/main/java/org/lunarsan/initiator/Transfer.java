@@ -2,6 +2,7 @@ package org.lunarsan.initiator;
 
 import java.nio.ByteBuffer;
 import org.lunarsan.device.Operation;
+import org.lunarsan.device.TransferFuture;
 
 /**
  * A read or write of blocks of one command for which no thread waits: the future of its caller.
@@ -76,13 +77,13 @@ final class Transfer extends TransferFuture implements Task.Completion {
 
     /** A write that is given up may be executed until it has ended: later ones wait for it. */
     @Override
-    void detach() {
+    protected void detach() {
         givenUp = write ? disk.doubts().replay(lba, blocks) : Doubts.NEW;
         data.takeBack(givenUp);
     }
 
     @Override
-    void ended() {
+    protected void ended() {
         if (givenUp != Doubts.NEW) {
             disk.doubts().replayed(givenUp);
         }

@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
 import org.lunarsan.device.AsyncDevice;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceClosedException;
@@ -235,6 +236,12 @@ final class MemberDevice extends ForwardingDevice {
      */
     CompletableFuture<Void> begin(Operation operation, long address, ByteBuffer buffer)
             throws DeviceException {
+        return begin(operation, address, buffer, device -> { });
+    }
+
+    /** As above; {@code given} gets the future of the device, by which the buffer is taken back. */
+    CompletableFuture<Void> begin(Operation operation, long address, ByteBuffer buffer,
+            Consumer<CompletableFuture<Void>> given) throws DeviceException {
         if (async == null) {
             return null;
         }
@@ -249,6 +256,7 @@ final class MemberDevice extends ForwardingDevice {
                 leaveChange(began);
             }
         }
+        given.accept(begun);
         return begun.whenComplete((done, thrown) -> leaveChange(began));
     }
 }

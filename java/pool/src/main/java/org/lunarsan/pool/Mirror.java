@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
+import org.lunarsan.device.BufferPool;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
@@ -20,13 +21,16 @@ import org.lunarsan.device.Operation;
  * that a member missed before the labels of the others say, durably, that it did.
  */
 final class Mirror {
+    /** The most that is moved at once; a longer run of blocks is moved in parts. */
+    static final int TRANSFER_BYTES_MAX = 16 << 20;
+
     private final RangeLocks ranges = new RangeLocks();
     private final Membership membership;
     private final IntentLog intents;
     private final MirrorReader reader = new MirrorReader(this);
     /** Failures whose members were not left out yet: marks of what they missed must stay. */
     private final AtomicInteger untold = new AtomicInteger();
-    private final TransferBuffers buffers = new TransferBuffers();
+    private final BufferPool buffers = new BufferPool();
     private final Duration memberWait;
     private volatile CompletableFuture<Void> recoveries = CompletableFuture.completedFuture(null);
 
@@ -46,7 +50,7 @@ final class Mirror {
         this.memberWait = memberWait;
     }
 
-    TransferBuffers buffers() {
+    BufferPool buffers() {
         return buffers;
     }
 
@@ -113,21 +117,13 @@ final class Mirror {
         return reader;
     }
 
-    /**
-     * Writes blocks to all members, from a copy of data outside of the heap: such memory may be
-     * freed, or confined to the caller. That fails this call, before any member is asked, which
-     * would be left out for it. Memory of the heap can be read by any thread at any time.
-     */
+    /** Writes blocks to all members. */
     void write(long address, int blocks, ByteBuffer data) throws DeviceException {
-        boolean copied = data.isDirect();
-        ByteBuffer from = copied ? buffers.copyOf(data) : data;
-        MirrorMember.Write write = new MirrorMember.Write(address, from);
+        MirrorMember.Write write = new MirrorMember.Write(address, data, buffers);
         try {
             change(Operation.WRITE, address, blocks, write);
         } finally {
-            if (copied && !write.isGivenUp()) {
-                buffers.give(from);
-            }
+            write.end();
         }
     }
 

@@ -1,12 +1,16 @@
 package org.lunarsan.pool;
 
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.BitSet;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.lunarsan.device.BufferPool;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
+import org.lunarsan.device.TransferFuture;
 
 /**
  * A member of a mirror: its device, what it is good for, and how it does. For any thread; its state
@@ -152,36 +156,60 @@ final class MirrorMember implements Parallel.Busy {
         device.write(dataStart + address, from);
     }
 
-    /** A write of the same to each member; the data is not copied. For one call. */
+    /**
+     * A write of the same data to each member. A late member may go on with it when the caller has
+     * its buffer back: one that is an {@code AsyncDevice} gives the buffer up, any other is given a
+     * copy from the beginning. Data outside of the heap is copied in any case: such memory may be
+     * freed, or confined to the caller. That fails the call before any member is asked, which would
+     * be left out for it. For one call.
+     */
     static final class Write implements Parallel.Work<MirrorMember> {
         private final long address;
+        private final BufferPool buffers;
+        /** The caller's, of the heap, or the copy. */
         private final ByteBuffer data;
-        private volatile boolean givenUp;
+        /** Null: none is needed so far. */
+        private ByteBuffer copy;
+        private final List<CompletableFuture<Void>> lent = new ArrayList<>();
+        private boolean givenUp;
 
-        Write(long address, ByteBuffer data) {
+        Write(long address, ByteBuffer caller, BufferPool buffers) {
             this.address = address;
-            this.data = data;
+            this.buffers = buffers;
+            copy = caller.isDirect() ? buffers.copyOf(caller) : null;
+            data = copy == null ? caller : copy;
         }
 
-        /** Whether a member may still read the data. */
-        boolean isGivenUp() {
-            return givenUp;
+        /** No member is waited for any more. */
+        void end() {
+            if (copy != null && !givenUp) {
+                buffers.give(copy);
+            }
         }
 
         @Override
         public void givenUp() {
             givenUp = true;
+            if (data != copy) {
+                lent.forEach(TransferFuture::takeBack);
+            }
         }
 
         @Override
         public void run(MirrorMember member) throws DeviceException {
-            member.write(address, data.duplicate());
+            member.write(address, copy.duplicate());
         }
 
         @Override
         public CompletableFuture<Void> begin(MirrorMember member) throws DeviceException {
+            if (!member.device.isAsync()) {
+                if (copy == null) {
+                    copy = buffers.copyOf(data);
+                }
+                return null;
+            }
             return member.device.begin(
-                    Operation.WRITE, member.dataStart + address, data.duplicate());
+                    Operation.WRITE, member.dataStart + address, data.duplicate(), lent::add);
         }
     }
 

@@ -254,7 +254,7 @@ public final class MirroredDevice implements Device {
         Objects.requireNonNull(buffer, "buffer");
         Mirror now = open(Operation.READ, address);
         int blocks = geometry.checkBuffer(name, Operation.READ, address, buffer);
-        int most = TransferBuffers.TRANSFER_BYTES_MAX / geometry.blockSize();
+        int most = Mirror.TRANSFER_BYTES_MAX / geometry.blockSize();
         for (int done = 0; done < blocks; done += most) {
             now.reader().read(address + done, part(buffer, done, Math.min(blocks - done, most)));
         }
@@ -272,7 +272,7 @@ public final class MirroredDevice implements Device {
         Mirror now = open(Operation.WRITE, address);
         int blocks = geometry.checkBuffer(name, Operation.WRITE, address, buffer);
         PoolFailures.refuseReadOnly(this, Operation.WRITE, address, blocks);
-        int most = TransferBuffers.TRANSFER_BYTES_MAX / geometry.blockSize();
+        int most = Mirror.TRANSFER_BYTES_MAX / geometry.blockSize();
         for (int done = 0; done < blocks; done += most) {
             int count = Math.min(blocks - done, most);
             now.write(address + done, count, part(buffer, done, count));

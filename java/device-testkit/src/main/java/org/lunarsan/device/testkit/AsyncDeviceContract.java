@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -27,6 +28,11 @@ import org.lunarsan.device.UnalignedException;
  * <p>JUnit makes an object for each test; the tests start threads of their own.
  */
 public abstract class AsyncDeviceContract extends DeviceContract {
+    /** Blocks of a long transfer that is given up: more than a command of most devices. */
+    private static final int GIVEN_UP_BLOCKS_MAX = 1024;
+
+    private static final int GIVEN_UP_ROUNDS = 20;
+
     /** For subclasses. */
     protected AsyncDeviceContract() {}
 
@@ -127,6 +133,103 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         assertNull(async().flushAsync().join());
         assertNull(async().unmapAsync(4, 1).join());
         assertNull(async().readAsync(device.blockCount(), ByteBuffer.allocate(0)).join());
+    }
+
+    /** Runs a step with each way to give up and buffers of several lengths, each kind. */
+    private void withEachWay(GivenUp step) {
+        int most = (int) Math.min(device.blockCount() - 1, GIVEN_UP_BLOCKS_MAX);
+        Seed.run(random -> {
+            for (int round = 0; round < GIVEN_UP_ROUNDS; round++) {
+                for (GivingUp way : GivingUp.values()) {
+                    int blocks = round % 2 == 0 ? most : 1 + random.nextInt(8);
+                    int bytes = blocks * device.blockSize();
+                    ByteBuffer buffer = round % 4 < 2
+                            ? ByteBuffer.allocateDirect(bytes) : ByteBuffer.allocate(bytes);
+                    // From before it begins to after it has ended.
+                    step.run(way, buffer, random.nextInt(4) * random.nextInt(50_000));
+                }
+            }
+        });
+    }
+
+    /** What is done in one way. */
+    private interface GivenUp {
+        void run(GivingUp way, ByteBuffer buffer, int nanos) throws Exception;
+    }
+
+    private static void spin(int nanos) {
+        long begin = System.nanoTime();
+        while (System.nanoTime() - begin < nanos) {
+            Thread.onSpinWait();
+        }
+    }
+
+    private static void fill(ByteBuffer buffer, int value) {
+        for (int at = 0; at < buffer.limit(); at++) {
+            buffer.put(at, (byte) value);
+        }
+    }
+
+    /**
+     * Fault: what a caller put into its buffer after orTimeout or cancel came to the disk; and a
+     * write that was given up could end after a later one to the same block.
+     *
+     * <p>Goal: each block is as before, or as the write that was given up has it, and a later write
+     * wins. It waits for the first one, so that all is over when it returns.
+     */
+    @Test
+    @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+    void aWriteGivenUpSendsNothingElse() {
+        List<Integer> positions = new ArrayList<>();
+        withEachWay((way, buffer, nanos) -> {
+            int blocks = buffer.remaining() / device.blockSize();
+            device.write(1, filled(1, blocks));
+            fill(buffer, 2);
+            CompletableFuture<Void> write = async().writeAsync(1, buffer);
+            spin(nanos);
+            positions.add(way.giveUp(write) ? buffer.position() : 0);
+            fill(buffer, 0x66);
+            device.write(blocks, filled(3, 1));
+            byte[] found = read(1, blocks);
+            int last = found.length - device.blockSize();
+            for (int at = 0; at < last; at += device.blockSize()) {
+                byte value = found[at];
+                assertTrue(value == 1 || value == 2, () -> way + " let the disk get " + value);
+            }
+            for (int at = 0; at < found.length; at++) {
+                int begin = at - at % device.blockSize();
+                assertEquals(at < last ? found[begin] : 3, found[at], way + ", byte " + at);
+            }
+        });
+        positions.forEach(position -> assertEquals(0, position));
+    }
+
+    /**
+     * Fault: data of a read came into its buffer after orTimeout or cancel.
+     *
+     * <p>Goal: what the caller puts there then stays.
+     */
+    @Test
+    @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+    void aReadGivenUpFillsNothing() throws Exception {
+        device.write(0, filled(0x55, (int) device.blockCount()));
+        List<ByteBuffer> buffers = new ArrayList<>();
+        List<Integer> positions = new ArrayList<>();
+        withEachWay((way, buffer, nanos) -> {
+            CompletableFuture<Void> read = async().readAsync(1, buffer);
+            spin(nanos);
+            positions.add(way.giveUp(read) ? buffer.position() : 0);
+            fill(buffer, 0x11);
+            buffers.add(buffer);
+        });
+        // It ends what is under way.
+        device.close();
+        for (ByteBuffer buffer : buffers) {
+            byte[] expected = new byte[buffer.limit()];
+            Arrays.fill(expected, (byte) 0x11);
+            assertEquals(ByteBuffer.wrap(expected), buffer.clear());
+        }
+        positions.forEach(position -> assertEquals(0, position));
     }
 
     /** Goal: many requests under way at once all do what they should. */

@@ -1,17 +1,13 @@
-package org.lunarsan.pool;
+package org.lunarsan.device;
 
 import java.nio.ByteBuffer;
 import java.util.concurrent.ArrayBlockingQueue;
 
 /**
- * Memory of a mirror for what its members read, and for what they write that was outside of the
- * heap: a member that is late may use it for as long as it likes. Buffers are kept by size and used
- * again. For any thread.
+ * Buffers outside of the heap, kept by size and used again, so that sockets and files need not copy
+ * what is in them. Longer ones than 4 MiB are of the heap and not kept. For any thread.
  */
-final class TransferBuffers {
-    /** The most that is moved at once; a longer run of blocks is moved in parts. */
-    static final int TRANSFER_BYTES_MAX = 16 << 20;
-
+public final class BufferPool {
     private static final int BYTES_MIN = 4096;
     /** Of all kept buffers of one size. */
     private static final int KEPT_BYTES_MAX = 4 << 20;
@@ -20,8 +16,9 @@ final class TransferBuffers {
     /** By size: {@link #BYTES_MIN} and its doubles. */
     private final ArrayBlockingQueue<ByteBuffer>[] kept;
 
+    /** An empty pool. */
     @SuppressWarnings("unchecked")
-    TransferBuffers() {
+    public BufferPool() {
         int sizes = index(KEPT_BYTES_MAX) + 1;
         kept = (ArrayBlockingQueue<ByteBuffer>[]) new ArrayBlockingQueue<?>[sizes];
         for (int index = 0; index < sizes; index++) {
@@ -35,8 +32,13 @@ final class TransferBuffers {
         return Integer.SIZE - Integer.numberOfLeadingZeros(units);
     }
 
-    /** A buffer of so many bytes, with any content. */
-    ByteBuffer take(int bytes) {
+    /**
+     * Takes a buffer, with any content.
+     *
+     * @param bytes how many remain in it, from position 0 on
+     * @return for one user, until it is given back
+     */
+    public ByteBuffer take(int bytes) {
         int index = index(bytes);
         if (index >= kept.length) {
             return ByteBuffer.allocate(bytes);
@@ -53,8 +55,14 @@ final class TransferBuffers {
         return buffer.clear().limit(bytes);
     }
 
-    /** A buffer with what remains of another; throws what that throws when it cannot be read. */
-    ByteBuffer copyOf(ByteBuffer data) {
+    /**
+     * Takes a buffer with a copy of what remains of another; throws what that throws when it cannot
+     * be read.
+     *
+     * @param data stays as it is
+     * @return for one user, until it is given back
+     */
+    public ByteBuffer copyOf(ByteBuffer data) {
         ByteBuffer copy = take(data.remaining());
         boolean copied = false;
         try {
@@ -68,8 +76,12 @@ final class TransferBuffers {
         }
     }
 
-    /** Nobody uses it any more. */
-    void give(ByteBuffer buffer) {
+    /**
+     * Gives a buffer back: nobody uses it any more.
+     *
+     * @param buffer one that was taken from here
+     */
+    public void give(ByteBuffer buffer) {
         if (buffer.isDirect()) {
             kept[index(buffer.capacity())].offer(buffer);
         }

@@ -1,0 +1,108 @@
+package org.lunarsan.device;
+
+import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.function.Function;
+
+/**
+ * The future of a transfer that another device does. A blocking call cannot be told to leave a
+ * buffer, so it gets a buffer of the pool; the caller's buffer is touched only while data is copied
+ * between them. An {@link AsyncDevice} gets the caller's buffer itself, and gives it up when asked.
+ *
+ * <p>A transfer that is given up before it begins is not done.
+ *
+ * <p>Threads: the worker that does the transfer, and any that completes the future.
+ */
+class LentTransfer extends TransferFuture {
+    /** Of all such transfers; off-heap, where the JDK need not copy what it moves. */
+    private static final BufferPool POOL = new BufferPool();
+
+    /** A view of its own: the caller may change position and limit once the buffer is back. */
+    private final ByteBuffer view;
+    /** What the device inside does with the caller's buffer; null: it does not have it. */
+    private CompletableFuture<Void> inner;
+
+    LentTransfer(ByteBuffer caller) {
+        super(caller);
+        view = caller.duplicate();
+    }
+
+    /** A call that waits, with data from position to limit. */
+    interface Call {
+        void run(ByteBuffer data) throws DeviceException;
+    }
+
+    /** Reads by a call that waits. */
+    final void read(Call call) throws DeviceException {
+        if (view.isReadOnly()) {
+            throw new ReadOnlyBufferException();
+        }
+        if (!isLent()) {
+            return;
+        }
+        ByteBuffer data = POOL.take(view.remaining());
+        try {
+            call.run(data.duplicate());
+            fill(data);
+        } finally {
+            POOL.give(data);
+        }
+    }
+
+    /** Writes by a call that waits. */
+    final void write(Call call) throws DeviceException {
+        ByteBuffer data = POOL.take(view.remaining());
+        try {
+            if (copyTo(data)) {
+                call.run(data.flip());
+            }
+        } finally {
+            POOL.give(data);
+        }
+    }
+
+    /** Lends the caller's buffer to an {@link AsyncDevice}, and waits for it. */
+    final void lend(Function<ByteBuffer, CompletableFuture<Void>> begin) throws DeviceException {
+        if (whileLent(() -> inner = begin.apply(view.duplicate()))) {
+            await(inner);
+        }
+    }
+
+    /** Waits as a call that waits; an interrupt is kept, since the device still uses the buffer. */
+    static void await(CompletableFuture<Void> future) throws DeviceException {
+        try {
+            future.join();
+        } catch (CompletionException failure) {
+            switch (failure.getCause()) {
+                case DeviceException known -> throw known;
+                case RuntimeException defect -> throw defect;
+                case null, default -> throw failure;
+            }
+        }
+    }
+
+    /** Copies the caller's data; false when the transfer was given up. */
+    final boolean copyTo(ByteBuffer data) {
+        return whileLent(() -> {
+            data.put(view.duplicate());
+            began();
+        });
+    }
+
+    /** Copies what was read to the caller, unless the transfer was given up. */
+    final void fill(ByteBuffer data) {
+        whileLent(() -> view.duplicate().put(data));
+    }
+
+    /** Called before the transfer is begun with the caller's data, with the lock held. */
+    void began() {}
+
+    @Override
+    protected void detach() {
+        if (inner != null) {
+            takeBack(inner);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+package org.lunarsan.device;
+
+import java.nio.ByteBuffer;
+import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Supplier;
+
+/**
+ * The future of a read or write of an {@link AsyncDevice}. Whoever completes it, the device, a time
+ * limit ({@link CompletableFuture#orTimeout}) or the caller, takes the buffer back from the device
+ * first: once the future is complete, the device neither reads nor writes the buffer.
+ *
+ * <p>A device extends it to say how it gives up the buffer, and completes it by
+ * {@link #end(Throwable)} alone. Dependent futures are ordinary ones.
+ *
+ * <p>Threads: any.
+ */
+public abstract class TransferFuture extends CompletableFuture<Void> {
+    /** No monitor: a virtual thread may wait with it held, and must not hold its carrier. */
+    private final ReentrantLock lock = new ReentrantLock();
+    private final ByteBuffer caller;
+    private final int limit;
+    private boolean isBack;
+
+    /**
+     * The future of a transfer from or to what remains of a buffer.
+     *
+     * @param caller the buffer as the caller gave it; its position becomes its limit on success
+     */
+    protected TransferFuture(ByteBuffer caller) {
+        this.caller = Objects.requireNonNull(caller, "caller");
+        limit = caller.limit();
+    }
+
+    /**
+     * Gives up the caller's buffer: once it has returned, nothing uses the buffer. It must be quick
+     * whatever the device does, for it runs in the thread that completes the future, such as the
+     * timer thread of the JDK. Called once at most, with the lock of this future held, and never
+     * after {@link #end}.
+     */
+    protected abstract void detach();
+
+    /** Takes the buffer back from the device, and does not complete the future. */
+    public final void takeBack() {
+        lock.lock();
+        try {
+            if (!isBack) {
+                isBack = true;
+                detach();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * Takes the buffer of any future of an {@link AsyncDevice} back. One that is no
+     * {@code TransferFuture} is cancelled for it.
+     *
+     * @param future of a read or write
+     */
+    public static void takeBack(CompletableFuture<Void> future) {
+        if (future instanceof TransferFuture transfer) {
+            transfer.takeBack();
+        } else {
+            future.cancel(false);
+        }
+    }
+
+    /**
+     * Runs something that uses the caller's buffer, unless the buffer was taken back. Taking the
+     * buffer back waits until it has returned, so it must be quick whatever the device does.
+     *
+     * @param use what is done with the buffer
+     * @return false when the buffer was taken back, and nothing was done
+     */
+    protected final boolean whileLent(Runnable use) {
+        lock.lock();
+        try {
+            if (!isBack) {
+                use.run();
+                return true;
+            }
+            return false;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /**
+     * Whether the device still has the buffer, which it may lose at any time.
+     *
+     * @return false when the buffer was taken back, or the transfer has ended
+     */
+    protected final boolean isLent() {
+        lock.lock();
+        try {
+            return !isBack;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Called when the transfer has ended, whether or not its buffer was taken back before. */
+    protected void ended() {
+        // Nothing is kept.
+    }
+
+    /**
+     * Completes the future for the device: the transfer has ended, and uses the buffer no more.
+     *
+     * @param failure null when all was transferred
+     */
+    protected final void end(Throwable failure) {
+        lock.lock();
+        try {
+            if (!isBack && failure == null) {
+                caller.limit(limit).position(limit);
+            }
+            isBack = true;
+        } finally {
+            lock.unlock();
+        }
+        ended();
+        if (failure == null) {
+            super.complete(null);
+        } else {
+            super.completeExceptionally(failure);
+        }
+    }
+
+    @Override
+    public boolean complete(Void nothing) {
+        takeBack();
+        return super.complete(nothing);
+    }
+
+    @Override
+    public boolean completeExceptionally(Throwable why) {
+        takeBack();
+        return super.completeExceptionally(why);
+    }
+
+    @Override
+    public boolean cancel(boolean mayInterrupt) {
+        takeBack();
+        return super.cancel(mayInterrupt);
+    }
+
+    @Override
+    public CompletableFuture<Void> completeAsync(Supplier<? extends Void> by, Executor executor) {
+        takeBack();
+        return super.completeAsync(by, executor);
+    }
+
+    @Override
+    public void obtrudeValue(Void nothing) {
+        takeBack();
+        super.obtrudeValue(nothing);
+    }
+
+    @Override
+    public void obtrudeException(Throwable why) {
+        takeBack();
+        super.obtrudeException(why);
+    }
+}

@@ -1,0 +1,20 @@
+package org.lunarsan.pool;
+
+import java.util.List;
+import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.testkit.AsyncDeviceContract;
+
+/** Stripes that are asked without waiting, as are their disks, keep both contracts. */
+class AsyncStripesContractTest extends AsyncDeviceContract {
+    @Override
+    protected AsyncDevice make(int blockSize, long blockCount) throws Exception {
+        long stripe = StripeTransfer.DIRECT_BYTES_MIN / blockSize;
+        long each = (blockCount / 2 / stripe + 1) * stripe;
+        List<Device> disks = List.of(
+                AsyncDevice.of(Members.memory("a", blockSize, each)),
+                AsyncDevice.of(Members.memory("b", blockSize, each)));
+        StripedDevice.create(disks, stripe);
+        return AsyncDevice.of(StripedDevice.of(disks));
+    }
+}
