@@ -14,6 +14,8 @@ pub struct Attack {
     pub fault: u8,
     /// Connections that it keeps busy; as many benign ones are compared with it.
     pub connections: usize,
+    /// The hosts that they come from; those of the benign load are as many.
+    pub hosts: usize,
     /// True when it needs full feature phase: a run without one login says nothing.
     pub logs_in: bool,
     /// Lines for the server's `[limits]`.
@@ -43,6 +45,7 @@ impl Attack {
             summary: "",
             fault: 0,
             connections,
+            hosts: 1,
             logs_in: true,
             limits: "",
             slow_disk: false,
@@ -57,6 +60,13 @@ impl Attack {
     #[must_use]
     pub const fn summary(mut self, summary: &'static str) -> Self {
         self.summary = summary;
+        self
+    }
+
+    /// From so many hosts.
+    #[must_use]
+    pub const fn from_hosts(mut self, hosts: usize) -> Self {
+        self.hosts = hosts;
         self
     }
 

@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::login::{Credential, Login};
 use super::server::{self, LUN_NEIGHBOUR, LUN_SHARED, LUN_SLOW};
 use super::session::Session;
+use crate::raw::Pdu;
 use anyhow::Result;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -191,6 +192,21 @@ impl Attacker {
         AttackCounters::add(&self.sent.logins, 1);
         let seed = self.seed ^ u64::from(login.isid) << 32;
         Ok(Session::new(connection, negotiated, destination.place().1, seed))
+    }
+
+    /// A session whose login was [one request](Login::only_request) with this answer.
+    ///
+    /// # Errors
+    /// The login was refused.
+    pub fn log_in_by(
+        &self,
+        login: &Login,
+        mut connection: Connection,
+        answer: &Pdu,
+    ) -> Result<Session> {
+        let negotiated = login.take_answer(&mut connection, answer)?;
+        AttackCounters::add(&self.sent.logins, 1);
+        Ok(Session::new(connection, negotiated, 0, self.seed))
     }
 
     /// Tries until it succeeds; `None`: the attack is over first.

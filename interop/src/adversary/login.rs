@@ -146,6 +146,22 @@ impl Login {
         }
     }
 
+    /// The whole login without proof, in one request.
+    pub fn only_request(&self) -> Pdu {
+        let text = self.names() + &self.operational_keys();
+        self.request(TRANSIT | (OPERATIONAL << 2) | FULL_FEATURE, 0, text.as_bytes())
+    }
+
+    /// What the answer to [`only_request`](Self::only_request) says.
+    ///
+    /// # Errors
+    /// The login is refused or goes on.
+    pub fn take_answer(&self, connection: &mut Connection, answer: &Pdu) -> Result<Negotiated> {
+        ensure!(answer.u32_at(36) >> 16 == 0, "refused");
+        ensure!(answer.header[1] & TRANSIT != 0, "the login goes on");
+        self.negotiated(connection, answer, &String::from_utf8_lossy(&answer.data))
+    }
+
     fn negotiated(
         &self,
         connection: &mut Connection,

@@ -188,7 +188,7 @@ impl Timeline<'_> {
         let floor = measured.expected_iops() * IOPS_SHARE_MIN;
         let starved = longest_run(&measured.attack_load.seconds, floor);
         if self.process_end.is_none() && starved > STARVED_SECONDS_MAX {
-            measured.benign = Some(self.benign(attack.connections, server, options.seed));
+            measured.benign = Some(self.benign(attack, server, options.seed));
         }
         let end = self.process_end.take();
         measured.process_end = end.map(|(at, how)| ProcessEnd { after: at - begun, how });
@@ -238,12 +238,14 @@ impl Timeline<'_> {
     }
 
     /// As many connections as the attack has, each with as many reads under way as the client.
-    fn benign(&mut self, connections: usize, server: SocketAddr, seed: u64) -> Load {
+    fn benign(&mut self, attack: &Attack, server: SocketAddr, seed: u64) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let attacker = Attacker::new(server, seed, Arc::clone(&stop));
+        let connections = attack.connections.clamp(1, BENIGN_CONNECTIONS_MAX);
+        let hosts = attack.hosts;
         let reading = std::thread::spawn(move || {
             lower_priority();
-            benign_readers(&attacker, connections.clamp(1, BENIGN_CONNECTIONS_MAX))
+            benign_readers(&attacker, connections, hosts)
         });
         self.pass(SETTLE);
         let load = self.load(BENIGN);
@@ -261,12 +263,13 @@ fn lower_priority() {
 }
 
 /// Sessions that read 4 KiB at random places of a LUN of their own and take the answers.
-pub(super) fn benign_readers(attacker: &Attacker, connections: usize) -> Result<()> {
+pub(super) fn benign_readers(attacker: &Attacker, connections: usize, hosts: usize) -> Result<()> {
     let threads = std::thread::available_parallelism()?.get().min(connections);
     attacker.in_threads(threads, |thread| {
         let share = connections / threads + usize::from(thread < connections % threads);
         // A flood ends well whatever it met.
-        let flood = Flood::new(share, Destination::Neighbour).numbered_from(thread << 16);
+        let flood =
+            Flood::new(share, Destination::Neighbour).numbered_from(thread << 16).from_hosts(hosts);
         drop(read_at_depth(attacker, flood, good_client::DEPTH, 0..DISK_BLOCKS));
     });
     Ok(())

@@ -12,7 +12,7 @@ use anyhow::Result;
 
 /// No attack: what a run of the same form measures without one.
 pub const CONTROL: &[Attack] =
-    &[Attack::new("benign-readers", 8, |attacker| benign_readers(attacker, 8))
+    &[Attack::new("benign-readers", 8, |attacker| benign_readers(attacker, 8, 1))
         .summary("No attack: 8 well-behaved sessions read 4 KiB each, 8 at a time")];
 
 /// The attacks of this file.

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// Addresses over which failing logins are spread.
 const HOSTS: usize = 8192;
 
-/// Workers that log in again and again, the hosts that they are spread over, and the number of
+/// Connections that log in again and again, the hosts that they are spread over, and the number of
 /// their first initiator.
-const CHURN_WORKERS: usize = 64;
+const CHURN_CONNECTIONS: usize = 64;
 const CHURN_HOSTS: usize = 16;
 const CHURN_NUMBER: usize = 10_000;
 
@@ -48,9 +48,11 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("logout-and-zeroes", 2, logout_and_zeroes)
         .summary("Log in, log out, and send zeroes on the connection that is over"),
     Attack::new("login-logout", 2, login_logout).summary("Log in, log out, as fast as it goes"),
-    Attack::new("login-logout-many-units", 64, |attacker| churn(attacker, Destination::Many))
+    Attack::new("login-logout-many-units", CHURN_CONNECTIONS, churn)
+        .from_hosts(CHURN_HOSTS)
         .summary("16 hosts log in to a target of 256 logical units, log out, and again"),
-    Attack::new("chap-login-beside-4096", 64, chap_beside_many)
+    Attack::new("chap-login-beside-4096", 16, chap_beside_many)
+        .from_hosts(CHURN_HOSTS)
         .summary("16 hosts log in with CHAP, log out, and again, where 4,096 such sessions are"),
     Attack::new("reinstatement", 4, |attacker| reinstatement(attacker, false))
         .summary("The same initiator name and ISID logs in again and again (reinstatement)"),
@@ -202,13 +204,82 @@ fn logout_and_zeroes(attacker: &Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Workers of [`CHURN_HOSTS`] log in, log out and close, as fast as it goes.
-fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
-    attacker.in_threads(CHURN_WORKERS, |worker| {
-        let login = attacker.login(destination, CHURN_NUMBER + worker);
+/// Connections of [`CHURN_HOSTS`] that log in, log out and close, as fast as it goes.
+fn churn(attacker: &Attacker) -> Result<()> {
+    attacker.in_threads(2, |thread| {
+        let numbers = (thread..CHURN_CONNECTIONS).step_by(2);
+        let mut churning: Vec<Churning> =
+            numbers.map(|number| Churning::new(attacker, number)).collect();
         while !attacker.is_over() {
-            let Ok(connection) = attacker.connect_from(1 + worker % CHURN_HOSTS) else { continue };
-            let session = attacker.log_in_over(connection, &login, destination);
+            let progress = churning.iter_mut().fold(false, |any, one| any | one.step(attacker));
+            if !progress {
+                attacker.pause(Duration::from_micros(200));
+            }
+        }
+    });
+    Ok(())
+}
+
+/// A connection that logs in and out again and again.
+struct Churning {
+    host: usize,
+    login: Login,
+    connection: Option<Connection>,
+    session: Option<Session>,
+}
+
+impl Churning {
+    fn new(attacker: &Attacker, number: usize) -> Self {
+        let login = attacker.login(Destination::Many, CHURN_NUMBER + number);
+        Self { host: 1 + number % CHURN_HOSTS, login, connection: None, session: None }
+    }
+
+    /// Goes on as far as it can without waiting; whether that was anywhere.
+    fn step(&mut self, attacker: &Attacker) -> bool {
+        if let Some(session) = &mut self.session {
+            session.connection.send();
+            let is_over = session.receive().is_some() || session.connection.is_closed();
+            if is_over {
+                attacker.count(session);
+                self.session = None;
+            }
+            return is_over;
+        }
+        let Some(mut connection) = self.connection.take() else {
+            self.connection = attacker.connect_from(self.host).ok();
+            if let Some(connection) = &mut self.connection {
+                connection.queue(&self.login.only_request());
+                connection.send();
+            }
+            return self.connection.is_some();
+        };
+        connection.send();
+        match connection.receive() {
+            Some(answer) => {
+                self.session = attacker.log_in_by(&self.login, connection, &answer).ok();
+                if let Some(session) = &mut self.session {
+                    let logout = session.immediate_request(opcode::LOGOUT, 0x80);
+                    session.queue(&logout.put(8, &[0; 8]));
+                    session.connection.send();
+                }
+                true
+            }
+            None if connection.is_closed() => true,
+            None => {
+                self.connection = Some(connection);
+                false
+            }
+        }
+    }
+}
+
+/// The same with proof, which takes several answers.
+fn chap_churn(attacker: &Attacker) {
+    attacker.in_threads(CHURN_HOSTS, |host| {
+        let login = attacker.login(Destination::Chap, CHURN_NUMBER + host);
+        while !attacker.is_over() {
+            let Ok(connection) = attacker.connect_from(1 + host) else { continue };
+            let session = attacker.log_in_over(connection, &login, Destination::Chap);
             let Ok(mut session) = session else { continue };
             let logout = session.immediate_request(opcode::LOGOUT, 0x80).put(8, &[0; 8]);
             session.queue(&logout);
@@ -216,7 +287,6 @@ fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
             attacker.count(&mut session);
         }
     });
-    Ok(())
 }
 
 fn chap_beside_many(attacker: &Attacker) -> Result<()> {
@@ -227,7 +297,8 @@ fn chap_beside_many(attacker: &Attacker) -> Result<()> {
         let Ok(connection) = attacker.connect_from(host) else { continue };
         held.extend(attacker.log_in_over(connection, &login, Destination::Chap));
     }
-    churn(attacker, Destination::Chap)
+    chap_churn(attacker);
+    Ok(())
 }
 
 fn login_logout(attacker: &Attacker) -> Result<()> {

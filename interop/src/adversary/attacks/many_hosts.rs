@@ -19,11 +19,13 @@ const IDLE_HOSTS: usize = 16;
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
     Attack::new("mode-select-beside-4096", 16, mode_select)
+        .from_hosts(16)
         .summary("16 hosts send MODE SELECT to their own LUN, which 4,096 idle sessions see"),
     Attack::new("release-beside-4096", 16, release)
+        .from_hosts(16)
         .summary("16 registered hosts RESERVE and RELEASE their own LUN, which 4,096 sessions see"),
-    Attack::new("compare-and-write-busy-hosts", 1000, compare_and_write).summary(
-        "1,000 busy sessions of 100 hosts: COMPARE AND WRITE of the good client's blocks that fails",
+    Attack::new("compare-and-write-busy-hosts", 160, compare_and_write).from_hosts(16).summary(
+        "160 busy sessions of 16 hosts: COMPARE AND WRITE of the good client's blocks that fails",
     ),
 ];
 
@@ -89,7 +91,7 @@ fn release(attacker: &Attacker) -> Result<()> {
 fn compare_and_write(attacker: &Attacker) -> Result<()> {
     let keys: String = (0..200).map(|key| format!("X-org.example.{key}=1\0")).collect();
     let mut commands = 0;
-    Flood::new(1000, Destination::Shared).from_hosts(100).reading(
+    Flood::new(160, Destination::Shared).from_hosts(16).reading(
         attacker,
         |session| {
             commands += 1;
