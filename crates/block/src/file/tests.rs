@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What happens sooner or later does within this.
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A directory that goes away with the test.
 pub(super) struct Scratch(pub(super) PathBuf);
@@ -68,9 +68,18 @@ pub(super) fn closes(close: impl FnOnce(), mut is_over: impl FnMut() -> bool) {
 
 /// A pool for tests: an owner alone has one thread and half of the shared ones.
 pub(super) fn test_workers(owners_max: usize, shared_max: usize) -> Workers {
+    test_workers_within(owners_max, shared_max, &ComputingSlots::new(usize::MAX))
+}
+
+/// The same, with these slots for jobs that compute.
+pub(super) fn test_workers_within(
+    owners_max: usize,
+    shared_max: usize,
+    slots: &ComputingSlots,
+) -> Workers {
     static BUDGET: ThreadBudget = ThreadBudget::new(usize::MAX);
-    let slots = ComputingSlots::new(usize::MAX);
-    Workers::new("test", RunningLimits { owners_max, shared_max }, &BUDGET, slots)
+    let limits = RunningLimits { owners_max, shared_max };
+    Workers::new("test", limits, &BUDGET, slots.clone())
 }
 
 fn refused(options: FileOptions) -> String {

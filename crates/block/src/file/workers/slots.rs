@@ -45,6 +45,9 @@ struct Shared {
 
 struct State {
     jobs_max: usize,
+    /// [`BEGIN_MAX`] and [`COMPUTING_MAX`], except in tests.
+    begin_max: Duration,
+    computing_max: Duration,
     waiting: JobQueue<Start>,
     next_id: u64,
     taken: Vec<Taken>,
@@ -72,13 +75,21 @@ pub(in crate::file) struct ComputingSlot {
 impl ComputingSlots {
     pub(in crate::file) fn new(jobs_max: usize) -> Self {
         let waiting = JobQueue::new(UNLIMITED);
-        let state = State { jobs_max, waiting, next_id: 0, taken: Vec::new(), is_watched: false };
+        let state = State {
+            jobs_max,
+            begin_max: BEGIN_MAX,
+            computing_max: COMPUTING_MAX,
+            waiting,
+            next_id: 0,
+            taken: Vec::new(),
+            is_watched: false,
+        };
         Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
     }
 
-    /// As many slots as there are processors: half of them stay with the cores.
+    /// A slot for every two processors: with one for each, cores and jobs had half of them each.
     pub(in crate::file) fn of_machine() -> Self {
-        Self::new(std::thread::available_parallelism().map_or(1, usize::from))
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2))
     }
 
     /// Calls `start` when a job of this owner may compute, on any thread; returns the number under
@@ -173,7 +184,8 @@ impl ComputingSlots {
 impl State {
     /// Number of jobs that compute.
     fn computing(&mut self, now: Instant) -> usize {
-        self.taken.iter_mut().filter_map(|taken| taken.computes(now).then_some(())).count()
+        let limits = (self.begin_max, self.computing_max);
+        self.taken.iter_mut().map(|taken| usize::from(taken.computes(now, limits))).sum()
     }
 
     fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
@@ -187,12 +199,13 @@ impl State {
 }
 
 impl Taken {
-    fn computes(&mut self, now: Instant) -> bool {
+    fn computes(&mut self, now: Instant, limits: (Duration, Duration)) -> bool {
+        let (begin_max, computing_max) = limits;
         if now >= self.check_at {
             let age = now.duration_since(self.since);
             self.computes = match self.thread {
-                None => age < BEGIN_MAX,
-                Some(thread) => age < COMPUTING_MAX && is_runnable(thread),
+                None => age < begin_max,
+                Some(thread) => age < computing_max && is_runnable(thread),
             };
             self.check_at = now + if self.computes { COMPUTING_CHECK } else { WAITING_CHECK };
         }
@@ -239,3 +252,6 @@ impl fmt::Debug for ComputingSlots {
         f.debug_struct("ComputingSlots").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
