@@ -20,6 +20,8 @@ pub struct Attack {
     pub limits: &'static str,
     /// The attacker's own target has a LUN on a slow disk.
     pub slow_disk: bool,
+    /// The server has a target of many files.
+    pub many_files: bool,
     /// Files that the server may have open (RLIMIT_NOFILE); 0: as many as we.
     pub descriptors: u32,
     /// Attacks until it is told to stop.
@@ -41,6 +43,7 @@ impl Attack {
             logs_in: true,
             limits: "",
             slow_disk: false,
+            many_files: false,
             descriptors: 0,
             run,
         }
@@ -71,6 +74,13 @@ impl Attack {
     #[must_use]
     pub const fn on_a_slow_disk(mut self) -> Self {
         self.slow_disk = true;
+        self
+    }
+
+    /// The attack uses [`Destination::Files`](super::attacker::Destination::Files).
+    #[must_use]
+    pub const fn on_many_files(mut self) -> Self {
+        self.many_files = true;
         self
     }
 

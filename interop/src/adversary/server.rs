@@ -29,7 +29,10 @@ pub const TARGET_OWN: &str = "iqn.2026-11.org.lunarsan.test:own";
 pub const TARGET_CHAP: &str = "iqn.2026-11.org.lunarsan.test:chap";
 /// A target of many LUNs, all small disks in memory.
 pub const TARGET_MANY: &str = "iqn.2026-11.org.lunarsan.test:many";
-const MANY_LUNS: u16 = 256;
+/// A target of many LUNs, all files of [`DISK_BYTES`], if an attack wants it.
+pub const TARGET_FILES: &str = "iqn.2026-11.org.lunarsan.test:files";
+/// LUNs of either.
+pub const MANY_LUNS: u16 = 256;
 const MANY_BYTES: u64 = 64 << 10;
 /// What CHAP demands there.
 pub const CREDENTIAL: Credential = Credential { user: "adversary", secret: "adversary-secret-1" };
@@ -73,7 +76,7 @@ impl AttackedServer {
         };
         scratch.secret("secret", CREDENTIAL.secret)?;
         let slow = slow_disk.as_ref().map(|disk| disk.path("slow.img"));
-        let configuration = configuration(&scratch, slow.as_deref(), attack.limits)?;
+        let configuration = configuration(&scratch, slow.as_deref(), attack)?;
         let path = scratch.path("lunar.toml");
         std::fs::write(&path, configuration)?;
         let group = MemoryGroup::new(MEMORY_BYTES_MAX).map(Arc::new);
@@ -164,7 +167,8 @@ pub fn remove_leftovers(parent: &str) {
     }
 }
 
-fn configuration(scratch: &Scratch, slow: Option<&str>, limits: &str) -> Result<String> {
+fn configuration(scratch: &Scratch, slow: Option<&str>, attack: &Attack) -> Result<String> {
+    let limits = attack.limits;
     let state = scratch.path("state");
     let secret = scratch.path("secret");
     let chap = format!("chap = {{ user = \"{}\", secret_file = \"{secret}\" }}", CREDENTIAL.user);
@@ -195,6 +199,14 @@ fn configuration(scratch: &Scratch, slow: Option<&str>, limits: &str) -> Result<
     writeln!(text, "[[target]]\nname = \"{TARGET_MANY}\"")?;
     for id in 0..MANY_LUNS {
         writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"mem:{MANY_BYTES}\"")?;
+    }
+    if attack.many_files {
+        writeln!(text, "[[target]]\nname = \"{TARGET_FILES}\"\nmax_connections = 8")?;
+        for id in 0..MANY_LUNS {
+            let path = scratch.path(&format!("file-{id}.img"));
+            writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
+            writeln!(text, "size = {DISK_BYTES}\ncache = \"write-back\"")?;
+        }
     }
     Ok(text)
 }
