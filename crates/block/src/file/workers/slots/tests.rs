@@ -81,11 +81,11 @@ fn few_jobs_of_many_devices_compute_at_a_time() {
 /// nothing says when they begin to wait and none of them ends.
 #[test]
 fn jobs_that_wait_for_a_disk_leave_their_slots() {
-    let slots = ComputingSlots::new(1);
-    let hanging = test_workers_within(16, 16, &slots);
+    let slots = patient_slots(1);
+    let hanging = test_workers_within(1, 16, &slots);
     let gate = Arc::new(std::sync::RwLock::new(()));
     let closed = gate.write().unwrap();
-    let mut hang: Vec<_> = (0..20)
+    let mut hang: Vec<_> = (0..8)
         .map(|_| {
             let gate = Arc::clone(&gate);
             hanging.run_computing(move || drop(gate.read())).boxed()
