@@ -29,7 +29,8 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use workers::{
-    CLOSING_WAIT_MAX, ComputingLimit, ComputingPermit, RunningLimits, ThreadBudget, Workers,
+    CLOSING_WAIT_MAX, ComputingLimit, ComputingPermit, ComputingSlots, RunningLimits, ThreadBudget,
+    Workers,
 };
 
 pub use lock::FileIdentity;
@@ -46,11 +47,12 @@ const THREADS: RunningLimits = RunningLimits { owners_max: 32, shared_max: 30 };
 const ALL_THREADS_MAX: usize = 1024;
 static ALL_THREADS: ThreadBudget = ThreadBudget::new(ALL_THREADS_MAX);
 
-/// Maps of one device that are made at a time, and of all devices together. The kernel computes
-/// them: more would take the processor from the cores.
+/// For the jobs of all devices that the kernel computes: more at a time would take the processor
+/// from the cores.
+static COMPUTING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_machine);
+
+/// Maps of one device that are made at a time.
 const DEVICE_MAPS_MAX: usize = 1;
-const MAPS_MAX: usize = 2;
-static MAPS: LazyLock<ComputingLimit> = LazyLock::new(|| ComputingLimit::new(MAPS_MAX));
 
 /// Jobs of one device that deallocate or zero at a time. The kernel computes them, and has a lock
 /// for each file that lets one through: the threads of others would spin.
@@ -96,7 +98,7 @@ pub struct FileDevice {
     disk: Arc<Disk>,
     commit: Arc<GroupCommit>,
     workers: Workers,
-    /// Of this device; [`MAPS`] is of all. A device that hangs has one permit of these.
+    /// Of this device; [`COMPUTING`] is of all.
     maps: ComputingLimit,
     clears: ComputingLimit,
     writes: ComputingLimit,
@@ -144,7 +146,7 @@ impl FileDevice {
         Arc::new(Self {
             disk,
             commit: GroupCommit::new(sync),
-            workers: Workers::new("lunar-file", THREADS, &ALL_THREADS),
+            workers: Workers::new("lunar-file", THREADS, &ALL_THREADS, COMPUTING.clone()),
             maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
@@ -176,10 +178,19 @@ impl FileDevice {
         job: impl FnOnce(&Disk) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let disk = Arc::clone(&self.disk);
-        match self.workers.run(move || job(&disk)).await {
-            Ok(result) => result,
-            Err(lost) => Err(self.lost(range).because(lost)),
-        }
+        let done = self.workers.run(move || job(&disk)).await;
+        done.unwrap_or_else(|lost| Err(self.lost(range).because(lost)))
+    }
+
+    /// Runs a transfer that computes on a worker, as one of a few of all devices.
+    async fn computing<T: Send + 'static>(
+        &self,
+        range: BlockRange,
+        job: impl FnOnce(&Disk) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let disk = Arc::clone(&self.disk);
+        let done = self.workers.run_computing(move || job(&disk)).await;
+        done.unwrap_or_else(|lost| Err(self.lost(range).because(lost)))
     }
 
     fn lost(&self, range: BlockRange) -> Error {
@@ -286,13 +297,13 @@ impl FileDevice {
         let transfer = self.disk.transfer();
         let is_long = len > INLINE_BYTES_MAX && self.disk.direct.is_none();
         let permit = if is_long { Some(self.long_reads.permit().await) } else { None };
-        self.blocking(range, move |disk| {
+        let read = move |disk: &Disk| {
             let _guards = (transfer, permit);
             let result = disk.read(&rest, &mut into[done..len]);
             result.map_err(|error| disk.failed("reading failed", range, error))?;
             Ok(into)
-        })
-        .await
+        };
+        if is_long { self.computing(range, read).await } else { self.blocking(range, read).await }
     }
 
     async fn write_bytes(
@@ -313,12 +324,17 @@ impl FileDevice {
         }
         let transfer = self.disk.transfer();
         let permit = if is_long { permit } else { self.write_permit().await };
-        self.blocking(range, move |disk| {
+        let computes = is_long && permit.is_some();
+        let write = move |disk: &Disk| {
             let _guards = (transfer, permit);
             let result = disk.write(&bytes, &from);
             result.map_err(|error| disk.failed("writing failed", range, error))
-        })
-        .await
+        };
+        if computes {
+            self.computing(range, write).await
+        } else {
+            self.blocking(range, write).await
+        }
     }
 
     /// `None`: this disk takes several writes at a time.
@@ -342,7 +358,7 @@ impl FileDevice {
         for job in parts.chunks(CLEAR_JOB_RANGES) {
             let (first, job) = (job[0].0, job.to_vec());
             let permit = self.clears.permit().await;
-            self.blocking(first, move |disk| {
+            self.computing(first, move |disk| {
                 let _permit = permit;
                 disk.clear_all(&job, deallocate)
             })
@@ -525,10 +541,9 @@ impl Sparse for FileDevice {
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
-            let of_device = self.maps.permit().await;
-            let of_all = MAPS.permit().await;
-            self.blocking(range, move |disk| {
-                let _permits = (of_device, of_all);
+            let permit = self.maps.permit().await;
+            self.computing(range, move |disk| {
+                let _permit = permit;
                 disk.extents(range, &bytes, extents_max)
             })
             .await

@@ -27,6 +27,8 @@ pub struct Attack {
     /// Owners that share the limit of that LUN, the well-behaved client included: it is to have
     /// one of as many parts.
     pub limit_owners: u32,
+    /// The server has a target of many files.
+    pub many_files: bool,
     /// Files that the server may have open (RLIMIT_NOFILE); 0: as many as we.
     pub descriptors: u32,
     /// Attacks until it is told to stop.
@@ -51,6 +53,7 @@ impl Attack {
             slow_disk: false,
             shared_lun: "",
             limit_owners: 1,
+            many_files: false,
             descriptors: 0,
             run,
         }
@@ -96,6 +99,13 @@ impl Attack {
     pub const fn on_a_limited_lun(mut self, shared_lun: &'static str, owners: u32) -> Self {
         self.shared_lun = shared_lun;
         self.limit_owners = owners;
+        self
+    }
+
+    /// The attack uses [`Destination::Files`](super::attacker::Destination::Files).
+    #[must_use]
+    pub const fn on_many_files(mut self) -> Self {
+        self.many_files = true;
         self
     }
 

@@ -33,6 +33,8 @@ pub enum Destination {
     Chap,
     /// The first LUN of a target that has 256 of them.
     Many,
+    /// The first LUN of a target that has 256 of them, files all.
+    Files,
 }
 
 impl Destination {
@@ -44,6 +46,7 @@ impl Destination {
             Self::Own => (server::TARGET_OWN, 0, None),
             Self::Slow => (server::TARGET_OWN, LUN_SLOW, None),
             Self::Many => (server::TARGET_MANY, 0, None),
+            Self::Files => (server::TARGET_FILES, 0, None),
             Self::Chap => (server::TARGET_CHAP, 0, Some(server::CREDENTIAL)),
         }
     }

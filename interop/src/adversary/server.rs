@@ -29,7 +29,10 @@ pub const TARGET_OWN: &str = "iqn.2026-11.org.lunarsan.test:own";
 pub const TARGET_CHAP: &str = "iqn.2026-11.org.lunarsan.test:chap";
 /// A target of many LUNs, all small disks in memory.
 pub const TARGET_MANY: &str = "iqn.2026-11.org.lunarsan.test:many";
-const MANY_LUNS: u16 = 256;
+/// A target of many LUNs, all files of [`DISK_BYTES`], if an attack wants it.
+pub const TARGET_FILES: &str = "iqn.2026-11.org.lunarsan.test:files";
+/// LUNs of either.
+pub const MANY_LUNS: u16 = 256;
 const MANY_BYTES: u64 = 64 << 10;
 /// What CHAP demands there.
 pub const CREDENTIAL: Credential = Credential { user: "adversary", secret: "adversary-secret-1" };
@@ -199,6 +202,14 @@ fn configuration(scratch: &Scratch, slow: Option<&str>, attack: &Attack) -> Resu
     writeln!(text, "[[target]]\nname = \"{TARGET_MANY}\"")?;
     for id in 0..MANY_LUNS {
         writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"mem:{MANY_BYTES}\"")?;
+    }
+    if attack.many_files {
+        writeln!(text, "[[target]]\nname = \"{TARGET_FILES}\"\nmax_connections = 8")?;
+        for id in 0..MANY_LUNS {
+            let path = scratch.path(&format!("file-{id}.img"));
+            writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
+            writeln!(text, "size = {DISK_BYTES}\ncache = \"write-back\"")?;
+        }
     }
     Ok(text)
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What happens sooner or later does within this.
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A directory that goes away with the test.
 pub(super) struct Scratch(pub(super) PathBuf);
@@ -68,8 +68,18 @@ pub(super) fn closes(close: impl FnOnce(), mut is_over: impl FnMut() -> bool) {
 
 /// A pool for tests: an owner alone has one thread and half of the shared ones.
 pub(super) fn test_workers(owners_max: usize, shared_max: usize) -> Workers {
+    test_workers_within(owners_max, shared_max, &ComputingSlots::new(usize::MAX))
+}
+
+/// The same, with these slots for jobs that compute.
+pub(super) fn test_workers_within(
+    owners_max: usize,
+    shared_max: usize,
+    slots: &ComputingSlots,
+) -> Workers {
     static BUDGET: ThreadBudget = ThreadBudget::new(usize::MAX);
-    Workers::new("test", RunningLimits { owners_max, shared_max }, &BUDGET)
+    let limits = RunningLimits { owners_max, shared_max };
+    Workers::new("test", limits, &BUDGET, slots.clone())
 }
 
 fn refused(options: FileOptions) -> String {
@@ -268,18 +278,16 @@ fn few_maps_are_made_at_once() {
     let scratch = Scratch::new();
     let device = FileDevice::open(scratch.options(1 << 20)).unwrap();
     let all = BlockRange::new(0, 2048);
-    for (limit, permits) in [(&device.maps, DEVICE_MAPS_MAX), (&MAPS, MAPS_MAX)] {
-        let held: Vec<_> = (0..permits).map(|_| block_on(limit.permit())).collect();
-        let before = device.workers.jobs();
-        let mut maps: Vec<_> = (0..20).map(|_| device.status(all, 9)).collect();
-        assert!(maps.iter_mut().all(|map| map.now_or_never().is_none()));
-        assert_eq!(device.workers.jobs(), before, "all wait, and no thread does");
-        drop(held);
-        for map in maps {
-            assert_eq!(block_on(map).unwrap().len(), 1);
-        }
-        assert_eq!(device.workers.jobs(), before + 20);
+    let held: Vec<_> = (0..DEVICE_MAPS_MAX).map(|_| block_on(device.maps.permit())).collect();
+    let before = device.workers.jobs();
+    let mut maps: Vec<_> = (0..20).map(|_| device.status(all, 9)).collect();
+    assert!(maps.iter_mut().all(|map| map.now_or_never().is_none()));
+    assert_eq!(device.workers.jobs(), before, "all wait, and no thread does");
+    drop(held);
+    for map in maps {
+        assert_eq!(block_on(map).unwrap().len(), 1);
     }
+    assert_eq!(device.workers.jobs(), before + 20);
 }
 
 /// Fault: all threads of a device zeroed and unmapped at once, which the kernel computes for one at

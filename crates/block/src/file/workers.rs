@@ -3,6 +3,7 @@
 mod budget;
 mod computing;
 mod queue;
+mod slots;
 
 use crate::IoContext;
 use queue::{JobOwner, JobQueue, RunningPlace};
@@ -15,6 +16,8 @@ use tokio::sync::oneshot;
 pub(super) use budget::ThreadBudget;
 pub(super) use computing::{ComputingLimit, ComputingPermit};
 pub(super) use queue::RunningLimits;
+use slots::ComputingSlot;
+pub(super) use slots::ComputingSlots;
 
 /// A thread without work ends after this.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
@@ -31,6 +34,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// ([`RunningLimits`]). One thread more is for [`run_first`](Self::run_first).
 pub(crate) struct Workers {
     shared: Arc<Shared>,
+    slots: ComputingSlots,
 }
 
 struct Shared {
@@ -57,8 +61,13 @@ pub(crate) struct Lost;
 
 impl Workers {
     /// A pool that runs jobs within these limits. Its threads beyond the first one count for
-    /// `budget`.
-    pub(crate) fn new(name: &str, limits: RunningLimits, budget: &'static ThreadBudget) -> Self {
+    /// `budget`, its jobs that compute need one of `slots`.
+    pub(crate) fn new(
+        name: &str,
+        limits: RunningLimits,
+        budget: &'static ThreadBudget,
+        slots: ComputingSlots,
+    ) -> Self {
         let jobs = JobQueue::new(limits);
         let shared = Shared {
             name: name.into(),
@@ -68,7 +77,7 @@ impl Workers {
             work: Condvar::new(),
             ended: Condvar::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), slots }
     }
 
     /// Runs `job` on a thread. When the future is dropped, or its [`IoContext`] is cancelled,
@@ -78,14 +87,31 @@ impl Workers {
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Lost> {
+        self.run_within(None, job).await
+    }
+
+    /// The same for a job that computes: it goes to the threads when it gets a slot of all pools.
+    pub(crate) async fn run_computing<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Lost> {
+        self.run_within(Some(&self.slots), job).await
+    }
+
+    async fn run_within<T: Send + 'static>(
+        &self,
+        slots: Option<&ComputingSlots>,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Lost> {
         let (done, result) = oneshot::channel();
         let context = IoContext::current();
         let owner = context.as_ref().map(|context| Arc::clone(context.owner()));
         if let Some(context) = &context {
             context.allow_cancel();
         }
-        let job = Box::new(move || {
-            if context.as_ref().is_some_and(|context| !context.begin()) {
+        let job = move || {
+            // Dropped between the queue for slots and that for threads, it was found in neither.
+            if done.is_closed() || context.as_ref().is_some_and(|context| !context.begin()) {
                 return;
             }
             let value = job();
@@ -94,18 +120,50 @@ impl Workers {
             }
             // The one who asked may be gone.
             let _ = done.send(value);
-        });
-        let number = self.shared.submit(|jobs| jobs.push(&owner, job));
-        let mut waiting = WaitingJob { shared: &self.shared, owner, number: Some(number) };
+        };
+        let number = self.shared.lock().jobs.next_number();
+        let slot = match slots {
+            Some(slots) => Some((slots, self.queue_for_slot(slots, &owner, number, job))),
+            None => {
+                self.shared.submit(|jobs| jobs.push_as(&owner, number, Box::new(job)));
+                None
+            }
+        };
+        let mut waiting = WaitingJob { shared: &self.shared, owner, slot, number: Some(number) };
         let result = result.await;
         waiting.number = None;
         result.map_err(|_| Lost)
     }
 
-    /// Queues `job` for the owner of the current context, unless many such jobs wait; for hints,
-    /// which nobody waits for.
+    /// Queues `job` until it gets a slot, and then for a thread, as job `number`.
+    fn queue_for_slot(
+        &self,
+        slots: &ComputingSlots,
+        owner: &JobOwner,
+        number: u64,
+        job: impl FnOnce() + Send + 'static,
+    ) -> u64 {
+        let (shared, owner_of_job) = (Arc::clone(&self.shared), owner.clone());
+        let start = move |slot: ComputingSlot| {
+            let job = move || {
+                slot.begin();
+                job();
+                drop(slot);
+            };
+            shared.submit(|jobs| jobs.push_as(&owner_of_job, number, Box::new(job)));
+        };
+        slots.queue(owner, Box::new(start))
+    }
+
+    /// Queues `job`, which computes, for the owner of the current context, unless some such jobs
+    /// wait; for hints, which nobody waits for. One of them runs at a time.
     pub(crate) fn run_hint(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
+        let (slots, owner_of_job) = (self.slots.clone(), owner.clone());
+        let job = move || {
+            let _slot = slots.wait(&owner_of_job);
+            job();
+        };
         self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
     }
 
@@ -125,6 +183,8 @@ impl Workers {
 struct WaitingJob<'a> {
     shared: &'a Shared,
     owner: JobOwner,
+    /// The slots that the job waits for, and its number there.
+    slot: Option<(&'a ComputingSlots, u64)>,
     /// `None`: the job has ended.
     number: Option<u64>,
 }
@@ -132,8 +192,9 @@ struct WaitingJob<'a> {
 impl Drop for WaitingJob<'_> {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
+        let waits = self.slot.and_then(|(slots, number)| slots.remove(&self.owner, number));
         let removed = self.shared.lock().jobs.remove(&self.owner, number);
-        drop(removed); // not under the lock: it owns memory of others
+        drop((waits, removed)); // not under a lock: they own memory of others
     }
 }
 
@@ -444,7 +505,9 @@ mod tests {
     fn the_threads_of_all_pools_are_bounded() {
         let budget: &ThreadBudget = Box::leak(Box::new(ThreadBudget::new(3)));
         let limits = RunningLimits { owners_max: 1, shared_max: 8 };
-        let pools: Vec<_> = (0..4).map(|_| Workers::new("test", limits, budget)).collect();
+        let slots = ComputingSlots::new(usize::MAX);
+        let pool = || Workers::new("test", limits, budget, slots.clone());
+        let pools: Vec<_> = (0..4).map(|_| pool()).collect();
         let gate = Arc::new(std::sync::RwLock::new(()));
         let closed = gate.write().unwrap();
         let mut hang = Vec::new();

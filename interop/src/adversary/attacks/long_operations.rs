@@ -7,7 +7,7 @@ use crate::adversary::attack::Attack;
 use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{self, Cdb, cdb};
 use crate::adversary::flood::Flood;
-use crate::adversary::server::SHARED_LBA;
+use crate::adversary::server::{MANY_LUNS, SHARED_LBA};
 use crate::adversary::session::{Session, flags};
 use anyhow::Result;
 
@@ -45,6 +45,12 @@ pub const ATTACKS: &[Attack] = &[
         verify(attacker, 64, Destination::Neighbour, 0)
     })
     .summary("64 sessions: VERIFY (16) of 8 MiB of a neighbour LUN at depth 128"),
+    Attack::new("verify-256-files", 8, |attacker| many_files(attacker, 0x8f))
+        .on_many_files()
+        .summary("8 sessions: VERIFY (16) of 8 MiB of 256 LUNs, files all, at depth 128"),
+    Attack::new("prefetch-256-files", 8, |attacker| many_files(attacker, 0x90))
+        .on_many_files()
+        .summary("8 sessions: PRE-FETCH (16) of 8 MiB of 256 LUNs, files all, at depth 128"),
     Attack::new("verify-data", 4, |attacker| verify(attacker, 4, Destination::Shared, 1 << 1))
         .summary("VERIFY (16) with BYTCHK of 8 MiB of the shared LUN whose data does not come"),
     Attack::new("pre-fetch", 4, pre_fetch)
@@ -209,14 +215,29 @@ fn write_same_aborted(attacker: &Attacker) -> Result<()> {
     )
 }
 
+/// As many blocks as one command may verify.
+const LONGEST: u32 = 16_384;
+
+/// Sends commands of this operation to all LUNs of the target of files.
+fn many_files(attacker: &Attacker, operation: u8) -> Result<()> {
+    Flood::new(8, Destination::Files).reading(
+        attacker,
+        |session| {
+            session.lun = session.random.below(u64::from(MANY_LUNS)) as u8;
+            let cdb = cdb::sixteen(operation, 0, 0, LONGEST);
+            let command = session.command(flags::SIMPLE, &cdb, 0);
+            session.queue(&command);
+        },
+        |_, _| {},
+    )
+}
+
 fn verify(
     attacker: &Attacker,
     sessions: usize,
     destination: Destination,
     flags_of_cdb: u8,
 ) -> Result<()> {
-    /// As many as one command may verify.
-    const LONGEST: u32 = 16_384;
     Flood::new(sessions, destination).reading(
         attacker,
         |session| {

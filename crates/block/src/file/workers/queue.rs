@@ -7,11 +7,11 @@ use std::sync::Arc;
 /// The owner of a job, compared by identity; `None`: the server itself.
 pub(super) type JobOwner = Option<Arc<MemoryOwner>>;
 
-/// Hints of one owner that run at a time.
-const OWNER_HINTS_MAX: usize = 4;
+/// Hints of a queue that run at a time: the kernel computes them.
+const HINTS_MAX: usize = 1;
 
 /// Hints of one owner that wait. Another one is dropped.
-const OWNER_WAITING_HINTS_MAX: usize = 32;
+const OWNER_WAITING_HINTS_MAX: usize = 4;
 
 /// Hints of all owners that wait. Another one is dropped.
 const WAITING_HINTS_MAX: usize = 256;
@@ -44,13 +44,12 @@ struct OwnerJobs<J> {
     hints: VecDeque<J>,
     /// Hints included.
     running: usize,
-    running_hints: usize,
 }
 
 impl<J> OwnerJobs<J> {
     fn new(owner: JobOwner) -> Self {
         let (waiting, hints) = (BTreeMap::new(), VecDeque::new());
-        Self { owner, waiting, hints, running: 0, running_hints: 0 }
+        Self { owner, waiting, hints, running: 0 }
     }
 
     /// Places beyond the owner's own.
@@ -58,10 +57,9 @@ impl<J> OwnerJobs<J> {
         self.running.saturating_sub(1)
     }
 
-    /// Jobs that wait, without the hints that are too many.
-    fn ready(&self) -> usize {
-        let hints = OWNER_HINTS_MAX.saturating_sub(self.running_hints);
-        self.waiting.len() + self.hints.len().min(hints)
+    /// Jobs that wait, with at most so many hints.
+    fn ready(&self, hints_max: usize) -> usize {
+        self.waiting.len() + self.hints.len().min(hints_max)
     }
 
     fn is_idle(&self) -> bool {
@@ -82,6 +80,7 @@ pub(super) struct JobQueue<J> {
     limits: RunningLimits,
     next_number: u64,
     waiting_hints: usize,
+    running_hints: usize,
     /// Owners that have a job running.
     running_owners: usize,
     /// Shared places in use.
@@ -98,6 +97,7 @@ impl<J> JobQueue<J> {
             limits,
             next_number: 0,
             waiting_hints: 0,
+            running_hints: 0,
             running_owners: 0,
             shared: 0,
             first: VecDeque::new(),
@@ -124,7 +124,8 @@ impl<J> JobQueue<J> {
         let free_owners = self.limits.owners_max.saturating_sub(self.running_owners);
         let free_shared = self.limits.shared_max.saturating_sub(self.shared);
         let (mut own, mut shared) = (0, 0);
-        for jobs in self.owners.iter().filter(|jobs| jobs.ready() > 0) {
+        let free_hints = self.free_hints();
+        for jobs in self.owners.iter().filter(|jobs| jobs.ready(free_hints) > 0) {
             let begins = jobs.running == 0;
             if begins && free_owners == 0 {
                 continue;
@@ -132,7 +133,7 @@ impl<J> JobQueue<J> {
             own += usize::from(begins);
             // Each place that the owner takes is one less that it may leave free.
             let places = free_shared.saturating_sub(jobs.shared()).div_ceil(2);
-            shared += places.min(jobs.ready() - usize::from(begins));
+            shared += places.min(jobs.ready(free_hints) - usize::from(begins));
         }
         self.first.len() + own.min(free_owners) + shared.min(free_shared)
     }
@@ -142,12 +143,22 @@ impl<J> JobQueue<J> {
         self.first.push_front(job);
     }
 
+    /// A number for a job that is queued later: the jobs of an owner run in the order of theirs.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
     /// Queues a job; returns the number under which it can be removed.
     pub(super) fn push(&mut self, owner: &JobOwner, job: J) -> u64 {
-        let number = self.next_number;
-        self.next_number += 1;
-        self.entry(owner).waiting.insert(number, job);
+        let number = self.next_number();
+        self.push_as(owner, number, job);
         number
+    }
+
+    /// Queues a job under this number.
+    pub(super) fn push_as(&mut self, owner: &JobOwner, number: u64, job: J) {
+        self.entry(owner).waiting.insert(number, job);
     }
 
     /// Queues a job that nobody waits for, unless many such wait.
@@ -181,14 +192,18 @@ impl<J> JobQueue<J> {
             _ => self.shared += 1,
         }
         jobs.running += 1;
-        jobs.running_hints += usize::from(is_hint);
+        self.running_hints += usize::from(is_hint);
         let place = RunningPlace { owner: jobs.owner.clone(), is_hint };
         self.owners.push_back(jobs);
         Some((Some(place), job))
     }
 
+    fn free_hints(&self) -> usize {
+        HINTS_MAX.saturating_sub(self.running_hints)
+    }
+
     fn may_run(&self, jobs: &OwnerJobs<J>) -> bool {
-        if jobs.ready() == 0 {
+        if jobs.ready(self.free_hints()) == 0 {
             return false;
         }
         match jobs.running {
@@ -202,7 +217,7 @@ impl<J> JobQueue<J> {
         let Some(at) = self.position(&place.owner) else { return };
         let jobs = &mut self.owners[at];
         jobs.running -= 1;
-        jobs.running_hints -= usize::from(place.is_hint);
+        self.running_hints -= usize::from(place.is_hint);
         match jobs.running {
             0 => self.running_owners -= 1,
             _ => self.shared -= 1,
@@ -315,12 +330,12 @@ mod tests {
         let taken = (0..100).filter(|_| queue.push_hint(&one, 1)).count();
         assert_eq!(taken, OWNER_WAITING_HINTS_MAX);
         assert!(queue.push_hint(&other, 2), "the limit is that of one owner");
-        assert_eq!(begin_all(&mut queue).len(), OWNER_HINTS_MAX + 1);
+        assert_eq!(begin_all(&mut queue).len(), HINTS_MAX, "the limit is that of all owners");
         for _ in 0..100 {
             queue.push(&one, 3);
         }
         let begun = begin_all(&mut queue).len();
-        assert_eq!(OWNER_HINTS_MAX + begun, 8, "as many as without hints");
+        assert_eq!(HINTS_MAX + begun, 8, "as many as without hints");
     }
 
     /// Goal: an owner's jobs that are waited for come before its hints, and no more hints wait
@@ -338,8 +353,8 @@ mod tests {
         queue.end(&place.unwrap());
         let (place, job) = queue.pop().unwrap();
         assert_eq!(job, 1);
-        let owners: Vec<JobOwner> = (0..20).map(|_| owner()).collect();
-        let hints = owners.iter().flat_map(|owner| std::iter::repeat_n(owner, 20));
+        let owners: Vec<JobOwner> = (0..100).map(|_| owner()).collect();
+        let hints = owners.iter().flat_map(|owner| std::iter::repeat_n(owner, 4));
         let taken = hints.filter(|owner| queue.push_hint(owner, 4)).count();
         assert_eq!(taken, WAITING_HINTS_MAX);
         queue.end(&place.unwrap());

@@ -1,0 +1,257 @@
+//! A limit for the jobs of all devices together that compute in the kernel.
+//!
+//! The limits of each device ([`ComputingLimit`](super::ComputingLimit)) say nothing of many
+//! devices: the threads of 256 files would be 256 to one thread of a core. A slot belongs to a job:
+//! the job goes to its pool when it gets the slot, and gives the slot back when it ends. A job that
+//! waits for its disk takes nothing from the cores and does not count; the state of its thread says
+//! so. A job that has a slot never waits for a permit of a device, so the order is always the
+//! permit first.
+
+use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
+use rustix::thread::Pid;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// A job that computes is looked at again after this.
+const COMPUTING_CHECK: Duration = Duration::from_millis(1);
+
+/// A job that waits for its disk is looked at again after this.
+const WAITING_CHECK: Duration = Duration::from_millis(10);
+
+/// A job that no thread has begun for longer waits for a thread, as all of its pool hang.
+const BEGIN_MAX: Duration = Duration::from_millis(20);
+
+/// A job that computes for longer does not count any more, so that others come to compute.
+const COMPUTING_MAX: Duration = Duration::from_secs(1);
+
+/// The thread that looks at jobs ends when no job has waited for a slot for this long.
+const WATCHER_IDLE_LIFE: Duration = Duration::from_secs(10);
+
+/// The limit is [`State::jobs_max`].
+const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
+
+/// Hands a job to its pool, with its slot.
+type Start = Box<dyn FnOnce(ComputingSlot) + Send>;
+
+/// How many jobs of all devices compute at a time; their owners take turns.
+#[derive(Clone)]
+pub(in crate::file) struct ComputingSlots(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    waits: Condvar,
+}
+
+struct State {
+    jobs_max: usize,
+    /// [`BEGIN_MAX`] and [`COMPUTING_MAX`], except in tests.
+    begin_max: Duration,
+    computing_max: Duration,
+    waiting: JobQueue<Start>,
+    next_id: u64,
+    taken: Vec<Taken>,
+    /// A thread looks at jobs as long as some wait for a slot.
+    is_watched: bool,
+}
+
+/// A slot that is in use.
+struct Taken {
+    id: u64,
+    place: Option<RunningPlace>,
+    /// The thread that has begun the job.
+    thread: Option<Pid>,
+    since: Instant,
+    computes: bool,
+    check_at: Instant,
+}
+
+/// The slot of one job; to be kept until the job has ended.
+pub(in crate::file) struct ComputingSlot {
+    slots: ComputingSlots,
+    id: u64,
+}
+
+impl ComputingSlots {
+    pub(in crate::file) fn new(jobs_max: usize) -> Self {
+        let waiting = JobQueue::new(UNLIMITED);
+        let state = State {
+            jobs_max,
+            begin_max: BEGIN_MAX,
+            computing_max: COMPUTING_MAX,
+            waiting,
+            next_id: 0,
+            taken: Vec::new(),
+            is_watched: false,
+        };
+        Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
+    }
+
+    /// A slot for every two processors: with one for each, cores and jobs had half of them each.
+    pub(in crate::file) fn of_machine() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2))
+    }
+
+    /// Calls `start` when a job of this owner may compute, on any thread; returns the number under
+    /// which it can be removed before.
+    pub(super) fn queue(&self, owner: &JobOwner, start: Start) -> u64 {
+        let mut state = self.state();
+        let number = state.waiting.push(owner, start);
+        self.grant(state);
+        state = self.state();
+        if state.waiting.runnable() > 0 {
+            self.watch(&mut state);
+        }
+        number
+    }
+
+    /// Takes back what no slot was given to.
+    pub(super) fn remove(&self, owner: &JobOwner, number: u64) -> Option<Start> {
+        self.state().waiting.remove(owner, number)
+    }
+
+    /// Waits on this thread until a job of this owner may compute, and begins it.
+    pub(super) fn wait(&self, owner: &JobOwner) -> Option<ComputingSlot> {
+        let (sender, granted) = mpsc::channel();
+        self.queue(owner, Box::new(move |slot| drop(sender.send(slot))));
+        let slot = granted.recv().ok();
+        slot.inspect(ComputingSlot::begin)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts jobs as long as there are slots.
+    fn grant(&self, mut state: MutexGuard<'_, State>) {
+        let now = Instant::now();
+        let mut starts = Vec::new();
+        if state.waiting.runnable() > 0 {
+            let mut computing = state.computing(now);
+            while computing < state.jobs_max
+                && let Some((place, start)) = state.waiting.pop()
+            {
+                computing += 1;
+                starts.push((start, state.take(now, place)));
+            }
+        }
+        drop(state); // a job that is started takes the lock of its pool
+        for (start, id) in starts {
+            start(ComputingSlot { slots: self.clone(), id });
+        }
+    }
+
+    /// Has a thread look at the jobs that have slots: nothing says when one begins to wait for its
+    /// disk.
+    fn watch(&self, state: &mut State) {
+        if state.is_watched {
+            self.0.waits.notify_one();
+            return;
+        }
+        let slots = self.clone();
+        let thread = std::thread::Builder::new().name("lunar-slots".into());
+        match thread.spawn(move || slots.keep_granting()) {
+            Ok(_) => state.is_watched = true,
+            // The next job asks again.
+            Err(error) => tracing::warn!(%error, "no new thread to look at jobs that compute"),
+        }
+    }
+
+    /// Life of the thread that looks.
+    fn keep_granting(&self) {
+        loop {
+            let state = self.state();
+            let is_idle = |state: &mut State| state.waiting.runnable() == 0;
+            let waited = self.0.waits.wait_timeout_while(state, WATCHER_IDLE_LIFE, is_idle);
+            let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            if waited.timed_out() {
+                state.is_watched = false;
+                return;
+            }
+            drop(state);
+            std::thread::sleep(COMPUTING_CHECK);
+            self.grant(self.state());
+        }
+    }
+
+    /// How many jobs wait for a slot.
+    #[cfg(test)]
+    pub(in crate::file) fn waiting(&self) -> usize {
+        self.state().waiting.len()
+    }
+}
+
+impl State {
+    /// Number of jobs that compute.
+    fn computing(&mut self, now: Instant) -> usize {
+        let limits = (self.begin_max, self.computing_max);
+        self.taken.iter_mut().map(|taken| usize::from(taken.computes(now, limits))).sum()
+    }
+
+    fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let check_at = now + COMPUTING_CHECK;
+        let taken = Taken { id, place, thread: None, since: now, computes: true, check_at };
+        self.taken.push(taken);
+        id
+    }
+}
+
+impl Taken {
+    fn computes(&mut self, now: Instant, limits: (Duration, Duration)) -> bool {
+        let (begin_max, computing_max) = limits;
+        if now >= self.check_at {
+            let age = now.duration_since(self.since);
+            self.computes = match self.thread {
+                None => age < begin_max,
+                Some(thread) => age < computing_max && is_runnable(thread),
+            };
+            self.check_at = now + if self.computes { COMPUTING_CHECK } else { WAITING_CHECK };
+        }
+        self.computes
+    }
+}
+
+/// True unless the system says that this thread of the process waits. proc(5).
+fn is_runnable(thread: Pid) -> bool {
+    let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let Ok(line) = std::fs::read(path) else { return true };
+    // The state follows the name, which ends with the last parenthesis.
+    let end = line.iter().rposition(|byte| *byte == b')');
+    end.and_then(|end| line.get(end + 2)).is_none_or(|state| *state == b'R')
+}
+
+impl ComputingSlot {
+    /// Notes that this thread begins the job.
+    pub(super) fn begin(&self) {
+        let mut state = self.slots.state();
+        if let Some(taken) = state.taken.iter_mut().find(|taken| taken.id == self.id) {
+            taken.thread = Some(rustix::thread::gettid());
+            taken.since = Instant::now();
+            taken.computes = true;
+            taken.check_at = taken.since + COMPUTING_CHECK;
+        }
+    }
+}
+
+impl Drop for ComputingSlot {
+    fn drop(&mut self) {
+        let mut state = self.slots.state();
+        if let Some(at) = state.taken.iter().position(|taken| taken.id == self.id)
+            && let Some(place) = state.taken.swap_remove(at).place
+        {
+            state.waiting.end(&place);
+        }
+        self.slots.grant(state);
+    }
+}
+
+impl fmt::Debug for ComputingSlots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ComputingSlots").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
