@@ -31,6 +31,8 @@ pub struct Flood {
     pub first_number: usize,
     /// Where they log in.
     pub destination: Destination,
+    /// Hosts that the sessions are spread over; 0: all come from the attacker's first one.
+    pub hosts: usize,
     /// With small socket buffers.
     pub has_small_buffers: bool,
     /// A second connection of each session is read, so that the command window is known though
@@ -60,6 +62,7 @@ impl Flood {
             sessions,
             first_number: 0,
             destination,
+            hosts: 0,
             has_small_buffers: false,
             has_observer: false,
             pace: Duration::ZERO,
@@ -71,6 +74,13 @@ impl Flood {
     #[must_use]
     pub fn numbered_from(mut self, first_number: usize) -> Self {
         self.first_number = first_number;
+        self
+    }
+
+    /// Spread over this many hosts, each with an address of its own.
+    #[must_use]
+    pub fn from_hosts(mut self, hosts: usize) -> Self {
+        self.hosts = hosts;
         self
     }
 
@@ -185,9 +195,10 @@ impl Flood {
     }
 
     fn log_in(&self, attacker: &Attacker, number: usize) -> Result<Session> {
-        let connection = match self.has_small_buffers {
-            true => attacker.connect_small()?,
-            false => attacker.connect()?,
+        let connection = match (self.hosts, self.has_small_buffers) {
+            (0, true) => attacker.connect_small()?,
+            (0, false) => attacker.connect()?,
+            (hosts, _) => attacker.connect_from(1 + number % hosts)?,
         };
         let mut login = attacker.login(self.destination, number);
         (self.login)(&mut login);
