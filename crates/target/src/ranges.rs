@@ -8,16 +8,19 @@
 //! for whom nobody waits any more.
 
 mod blocks;
+mod claim_index;
 mod claims;
 #[cfg(test)]
 mod fairness;
+mod interval_tree;
 #[cfg(test)]
 mod model;
+mod owner_queue;
 #[cfg(test)]
 mod tests;
 
 use block::MemoryOwner;
-use claims::{Blockers, Claim, ClaimOwner, Claims, RemovedClaim};
+use claims::{Blockers, Claim, ClaimOwner, Claims, Grants, RemovedClaim};
 use scsi::plan::LbaRange;
 use std::ops::Deref;
 use std::pin::pin;
@@ -154,7 +157,7 @@ impl RangeLocks {
     pub(crate) fn try_lock_shared(self: &Arc<Self>, range: LbaRange) -> Option<RangeGuard> {
         let mut claims = self.claims();
         let claim = claims.new_claim(None, range.into(), false);
-        if claims.is_excluded(&claim) {
+        if claims.excludes_shared(&claim) {
             return None;
         }
         let id = claim.id;
@@ -189,9 +192,8 @@ impl RangeLocks {
 
     fn add(self: &Arc<Self>, claims: &mut Claims, new: NewClaim) -> RangeQueued {
         let id = new.claim.id;
-        let turn = (new.blockers.own == 0).then(|| claims.make_eligible(&new.claim));
         let (slot, wait) = if new.has_to_wait {
-            let (slot, granted) = claims.wait(new.claim, new.blockers, turn);
+            let (slot, granted) = claims.wait(new.claim, new.blockers);
             (slot, Some(granted))
         } else {
             (claims.hold(new.claim), None)
@@ -235,11 +237,13 @@ impl RangeLocks {
         }
     }
 
-    /// Grants the claims that nothing keeps out any more, now that `removed` does not.
-    fn grant(&self, claims: &mut Claims, removed: Option<&RemovedClaim>) {
-        if !claims.waiting.is_empty() {
-            claims.grant(removed, self.is_shared());
+    /// Grants the claims that nothing keeps out any more, now that `removed` does not. Their
+    /// waiters are woken when the result is dropped: after `claims` is unlocked.
+    fn grant(&self, claims: &mut Claims, removed: Option<&RemovedClaim>) -> Grants {
+        if claims.waiting == 0 {
+            return Grants::default();
         }
+        claims.grant(removed, self.is_shared())
     }
 
     /// No range at all is secluded.
@@ -253,8 +257,8 @@ impl RangeLocks {
         while !self.are_shown() {
             let mut shown = pin!(self.shown.notified());
             shown.as_mut().enable();
-            let hides = |held: &Claim| held.secluded && held.blocks.overlap(&blocks);
-            if !self.claims().held.iter().any(hides) {
+            // What is secluded is exclusive.
+            if !self.claims().any_exclusive_held(&blocks, |held| held.secluded) {
                 return;
             }
             shown.await;
@@ -263,14 +267,19 @@ impl RangeLocks {
 
     /// Secludes the pieces of copies that are being written now.
     pub(crate) fn seclude_copies(&self) {
-        self.seclude(|claim| claim.of_copy);
+        let mut claims = self.claims();
+        let is_piece = |slot: &u32| claims.claim(*slot).of_copy;
+        let pieces: Vec<u32> = claims.held.iter().copied().filter(is_piece).collect();
+        for slot in pieces {
+            self.seclude(&mut claims, slot);
+        }
     }
 
-    fn seclude(&self, which: impl Fn(&Claim) -> bool) {
-        let mut claims = self.claims();
-        let secluded = claims.seclude(which);
+    /// Secludes the held claim in a slot.
+    fn seclude(&self, claims: &mut Claims, slot: u32) {
+        let secluded = claims.seclude(slot);
         self.secluded.fetch_add(secluded.claims, SeqCst);
-        self.begin_exclusive_claims(&mut claims, secluded.were_shared);
+        self.begin_exclusive_claims(claims, secluded.were_shared);
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
@@ -282,13 +291,16 @@ impl RangeGuard {
     /// Whoever comes from now on, to read as well, waits until this is let go. Those who share the
     /// range already go on.
     pub(crate) fn seclude(&self) {
-        self.locks.seclude(|claim| claim.id == self.id);
+        let mut claims = self.locks.claims();
+        if claims.held_mut(self.id, self.slot).is_some() {
+            self.locks.seclude(&mut claims, self.slot);
+        }
     }
 
     /// It is a piece of a copy that is locked.
     pub(crate) fn of_copy(self) -> Self {
         let mut claims = self.locks.claims();
-        if let Some(claim) = claims.held_mut(self.slot) {
+        if let Some(claim) = claims.held_mut(self.id, self.slot) {
             claim.of_copy = true;
         }
         drop(claims);
@@ -330,8 +342,9 @@ impl Drop for RangeGuard {
         if removed.claim.exclusive {
             self.locks.end_exclusive_claim(&mut claims);
         }
-        self.locks.grant(&mut claims, Some(&removed));
+        let grants = self.locks.grant(&mut claims, Some(&removed));
         drop(claims);
+        drop(grants);
         if removed.claim.secluded {
             self.locks.secluded.fetch_sub(1, SeqCst);
             self.locks.shown.notify_waiters();
@@ -342,7 +355,10 @@ impl Drop for RangeGuard {
 impl<L: Deref<Target = RangeLocks>> Drop for Share<L> {
     fn drop(&mut self) {
         if self.locks.shares.fetch_sub(SHARE, SeqCst) == SHARE | EXCLUSIVE {
-            self.locks.grant(&mut self.locks.claims(), None);
+            let mut claims = self.locks.claims();
+            let grants = self.locks.grant(&mut claims, None);
+            drop(claims);
+            drop(grants);
         }
     }
 }

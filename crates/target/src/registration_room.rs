@@ -77,6 +77,9 @@ impl CountedRegistrations {
         room: &RegistrationRoom,
         origins: impl Iterator<Item = Option<Origin>>,
     ) {
+        if self.room.as_ref().is_some_and(|counted| !Arc::ptr_eq(&counted.0, &room.0)) {
+            *self = Self::default(); // counted by another server
+        }
         let mut of_origins = HashMap::new();
         origins.for_each(|origin| *of_origins.entry(origin).or_default() += 1);
         if of_origins != self.of_origins {

@@ -1,11 +1,16 @@
 //! The blocks of a claim, and how many ranges of two claims overlap.
 
 use scsi::plan::LbaRange;
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
+/// In how many spans a list is found at most. A list of 256 ranges would otherwise take 16 KiB more.
+const SPANS_MAX: usize = 8;
+
 /// The blocks of one claim.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(crate) enum ClaimedBlocks {
     /// One range.
     Range(LbaRange),
@@ -63,6 +68,27 @@ impl ClaimedBlocks {
         };
         ranges.iter().filter(|range| range.count > 0).copied()
     }
+
+    /// Spans that cover all ranges, in order and apart from each other: of a long list less than
+    /// its ranges, with the blocks between them.
+    pub(super) fn spans(&self) -> impl Iterator<Item = Range<u64>> {
+        let (ranges, ranges_per_span) = match self {
+            Self::Range(range) => (slice::from_ref(range), 1),
+            Self::List(list) => (&**list, list.len().div_ceil(SPANS_MAX).max(1)),
+        };
+        ranges.chunks(ranges_per_span).filter_map(|chunk| {
+            let (first, last) = (chunk.first()?, chunk.last()?);
+            (last.count > 0).then(|| first.lba..end(*last))
+        })
+    }
+
+    /// The only range, if these are not a list.
+    pub(super) fn as_range(&self) -> Option<LbaRange> {
+        match self {
+            Self::Range(range) => Some(*range),
+            Self::List(_) => None,
+        }
+    }
 }
 
 impl From<LbaRange> for ClaimedBlocks {
@@ -81,10 +107,6 @@ impl OverlapCounter {
     pub(super) fn sort(&mut self) {
         self.starts.sort_unstable();
         self.ends.sort_unstable();
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.starts.is_empty()
     }
 
     /// As the sum of [`ClaimedBlocks::overlaps`] of all in the set.

@@ -1,11 +1,12 @@
 //! Range locks against a model that judges every claim anew at every step.
 
 use super::blocks::OverlapCounter;
-use super::claims::Blockers;
+use super::claims::{ClaimEntry, NO_CLAIM};
 use super::*;
 use futures_util::FutureExt;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// What happens to the locks.
 #[derive(Clone, Debug)]
@@ -29,9 +30,20 @@ enum Step {
 const OWNERS: usize = 4;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let range = || (0..12u64, 0..5u64).prop_map(|(lba, count)| LbaRange { lba, count });
+    // Often the same, so that there are chains.
+    let range = || {
+        let (lba, count) =
+            (prop_oneof![1 => Just(3), 2 => 0..12u64], prop_oneof![Just(1), 0..5u64]);
+        (lba, count).prop_map(|(lba, count)| LbaRange { lba, count })
+    };
+    let ranges = prop_oneof![
+        8 => prop::collection::vec(range(), 1..4),
+        1 => prop::collection::vec((0..80u64, 0..3u64), 1..24).prop_map(|ranges| {
+            ranges.into_iter().map(|(lba, count)| LbaRange { lba, count }).collect()
+        }),
+    ];
     let step = prop_oneof![
-        8 => (0..OWNERS, prop::collection::vec(range(), 1..4), any::<bool>())
+        8 => (0..OWNERS, ranges, any::<bool>())
             .prop_map(|(owner, ranges, exclusive)| Step::Queue { owner, ranges, exclusive }),
         1 => range().prop_map(Step::AtHead),
         1 => range().prop_map(Step::TryLock),
@@ -67,6 +79,11 @@ fn is_behind_own(claim: &Claim, other: &Claim) -> bool {
     other.is_of(&claim.owner) && other.id < claim.id && other.excludes(claim)
 }
 
+fn first_held(locks: &RangeLocks) -> Option<u64> {
+    let claims = locks.claims();
+    claims.held.first().map(|slot| claims.claim(*slot).id)
+}
+
 impl Model {
     /// Makes every claim eligible that no earlier one of its owner excludes, and grants every one
     /// that neither a held one nor one that was eligible before it excludes.
@@ -98,21 +115,11 @@ impl Model {
         self.waiting.sort_by_key(|waiting| waiting.claim.id);
     }
 
-    /// What keeps one of those that wait out.
-    fn blockers(&self, one: &ModelWaiting) -> Blockers {
-        let own = |other: &&Claim| one.turn.is_none() && is_behind_own(&one.claim, other);
-        let waiting = self.waiting.iter().filter(|other| match (other.turn, one.turn) {
-            (Some(other), Some(turn)) => other < turn,
-            (Some(_), None) => true,
-            (None, _) => own(&&other.claim),
-        });
-        let mut blockers = Blockers::default();
-        for other in self.held.iter().chain(waiting.map(|waiting| &waiting.claim)) {
-            let conflicts = other.conflicts(&one.claim);
-            blockers.all += conflicts;
-            blockers.own += if own(&other) { conflicts } else { 0 };
-        }
-        blockers
+    /// How much keeps an eligible claim out, in pairs of ranges that overlap.
+    fn blockers(&self, turn: u64, claim: &Claim) -> usize {
+        let is_earlier = |other: &&ModelWaiting| other.turn.is_some_and(|other| other < turn);
+        let earlier = self.waiting.iter().filter(is_earlier).map(|waiting| &waiting.claim);
+        self.held.iter().chain(earlier).map(|other| other.conflicts(claim)).sum()
     }
 
     fn all(&self) -> impl Iterator<Item = &Claim> {
@@ -215,46 +222,84 @@ impl Rig {
     fn check(&self) {
         let mut claims = self.locks.claims();
         let ids = |claims: &[Claim]| claims.iter().map(|claim| claim.id).collect::<BTreeSet<_>>();
-        let waiting: Vec<Claim> =
-            claims.waiting.iter().map(|waiting| waiting.claim.clone()).collect();
-        assert_eq!(ids(&claims.held), ids(&self.model.held));
-        assert!(waiting.is_sorted_by_key(|claim| claim.id));
+        let held: Vec<Claim> = claims.held.iter().map(|slot| claims.claim(*slot).clone()).collect();
+        let is_waiting =
+            |entry: &&ClaimEntry| entry.claim.id != NO_CLAIM && entry.held_at.is_none();
+        let mut waiting: Vec<_> = claims.entries.iter().filter(is_waiting).collect();
+        waiting.sort_by_key(|entry| entry.claim.id);
+        assert_eq!(ids(&held), ids(&self.model.held));
         assert_eq!(waiting.len(), self.model.waiting.len());
-        for (waiting, model) in claims.waiting.iter().zip(&self.model.waiting) {
-            assert_eq!(waiting.claim.id, model.claim.id);
-            assert_eq!(waiting.turn.is_some(), model.turn.is_some(), "{waiting:?}");
-            assert_eq!(waiting.blockers, self.model.blockers(model), "{waiting:?}");
-            let by_shares = waiting.claim.exclusive && !self.shares.is_empty();
-            assert!(waiting.blockers.all > 0 || by_shares, "nothing keeps it out: {waiting:?}");
+        assert_eq!(waiting.len(), claims.waiting);
+        for (entry, model) in waiting.iter().zip(&self.model.waiting) {
+            assert_eq!(entry.claim.id, model.claim.id);
+            self.check_waiting(entry, model, &claims);
         }
-        for (at, one) in claims.held.iter().enumerate() {
-            for other in claims.held.iter().take(at).filter(|other| other.excludes(one)) {
+        let waiting: Vec<_> = waiting.into_iter().map(|entry| entry.claim.clone()).collect();
+        self.check_limits(&claims);
+        for (at, one) in held.iter().enumerate() {
+            for other in held.iter().take(at).filter(|other| other.excludes(one)) {
                 let forced = |claim: &Claim| self.model.forced.contains(&claim.id);
                 assert!(forced(one) || forced(other), "both are held: {one:?} {other:?}");
             }
         }
-        let all = claims.held.iter().chain(&waiting);
+        let all = held.iter().chain(&waiting);
         let exclusive = all.filter(|claim| claim.exclusive).count();
         assert_eq!(claims.exclusive_claims, exclusive);
         let bit = if exclusive > 0 { EXCLUSIVE } else { 0 };
         assert_eq!(self.locks.shares.load(SeqCst), (self.shares.len() * SHARE) | bit);
         for RangeQueued { guard, .. } in &self.queued {
-            let is_held = claims.held.iter().any(|held| held.id == guard.id);
-            let in_slot = claims.held_mut(guard.slot).map(|held| held.id);
-            assert_eq!(in_slot, is_held.then_some(guard.id));
+            let is_held = held.iter().any(|held| held.id == guard.id);
+            assert_eq!(claims.held_mut(guard.id, guard.slot).is_some(), is_held);
         }
-        let secluded = claims.held.iter().filter(|claim| claim.secluded).count();
+        let secluded = held.iter().filter(|claim| claim.secluded).count();
         assert_eq!(self.locks.secluded.load(SeqCst), secluded);
+    }
+
+    /// Checks the counts of a claim that waits.
+    fn check_waiting(&self, entry: &ClaimEntry, model: &ModelWaiting, claims: &Claims) {
+        assert_eq!(entry.turn.is_some(), model.turn.is_some(), "{entry:?}");
+        if let Some(turn) = model.turn {
+            let by_shares = entry.claim.exclusive && !self.shares.is_empty();
+            assert_eq!(entry.blockers, self.model.blockers(turn, &model.claim), "{entry:?}");
+            assert!(entry.blockers > 0 || by_shares, "nothing keeps it out: {entry:?}");
+            return;
+        }
+        let live = claims.entries.iter().filter(|other| other.claim.id != NO_CLAIM);
+        let own: Vec<_> = live.filter(|other| is_behind_own(&entry.claim, &other.claim)).collect();
+        let counted = own.iter().filter(|other| other.is_counted);
+        let counted: usize = counted.map(|other| other.claim.conflicts(&entry.claim)).sum();
+        let chained = own.iter().any(|other| {
+            let is_alike = other.claim.exclusive && entry.claim.exclusive;
+            is_alike && other.turn.is_none() && other.claim.blocks == entry.claim.blocks
+        });
+        assert!(counted > 0, "no earlier claim of its owner keeps it out: {entry:?}");
+        if entry.is_counted {
+            assert_eq!(entry.blockers, counted, "{entry:?}");
+        } else {
+            assert!(chained, "it is behind none: {entry:?}");
+        }
+    }
+
+    /// Checks what is counted for the limits of claims that wait.
+    fn check_limits(&self, claims: &Claims) {
+        let mut of_owners = 0;
+        for owner in self.owners.iter().skip(1) {
+            let is_own = |waiting: &&ModelWaiting| waiting.claim.is_of(&Some(Arc::clone(owner)));
+            let own = self.model.waiting.iter().filter(is_own).count();
+            assert_eq!(claims.waiting_of(&Some(Arc::clone(owner))), own);
+            of_owners += own;
+        }
+        assert_eq!(claims.waiting_of_owners, of_owners);
     }
 }
 
 proptest! {
-    /// Goal: blocks of claims overlap where they have a block in common, and those of a set of
-    /// claims as often as those of each of them.
+    /// Goal: blocks of claims overlap where they have a block in common, and are found then; and
+    /// those of a set of claims overlap as often as those of each of them.
     #[test]
     fn blocks_overlap_by_what_they_have_in_common(
-        one in prop::collection::vec((0..40u64, 0..5u64), 0..6),
-        other in prop::collection::vec((0..40u64, 0..5u64), 0..6),
+        one in prop::collection::vec((0..80u64, 0..5u64), 0..24),
+        other in prop::collection::vec((0..80u64, 0..5u64), 0..24),
     ) {
         let blocks = |ranges: &[(u64, u64)]| {
             ranges.iter().flat_map(|(lba, count)| *lba..lba + count).collect::<BTreeSet<_>>()
@@ -265,12 +310,18 @@ proptest! {
         };
         let common = !blocks(&one).is_disjoint(&blocks(&other));
         prop_assert_eq!(claimed(&one).overlap(&claimed(&other)), common);
+        // Where ranges overlap, the spans that lists are found by do.
+        let spans = |blocks: &ClaimedBlocks| blocks.spans().collect::<Vec<_>>();
         let mut counter = OverlapCounter::default();
-        counter.add(&claimed(&one));
-        counter.add(&claimed(&other));
-        counter.sort();
         let (one, other) = (claimed(&one), claimed(&other));
+        counter.add(&one);
+        counter.add(&other);
+        counter.sort();
         prop_assert_eq!(counter.count(&other), other.overlaps(&one) + other.overlaps(&other));
+        let (one, other) = (spans(&one), spans(&other));
+        let meets = |a: &Range<u64>| other.iter().any(|b| a.start < b.end && b.start < a.end);
+        prop_assert!(!common || one.iter().any(meets));
+        prop_assert!(one.len() <= 8 && one.windows(2).all(|pair| pair[0].end < pair[1].start));
     }
 
     /// Goal: whatever happens, those are held who would be if all were judged anew, the counts are
@@ -293,13 +344,14 @@ proptest! {
             prop_assert!(queued.granted().now_or_never().is_some());
         }
         while !others.is_empty() {
-            let held = rig.locks.claims().held.first().map(|held| held.id);
+            let held = first_held(&rig.locks);
             let at = others.iter().position(|queued| Some(queued.guard.id) == held);
             prop_assert!(at.is_some(), "claims wait, and none is held");
             let queued = others.swap_remove(at.unwrap());
             prop_assert!(queued.granted().now_or_never().is_some());
         }
-        prop_assert!(rig.locks.claims().held.is_empty() && rig.locks.claims().waiting.is_empty());
+        prop_assert!(rig.locks.claims().held.is_empty() && rig.locks.claims().waiting == 0);
         prop_assert_eq!(rig.locks.shares.load(SeqCst), 0);
+        prop_assert!(rig.locks.claims().is_unused());
     }
 }

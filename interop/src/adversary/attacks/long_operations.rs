@@ -39,6 +39,9 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("compare-and-write-foreign-blocks", 300, compare_and_write_foreign).summary(
         "300 sessions: COMPARE AND WRITE of the good client's blocks that fails, and VERIFY",
     ),
+    Attack::new("compare-and-write-16-hosts", 160, compare_and_write_hosts).from_hosts(16).summary(
+        "160 sessions of 16 hosts: COMPARE AND WRITE of one block, which fails, without end",
+    ),
     Attack::new("verify", 4, |attacker| verify(attacker, 4, Destination::Shared, 0))
         .summary("VERIFY (16) of 8 MiB of the shared LUN at depth 128"),
     Attack::new("verify-64-sessions", 64, |attacker| {
@@ -182,6 +185,21 @@ fn compare_and_write_foreign(attacker: &Attacker) -> Result<()> {
                 return;
             }
             let mut cdb = cdb::sixteen(0x89, 0, 8 * session.random.below(8), 0);
+            cdb[13] = 1;
+            let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
+            let data = crate::scratch::pattern(session.random.next_u64(), 1024);
+            session.queue(&command.with_data(data));
+        },
+        |_, _| {},
+    )
+}
+
+/// As many claims of one block wait as may; the good client uses other blocks.
+fn compare_and_write_hosts(attacker: &Attacker) -> Result<()> {
+    Flood::new(160, Destination::Shared).from_hosts(16).reading(
+        attacker,
+        |session| {
+            let mut cdb = cdb::sixteen(0x89, 0, u64::from(SHARED_LBA), 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             let data = crate::scratch::pattern(session.random.next_u64(), 1024);
