@@ -10,7 +10,7 @@
 //! the connections of one owner that wait have their turns in the order in which they came.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -23,9 +23,10 @@ const SLICE_MIN: Duration = Duration::from_micros(2);
 /// An owner's clock is ahead by this at most, however long its turn took.
 const AHEAD_MAX: Duration = Duration::from_millis(20);
 
-/// Whose connection it is, such as all those from one address; the same on all cores.
+/// Whose connection it is, such as all those from one address; the same on all cores, and when the
+/// owner comes back.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct OwnerId(pub usize);
+pub struct OwnerId(pub u64);
 
 thread_local! {
     /// The number of this core's round.
@@ -43,6 +44,9 @@ struct Owners {
     /// The clock of the core.
     clock: Duration,
     slice: Slice,
+    /// Owners without connections whose clocks are ahead, by these: until the core's has come to
+    /// them they are remembered.
+    gone: BTreeSet<(Duration, usize)>,
     /// Owners with connections that wait.
     waiting: usize,
     /// Owners that worked in this round.
@@ -62,6 +66,7 @@ impl Default for Slice {
 /// What the connections of an owner have done on this core, and which of them wait.
 #[derive(Debug, Default)]
 struct Owner {
+    id: Option<OwnerId>,
     connections: usize,
     /// The last round in which they worked.
     round: u64,
@@ -125,9 +130,9 @@ impl OwnerTurns {
     }
 
     fn leave(&mut self) {
-        if let Some((id, owner)) = self.0.take() {
+        if let Some((_, owner)) = self.0.take() {
             // A thread that ends may have dropped the table before its connections.
-            let _ = OWNERS.try_with(|owners| owners.borrow_mut().leave(id, owner));
+            let _ = OWNERS.try_with(|owners| owners.borrow_mut().leave(owner));
         }
     }
 }
@@ -146,15 +151,32 @@ impl Owners {
                 self.owners.len() - 1
             })
         });
-        self.owners[place].connections += 1;
+        let owner = &mut self.owners[place];
+        if owner.connections == 0 {
+            self.gone.remove(&(owner.clock, place));
+            owner.id = Some(id);
+        }
+        owner.connections += 1;
         place
     }
 
-    fn leave(&mut self, id: OwnerId, place: usize) {
-        self.owners[place].connections -= 1;
-        if self.owners[place].connections == 0 {
-            self.places.remove(&id);
-            self.owners[place] = Owner::default();
+    fn leave(&mut self, place: usize) {
+        let owner = &mut self.owners[place];
+        owner.connections -= 1;
+        if owner.connections == 0 {
+            self.gone.insert((owner.clock, place));
+            self.forget_gone();
+        }
+    }
+
+    /// Forgets owners that are gone, but for those whose turns took long.
+    fn forget_gone(&mut self) {
+        while let Some((clock, place)) = self.gone.first().copied()
+            && clock <= self.clock
+        {
+            self.gone.pop_first();
+            let owner = std::mem::take(&mut self.owners[place]);
+            owner.id.and_then(|id| self.places.remove(&id));
             self.free.push(place);
         }
     }
@@ -204,6 +226,7 @@ impl Owners {
             self.clock = self.clock.max(first);
         }
         self.working = 0;
+        self.forget_gone();
     }
 
     fn first_of_waiting(&self) -> Option<Duration> {
@@ -272,7 +295,7 @@ mod tests {
 
     fn of(owner: usize) -> OwnerTurns {
         let mut turns = OwnerTurns::default();
-        turns.set_owner(Some(OwnerId(owner)));
+        turns.set_owner(Some(OwnerId(owner as u64)));
         turns
     }
 
@@ -350,6 +373,25 @@ mod tests {
             let turns = turns_of(&log, host);
             assert!(turns.abs_diff(long_turns / hosts) <= 2, "{turns} of {long_turns}");
         }
+    }
+
+    /// Goal: who closes its connections after a long turn and comes back has paid for nothing.
+    /// Named by: logins of 16 hosts, each over a connection of its own, had a turn in each round.
+    #[test]
+    fn an_owner_that_comes_back_is_remembered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            of(7).count(8 * ROUND_TIME);
+            let again = of(7);
+            assert!(!again.may_go_on(), "it is ahead");
+            drop(again);
+            for _ in 0..8 {
+                end_round();
+            }
+            assert!(of(7).may_go_on());
+            assert!(is_core_of_one());
+        });
+        assert_eq!(OWNERS.with_borrow(|owners| (owners.places.len(), owners.gone.len())), (0, 0));
     }
 
     /// Goal: those who are ahead do not wait when nobody else has anything to do.

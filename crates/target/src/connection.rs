@@ -589,7 +589,7 @@ impl Role for Connection {
     }
 
     fn owner(&self) -> Option<OwnerId> {
-        Some(OwnerId(Arc::as_ptr(self.memory.control.owner()).addr()))
+        Some(OwnerId(self.memory.owner_id))
     }
 
     fn buffer_limits(&self) -> BufferLimits {

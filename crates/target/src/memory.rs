@@ -6,6 +6,7 @@ use block::{Buffer, BufferPool, MemoryCharge, MemoryKind, MemoryOwner};
 use bytes::Bytes;
 use net::{BufferLimits, BufferedBytes};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct OwnerKey {
 pub(crate) struct MemoryOwners {
     buffers: BufferPool,
     owners: Mutex<KnownOwners>,
+    /// With a key of its own: nobody makes himself the same as another.
+    hasher: RandomState,
 }
 
 /// Owners by key. Live ones are as many as connections at most.
@@ -55,6 +58,8 @@ struct KnownOwners {
 /// The accounts of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionMemory {
+    /// The same for all connections of an owner, also for those that come when others have gone.
+    pub(crate) owner_id: u64,
     /// Read data, until the socket has taken it.
     pub(crate) data_in: BufferPool,
     /// Data-out, until its command has ended.
@@ -98,7 +103,7 @@ impl OwnerKey {
 
 impl MemoryOwners {
     pub(crate) fn new(buffers: BufferPool) -> Self {
-        Self { buffers, owners: Mutex::default() }
+        Self { buffers, owners: Mutex::default(), hasher: RandomState::new() }
     }
 
     /// The memory that all owners share.
@@ -108,10 +113,13 @@ impl MemoryOwners {
 
     /// Accounts for a connection from `network`, which has proven to be `user`, or nothing.
     pub(crate) fn accounts(&self, network: PeerNetwork, user: Option<String>) -> ConnectionMemory {
-        let owner = self.owner(OwnerKey::new(network, user));
+        let key = OwnerKey::new(network, user);
+        let owner_id = self.hasher.hash_one(&key);
+        let owner = self.owner(key);
         let account = |kind| self.buffers.account(&owner, kind);
         let session = account(MemoryKind::Session).charge(CONNECTION_BYTES);
         ConnectionMemory {
+            owner_id,
             session,
             data_in: account(MemoryKind::DataIn),
             data_out: account(MemoryKind::DataOut),
