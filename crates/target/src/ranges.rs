@@ -25,7 +25,7 @@ use scsi::plan::LbaRange;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
 pub(crate) use blocks::ClaimedBlocks;
@@ -33,7 +33,8 @@ pub(crate) use blocks::ClaimedBlocks;
 /// The locks of one unit.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
-    claims: Mutex<Claims>,
+    /// Made when they are needed first: many sessions only ever share.
+    claims: OnceLock<Box<Mutex<Claims>>>,
     /// Everything is shared so many times [`SHARE`], apart from `claims`; and [`EXCLUSIVE`] while
     /// one of them is exclusive, held or waiting. Changed under their lock but for the shares.
     shares: AtomicUsize,
@@ -283,7 +284,7 @@ impl RangeLocks {
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
