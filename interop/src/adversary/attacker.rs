@@ -197,19 +197,20 @@ impl Attacker {
         Ok(Session::new(connection, negotiated, destination.place().1, seed))
     }
 
-    /// A session whose login was [one request](Login::only_request) with this answer.
+    /// A session whose login came to this answer.
     ///
     /// # Errors
-    /// The login was refused.
+    /// The login goes on.
     pub fn log_in_by(
         &self,
         login: &Login,
         mut connection: Connection,
         answer: &Pdu,
+        destination: Destination,
     ) -> Result<Session> {
         let negotiated = login.take_answer(&mut connection, answer)?;
         AttackCounters::add(&self.sent.logins, 1);
-        Ok(Session::new(connection, negotiated, 0, self.seed))
+        Ok(Session::new(connection, negotiated, destination.place().1, self.seed))
     }
 
     /// Tries until it succeeds; `None`: the attack is over first.

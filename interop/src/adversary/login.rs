@@ -146,18 +146,38 @@ impl Login {
         }
     }
 
-    /// The whole login without proof, in one request.
-    pub fn only_request(&self) -> Pdu {
-        let text = self.names() + &self.operational_keys();
-        self.request(TRANSIT | (OPERATIONAL << 2) | FULL_FEATURE, 0, text.as_bytes())
-    }
-
-    /// What the answer to [`only_request`](Self::only_request) says.
+    /// The request of this number, from 0, after this answer; `None`: there is none, the login is
+    /// through.
     ///
     /// # Errors
-    /// The login is refused or goes on.
+    /// The login is refused.
+    pub fn request_at(&self, number: usize, answer: Option<&Pdu>) -> Result<Option<Pdu>> {
+        let exp_stat_sn = answer.map_or(0, |answer| answer.u32_at(24).wrapping_add(1));
+        if let Some(answer) = answer {
+            ensure!(answer.u32_at(36) >> 16 == 0, "login status {:02x?}", &answer.header[36..38]);
+        }
+        let security = SECURITY << 2;
+        let operational = TRANSIT | (OPERATIONAL << 2) | FULL_FEATURE;
+        let (flags, text) = match (&self.credential, number) {
+            (None, 0) => (operational, self.names() + &self.operational_keys()),
+            (Some(_), 0) => (security, format!("{}AuthMethod=CHAP\0", self.names())),
+            (Some(_), 1) => (security, "CHAP_A=7\0".to_owned()),
+            (Some(credential), 2) => {
+                let answer = answer.context("no challenge")?;
+                let text = chap_answer(credential, &String::from_utf8_lossy(&answer.data))?;
+                (TRANSIT | security | OPERATIONAL, text)
+            }
+            (Some(_), 3) => (operational, self.operational_keys()),
+            _ => return Ok(None),
+        };
+        Ok(Some(self.request(flags, exp_stat_sn, text.as_bytes())))
+    }
+
+    /// What the last answer says.
+    ///
+    /// # Errors
+    /// The login goes on.
     pub fn take_answer(&self, connection: &mut Connection, answer: &Pdu) -> Result<Negotiated> {
-        ensure!(answer.u32_at(36) >> 16 == 0, "refused");
         ensure!(answer.header[1] & TRANSIT != 0, "the login goes on");
         self.negotiated(connection, answer, &String::from_utf8_lossy(&answer.data))
     }
@@ -214,11 +234,7 @@ impl Exchange<'_> {
     fn prove(&mut self, names: &str, credential: &Credential) -> Result<()> {
         self.step(SECURITY << 2, &format!("{names}AuthMethod=CHAP\0"))?;
         let answer = self.step(SECURITY << 2, "CHAP_A=7\0")?;
-        let text = String::from_utf8_lossy(&answer.data).into_owned();
-        let identifier = value(&text, "CHAP_I").context("no CHAP_I")?.parse()?;
-        let challenge = value(&text, "CHAP_C").context("no CHAP_C")?;
-        let response = chap_response(identifier, credential.secret, challenge)?;
-        let text = format!("CHAP_N={}\0CHAP_R={response}\0", credential.user);
+        let text = chap_answer(credential, &String::from_utf8_lossy(&answer.data))?;
         let mut answer = self.step(TRANSIT | (SECURITY << 2) | OPERATIONAL, &text)?;
         while answer.header[1] & TRANSIT == 0 {
             answer = self.step(TRANSIT | (SECURITY << 2) | OPERATIONAL, "")?;
@@ -230,6 +246,14 @@ impl Exchange<'_> {
 /// The value of a key in text.
 pub fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.split('\0').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+}
+
+/// The answer to the challenge in `text`.
+fn chap_answer(credential: &Credential, text: &str) -> Result<String> {
+    let identifier = value(text, "CHAP_I").context("no CHAP_I")?.parse()?;
+    let challenge = value(text, "CHAP_C").context("no CHAP_C")?;
+    let response = chap_response(identifier, credential.secret, challenge)?;
+    Ok(format!("CHAP_N={}\0CHAP_R={response}\0", credential.user))
 }
 
 /// `0x…` of SHA-256 over identifier, secret and challenge (hexadecimal or base64).

@@ -7,7 +7,7 @@ use crate::adversary::held_connections::HeldConnections;
 use crate::adversary::login::{CONTINUES, Credential, Login};
 use crate::adversary::session::{Session, flags};
 use crate::adversary::{cdb, server};
-use crate::raw::opcode;
+use crate::raw::{Pdu, opcode};
 use anyhow::Result;
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -48,10 +48,12 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("logout-and-zeroes", 2, logout_and_zeroes)
         .summary("Log in, log out, and send zeroes on the connection that is over"),
     Attack::new("login-logout", 2, login_logout).summary("Log in, log out, as fast as it goes"),
-    Attack::new("login-logout-many-units", CHURN_CONNECTIONS, churn)
-        .from_hosts(CHURN_HOSTS)
-        .summary("16 hosts log in to a target of 256 logical units, log out, and again"),
-    Attack::new("chap-login-beside-4096", 16, chap_beside_many)
+    Attack::new("login-logout-many-units", CHURN_CONNECTIONS, |attacker| {
+        churn(attacker, Destination::Many)
+    })
+    .from_hosts(CHURN_HOSTS)
+    .summary("16 hosts log in to a target of 256 logical units, log out, and again"),
+    Attack::new("chap-login-beside-4096", CHURN_CONNECTIONS, chap_beside_many)
         .from_hosts(CHURN_HOSTS)
         .summary("16 hosts log in with CHAP, log out, and again, where 4,096 such sessions are"),
     Attack::new("reinstatement", 4, |attacker| reinstatement(attacker, false))
@@ -205,11 +207,11 @@ fn logout_and_zeroes(attacker: &Attacker) -> Result<()> {
 }
 
 /// Connections of [`CHURN_HOSTS`] that log in, log out and close, as fast as it goes.
-fn churn(attacker: &Attacker) -> Result<()> {
+fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let numbers = (thread..CHURN_CONNECTIONS).step_by(2);
-        let mut churning: Vec<Churning> =
-            numbers.map(|number| Churning::new(attacker, number)).collect();
+        let begin = |number| Churning::new(attacker, destination, number);
+        let mut churning: Vec<Churning> = numbers.map(begin).collect();
         while !attacker.is_over() {
             let progress = churning.iter_mut().fold(false, |any, one| any | one.step(attacker));
             if !progress {
@@ -223,15 +225,18 @@ fn churn(attacker: &Attacker) -> Result<()> {
 /// A connection that logs in and out again and again.
 struct Churning {
     host: usize,
+    destination: Destination,
     login: Login,
-    connection: Option<Connection>,
+    /// A login under way, and how many of its requests were sent.
+    connection: Option<(Connection, usize)>,
     session: Option<Session>,
 }
 
 impl Churning {
-    fn new(attacker: &Attacker, number: usize) -> Self {
-        let login = attacker.login(Destination::Many, CHURN_NUMBER + number);
-        Self { host: 1 + number % CHURN_HOSTS, login, connection: None, session: None }
+    fn new(attacker: &Attacker, destination: Destination, number: usize) -> Self {
+        let login = attacker.login(destination, CHURN_NUMBER + number);
+        let host = 1 + number % CHURN_HOSTS;
+        Self { host, destination, login, connection: None, session: None }
     }
 
     /// Goes on as far as it can without waiting; whether that was anywhere.
@@ -245,48 +250,48 @@ impl Churning {
             }
             return is_over;
         }
-        let Some(mut connection) = self.connection.take() else {
-            self.connection = attacker.connect_from(self.host).ok();
-            if let Some(connection) = &mut self.connection {
-                connection.queue(&self.login.only_request());
-                connection.send();
-            }
-            return self.connection.is_some();
+        let Some((mut connection, sent)) = self.connection.take() else {
+            let connection = attacker.connect_from(self.host);
+            return connection.is_ok_and(|connection| self.go_on(attacker, connection, 0, None));
         };
         connection.send();
         match connection.receive() {
-            Some(answer) => {
-                self.session = attacker.log_in_by(&self.login, connection, &answer).ok();
+            Some(answer) => self.go_on(attacker, connection, sent, Some(&answer)),
+            None if connection.is_closed() => true,
+            None => {
+                self.connection = Some((connection, sent));
+                false
+            }
+        }
+    }
+
+    /// Sends the next request of the login, or logs out of the session that it has come to.
+    fn go_on(
+        &mut self,
+        attacker: &Attacker,
+        mut connection: Connection,
+        sent: usize,
+        answer: Option<&Pdu>,
+    ) -> bool {
+        match (self.login.request_at(sent, answer), answer) {
+            (Ok(Some(request)), _) => {
+                connection.queue(&request);
+                connection.send();
+                self.connection = Some((connection, sent + 1));
+            }
+            (Ok(None), Some(answer)) => {
+                let session = attacker.log_in_by(&self.login, connection, answer, self.destination);
+                self.session = session.ok();
                 if let Some(session) = &mut self.session {
                     let logout = session.immediate_request(opcode::LOGOUT, 0x80);
                     session.queue(&logout.put(8, &[0; 8]));
                     session.connection.send();
                 }
-                true
             }
-            None if connection.is_closed() => true,
-            None => {
-                self.connection = Some(connection);
-                false
-            }
+            _ => {} // refused: once more
         }
+        true
     }
-}
-
-/// The same with proof, which takes several answers.
-fn chap_churn(attacker: &Attacker) {
-    attacker.in_threads(CHURN_HOSTS, |host| {
-        let login = attacker.login(Destination::Chap, CHURN_NUMBER + host);
-        while !attacker.is_over() {
-            let Ok(connection) = attacker.connect_from(1 + host) else { continue };
-            let session = attacker.log_in_over(connection, &login, Destination::Chap);
-            let Ok(mut session) = session else { continue };
-            let logout = session.immediate_request(opcode::LOGOUT, 0x80).put(8, &[0; 8]);
-            session.queue(&logout);
-            session.wait(Instant::now() + Duration::from_secs(1));
-            attacker.count(&mut session);
-        }
-    });
 }
 
 fn chap_beside_many(attacker: &Attacker) -> Result<()> {
@@ -297,8 +302,7 @@ fn chap_beside_many(attacker: &Attacker) -> Result<()> {
         let Ok(connection) = attacker.connect_from(host) else { continue };
         held.extend(attacker.log_in_over(connection, &login, Destination::Chap));
     }
-    chap_churn(attacker);
-    Ok(())
+    churn(attacker, Destination::Chap)
 }
 
 fn login_logout(attacker: &Attacker) -> Result<()> {
