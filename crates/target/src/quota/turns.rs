@@ -81,7 +81,11 @@ impl Turns {
         let ready_at = self.ready_at(cost, now);
         self.queue.ask(place, cost);
         let until = match self.queue.first_two() {
-            [Some(first), _] if first == place => ready_at,
+            [Some(first), _] if first == place => {
+                // It has come: it is not late, however long the limit keeps it waiting.
+                self.due = None;
+                ready_at
+            }
             [Some(first), Some(second)] if second == place => self.watch(first, ready_at, now),
             _ => {
                 self.queue.set_waker(place, waker);
@@ -353,6 +357,21 @@ mod tests {
             assert!(matches!(turns.ask(last, ONE, later, Waker::noop()), Turn::Go(_)));
             assert!(turns.queue.is_empty());
         }
+    }
+
+    /// Fault: where the limit kept a waiter for longer than the time that it may take to come, the
+    /// next one went before it when both came at the same moment.
+    #[test]
+    fn a_waiter_that_has_come_is_not_late() {
+        let mut turns = turns(Some(10), None);
+        let new = session(&mut turns, 1);
+        let two = Cost { commands: 2, bytes: 0 };
+        assert!(turns.try_go(new, 0, two, at(0)).is_some(), "one command of debt: 100 ms");
+        let (first, second) = (enter(&mut turns, 2), enter(&mut turns, 3));
+        let Turn::At(_) = turns.ask(second, ONE, at(0), Waker::noop()) else { panic!() };
+        let Turn::At(time) = turns.ask(first, ONE, at(0), Waker::noop()) else { panic!() };
+        assert!(matches!(turns.ask(second, ONE, time, Waker::noop()), Turn::At(_)), "overtakes");
+        assert!(matches!(turns.ask(first, ONE, time, Waker::noop()), Turn::Go(_)));
     }
 
     #[test]
