@@ -147,8 +147,8 @@ impl AttentionQueue {
     }
 }
 
-/// Unit attentions for all nexuses of a unit, numbered: a nexus takes up those that it has not heard
-/// when it is looked at next. To announce one costs the same for any number of nexuses.
+/// Unit attentions for all nexuses of a unit, numbered: a nexus takes up those that it has not
+/// heard when it is looked at next. To announce one costs the same for any number of nexuses.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     last: u64,

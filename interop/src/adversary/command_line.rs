@@ -123,7 +123,8 @@ pub fn main(arguments: &[String]) -> Result<bool> {
     Ok(succeeded == 0)
 }
 
-/// Writes what was measured into the table, and above it what the machine is and how memory was held.
+/// Writes what was measured into the table, and above it what the machine is and how memory was
+/// held.
 fn renew_row(part: Part, measured: &Measurement) -> Result<()> {
     let processors = std::thread::available_parallelism()?;
     let memory = if measured.has_group {

@@ -39,8 +39,8 @@ pub fn verdict(measured: &Measurement) -> String {
 fn head(part: Part) -> &'static str {
     match part {
         Part::Now => {
-            "\
-| attack | what it does | fault | peak memory MiB | worst latency ms | IOPS share | verdict | commit |
+            "| attack | what it does | fault | peak memory MiB | worst latency ms | IOPS share \
+             | verdict | commit |
 |---|---|--:|--:|--:|--:|---|---|
 "
         }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
-/// In how many spans a list is found at most. A list of 256 ranges would otherwise take 16 KiB more.
+/// In how many spans a list is found at most. A list of 256 ranges would otherwise take 16 KiB
+/// more.
 const SPANS_MAX: usize = 8;
 
 /// The blocks of one claim.
