@@ -6,8 +6,8 @@
 //!
 //! Owners share the core's time as in fair queueing: each has its own clock of what it worked, and
 //! the core has one that goes on by a slice each round. An owner has its turn while its clock is
-//! not ahead by a slice; so one whose turn took long waits for as many rounds as it took slices, and
-//! the connections of one owner that wait have their turns in the order in which they came.
+//! not ahead by a slice; so one whose turn took long waits for as many rounds as it took slices.
+//! The connections of one owner that wait have their turns in the order in which they came.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
