@@ -172,6 +172,21 @@ final class BlockCache {
         }
     }
 
+    /** Drops all, also what changes and reads that are under way would keep. */
+    void forget() {
+        for (Shard shard : shards) {
+            shard.lock();
+            try {
+                shard.blocks.clear();
+                for (int counter = 0; counter < COUNTERS; counter++) {
+                    shard.changes[counter]++;
+                }
+            } finally {
+                shard.unlock();
+            }
+        }
+    }
+
     /** Drops a range: looks for each of its blocks, or at all that are kept if those are less. */
     private void drop(long address, long count) {
         if (count <= size()) {

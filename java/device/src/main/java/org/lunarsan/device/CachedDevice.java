@@ -47,11 +47,7 @@ public final class CachedDevice extends ForwardingDevice {
     public void open() throws DeviceException {
         super.open();
         losses = inner().losses();
-        cache = empty();
-    }
-
-    private BlockCache empty() {
-        return new BlockCache(blockSize(), bytesMax / blockSize());
+        cache = new BlockCache(blockSize(), bytesMax / blockSize());
     }
 
     @Override
@@ -170,11 +166,14 @@ public final class CachedDevice extends ForwardingDevice {
         }
     }
 
-    /** What was kept may be on no device. Who works with the old cache changes nothing here. */
+    /**
+     * What was kept may be on no device. Changes under way stay known: what is read beside them is
+     * not kept.
+     */
     private synchronized void forget() {
         if (cache != null) {
             losses = inner().losses();
-            cache = empty();
+            cache.forget();
         }
     }
 

@@ -23,6 +23,11 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     private final ByteBuffer caller;
     private final int limit;
     private boolean isBack;
+    /** Somebody else completes it: what the device says after that counts no more. */
+    private boolean isGivenUp;
+    private boolean isEnded;
+    /** How it ended; null: well. */
+    private Throwable failure;
 
     /**
      * The future of a transfer from or to what remains of a buffer.
@@ -52,6 +57,36 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
             }
         } finally {
             lock.unlock();
+        }
+    }
+
+    /**
+     * Takes the buffer back for somebody else who completes the future. Who comes first says how
+     * it ends: else a read that was given up could succeed, with nothing in its buffer.
+     *
+     * @return false when the transfer has ended before, and the future with it
+     */
+    private boolean giveUp() {
+        lock.lock();
+        try {
+            if (!isEnded) {
+                takeBack();
+                isGivenUp = true;
+                return true;
+            }
+        } finally {
+            lock.unlock();
+        }
+        finish();
+        return false;
+    }
+
+    /** Completes it as the transfer ended. */
+    private void finish() {
+        if (failure == null) {
+            super.complete(null);
+        } else {
+            super.completeExceptionally(failure);
         }
     }
 
@@ -109,61 +144,74 @@ public abstract class TransferFuture extends CompletableFuture<Void> {
     }
 
     /**
-     * Completes the future for the device: the transfer has ended, and uses the buffer no more.
+     * Completes the future for the device: the transfer has ended, and uses the buffer no more. No
+     * effect on the future when somebody else completes it.
      *
-     * @param failure null when all was transferred
+     * @param why what failed; null when all was transferred
      */
-    protected final void end(Throwable failure) {
+    protected final void end(Throwable why) {
+        boolean others;
         lock.lock();
         try {
-            if (!isBack && failure == null) {
+            if (!isBack && why == null) {
                 caller.limit(limit).position(limit);
             }
             isBack = true;
+            others = isGivenUp;
+            if (!isEnded) {
+                failure = why;
+                isEnded = true;
+            }
         } finally {
             lock.unlock();
         }
         ended();
-        if (failure == null) {
-            super.complete(null);
-        } else {
-            super.completeExceptionally(failure);
+        if (!others) {
+            finish();
         }
     }
 
     @Override
     public boolean complete(Void nothing) {
-        takeBack();
-        return super.complete(nothing);
+        return giveUp() && super.complete(nothing);
     }
 
     @Override
     public boolean completeExceptionally(Throwable why) {
-        takeBack();
-        return super.completeExceptionally(why);
+        return giveUp() && super.completeExceptionally(why);
     }
 
     @Override
     public boolean cancel(boolean mayInterrupt) {
-        takeBack();
+        giveUp();
         return super.cancel(mayInterrupt);
     }
 
     @Override
     public CompletableFuture<Void> completeAsync(Supplier<? extends Void> by, Executor executor) {
-        takeBack();
-        return super.completeAsync(by, executor);
+        Objects.requireNonNull(by, "by");
+        Objects.requireNonNull(executor, "executor");
+        if (!giveUp()) {
+            return this;
+        }
+        try {
+            return super.completeAsync(by, executor);
+        } catch (RuntimeException refused) {
+            // Nobody else completes it any more.
+            super.completeExceptionally(refused);
+            throw refused;
+        }
     }
 
     @Override
     public void obtrudeValue(Void nothing) {
-        takeBack();
+        giveUp();
         super.obtrudeValue(nothing);
     }
 
     @Override
     public void obtrudeException(Throwable why) {
-        takeBack();
+        giveUp();
         super.obtrudeException(why);
     }
 }

@@ -163,6 +163,29 @@ class CachedDeviceTest {
         assertEquals(1, first(3));
     }
 
+    /**
+     * Fault: so was one whose write had begun before a flush failed: the cache forgot with all else
+     * that the write was under way, kept what it replaced, and served it for ever.
+     */
+    @Test
+    void doesNotKeepWhatIsOldAfterAFailedFlush() throws Exception {
+        disk.inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).times(1));
+        Thread writer = Thread.ofVirtual().start(() -> {
+            try {
+                cached.write(3, blocks(1, 1));
+            } catch (DeviceException failure) {
+                throw new AssertionError(failure);
+            }
+        });
+        disk.awaitHanging(1);
+        disk.inject(Fault.fail().on(Operation.FLUSH).times(1));
+        assertThrows(MediumException.class, cached::flush);
+        assertEquals(0, first(3), "read while the write has not reached the disk");
+        disk.release();
+        writer.join();
+        assertEquals(1, first(3));
+    }
+
     /** The first read or write stops between having been done and saying so. */
     private static final class Late extends ForwardingDevice {
         private final CountDownLatch done = new CountDownLatch(1);

@@ -13,8 +13,11 @@ import org.lunarsan.device.Operation;
  * that one that is late disturbs nobody. For one thread at a time, but for the answers.
  */
 final class MemberReads {
-    /** How a read of a member ended: with data from position to limit, or with a failure. */
-    record Answer(MirrorMember member, ByteBuffer data, DeviceException failure) {}
+    /**
+     * How a read of a member ended: with data from position to limit, or with a failure. Lost: the
+     * member has lost something that the mirror did not know when it asked, and may know since.
+     */
+    record Answer(MirrorMember member, ByteBuffer data, DeviceException failure, boolean lost) {}
 
     private final Mirror mirror;
     private final long address;
@@ -32,26 +35,30 @@ final class MemberReads {
     void ask(MirrorMember member) {
         ByteBuffer data = mirror.buffers().take(bytes);
         underWay.add(member);
+        long lossesKnown = member.lossesKnown();
         if (mirror.memberWait().equals(Parallel.WITHOUT_END)) {
-            read(member, data);
+            read(member, data, lossesKnown);
             return;
         }
         try {
-            Thread.ofVirtual().name("pool read").start(() -> read(member, data));
+            Thread.ofVirtual().name("pool read").start(
+                    () -> read(member, data, lossesKnown));
         } catch (OutOfMemoryError noThread) {
-            read(member, data);
+            read(member, data, lossesKnown);
         }
     }
 
-    private void read(MirrorMember member, ByteBuffer data) {
+    private void read(MirrorMember member, ByteBuffer data, long lossesKnown) {
         DeviceException failure = null;
+        boolean lost = false;
         try {
             member.read(address, data.duplicate());
+            lost = member.device.losses() != lossesKnown;
         } catch (Throwable thrown) {
             // Its buffer is ours: whatever it throws, it has failed.
             failure = Parallel.failure(member, Operation.READ, thrown);
         }
-        answers.add(new Answer(member, data, failure));
+        answers.add(new Answer(member, data, failure, lost));
     }
 
     boolean isAnyUnderWay() {

@@ -75,6 +75,11 @@ final class MirrorMember implements Parallel.Busy {
         return device.losses() != lossesKnown;
     }
 
+    /** Losses of its device that the mirror has left behind. */
+    long lossesKnown() {
+        return lossesKnown;
+    }
+
     /** How often it may have lost something that it had acknowledged, and others may have. */
     long losses() {
         return device.losses() - lossesKnown;

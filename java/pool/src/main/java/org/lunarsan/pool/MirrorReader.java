@@ -45,9 +45,9 @@ final class MirrorReader {
                 failed.add(new Parallel.Failed<>(answer.member(), answer.failure()));
                 continue;
             }
-            if (answer.member().hasLost() && !mirror.membership().isReadOnly()
-                    && mirror.membership().mistrust(answer.member())) {
-                // What is left may be this one, as it is now.
+            if (answer.lost() && !mirror.membership().isReadOnly()) {
+                mirror.membership().mistrust(answer.member());
+                // What is left may be this one, as it is now, or copied to since.
                 tried.clear(answer.member().index);
                 continue;
             }

@@ -1,0 +1,125 @@
+package org.lunarsan.device;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeoutException;
+import org.junit.jupiter.api.Test;
+
+class TransferFutureTest {
+    private final ByteBuffer buffer = ByteBuffer.allocate(512);
+
+    /** A read whose device ends it when it is told to. */
+    private class Read extends TransferFuture {
+        Read() {
+            super(buffer);
+        }
+
+        @Override
+        protected void detach() {}
+    }
+
+    /**
+     * Fault: a device that ended a read between its buffer being taken back and its future being
+     * completed made it succeed, with nothing in the buffer.
+     */
+    @Test
+    void whoGivesUpFirstSaysHowItEnds() throws Exception {
+        List<Runnable> later = new ArrayList<>();
+        Read read = new Read();
+        read.completeAsync(() -> {
+            throw new CancellationException("given up");
+        }, later::add);
+        read.end(null);
+        assertFalse(read.isDone(), "the buffer was taken back before the end");
+        assertEquals(0, buffer.position());
+        later.getFirst().run();
+        assertTrue(read.isCompletedExceptionally());
+        assertEquals(0, buffer.position());
+    }
+
+    /**
+     * Fault: and a write that was given up before it began, which is not done then, succeeded: it
+     * was lost in silence, and a flush that succeeded changed nothing.
+     */
+    @Test
+    void aWriteThatWasNotDoneDoesNotSucceed() throws Exception {
+        MemoryDevice disk = new MemoryDevice(512, 16);
+        List<Runnable> tasks = new ArrayList<>();
+        List<Runnable> later = new ArrayList<>();
+        try (AsyncDevice async = AsyncDevice.of(disk, tasks::add)) {
+            async.open();
+            ByteBuffer data = ByteBuffer.allocate(512).put(0, (byte) 1);
+            CompletableFuture<Void> write = async.writeAsync(3, data);
+            write.completeAsync(() -> {
+                throw new CancellationException("given up");
+            }, later::add);
+            tasks.getFirst().run();
+            byte[] found = new byte[512];
+            disk.read(3, found);
+            assertEquals(0, found[0], "given up before it began");
+            assertFalse(write.isDone());
+            later.getFirst().run();
+            assertTrue(write.isCompletedExceptionally());
+        }
+    }
+
+    /**
+     * Fault: likewise a future that was given up after the end of its transfer failed, with its
+     * buffer's position at the limit: a caller who tried again wrote nothing.
+     */
+    @Test
+    void whatHasEndedIsNotGivenUp() throws Exception {
+        boolean[] gaveUp = {true, true};
+        Read read = new Read() {
+            @Override
+            protected void ended() {
+                gaveUp[0] = completeExceptionally(new TimeoutException());
+                gaveUp[1] = cancel(true);
+            }
+        };
+        read.end(null);
+        assertFalse(gaveUp[0]);
+        assertFalse(gaveUp[1]);
+        read.get();
+        assertEquals(512, buffer.position());
+    }
+
+    /** Goal: so it is with a transfer that failed: the device's failure is told. */
+    @Test
+    void whatHasFailedIsNotGivenUp() {
+        Read read = new Read() {
+            @Override
+            protected void ended() {
+                complete(null);
+            }
+        };
+        read.end(new IllegalStateException("bad"));
+        ExecutionException told = assertThrows(ExecutionException.class, read::get);
+        assertInstanceOf(IllegalStateException.class, told.getCause());
+        assertEquals(0, buffer.position());
+    }
+
+    /** Goal: a future that no executor takes does not stay open for ever. */
+    @Test
+    void aRefusedTaskEndsIt() {
+        Read read = new Read();
+        Executor full = task -> {
+            throw new RejectedExecutionException("full");
+        };
+        assertThrows(RejectedExecutionException.class,
+                () -> read.completeAsync(() -> null, full));
+        assertTrue(read.isCompletedExceptionally());
+    }
+}
