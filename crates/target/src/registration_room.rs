@@ -1,5 +1,5 @@
-//! How many persistent registrations all units have together: they stay when their sessions end,
-//! and take memory that no session is charged for.
+//! The persistent registrations of all units together: they stay when their sessions end, and take
+//! memory that no session is charged for.
 
 use block::{BufferPool, MemoryCharge};
 use scsi::share::Origin;
@@ -113,8 +113,10 @@ impl Taken {
             let Some(origin) = origin else { continue };
             if let Some(own) = self.of_origins.get_mut(origin) {
                 *own -= count;
+                if *own == 0 {
+                    self.of_origins.remove(origin);
+                }
             }
-            self.of_origins.retain(|its, count| its != origin || *count > 0);
         }
         self.charge.set(self.registrations * REGISTRATION_BYTES);
     }
