@@ -133,7 +133,7 @@ struct State {
     closed_at: Option<Instant>,
 }
 
-/// How a session of several connections ended, of which the target had closed one or more.
+/// The end of a session of several connections, of which the target had closed one or more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct JoinedEnd {
     /// From the login of the connection that joined last to the first that was closed.
@@ -246,7 +246,7 @@ impl Numbering {
         self.state().closed_at.get_or_insert_with(Instant::now);
     }
 
-    /// How the session ended, once all its connections are gone. `None`: it was logged out, it had
+    /// The end of the session, once all its connections are gone. `None`: it was logged out, it had
     /// one connection, or the target closed none.
     pub(crate) fn joined_end(&self) -> Option<JoinedEnd> {
         let state = self.state();

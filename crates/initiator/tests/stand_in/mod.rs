@@ -16,22 +16,22 @@ use tokio::task::AbortHandle;
 const IMMEDIATE: u8 = 0x40;
 const LOGIN_REQUEST: u8 = 0x03;
 const DATA_OUT: u8 = 0x05;
-/// What a detour of the network costs.
+/// The delay of a detour of the network.
 const DETOUR_TIME: Duration = Duration::from_millis(2);
 
-/// What such a target does.
+/// The habit of such a target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Habit {
-    /// It closes the connection when a login names a key that RFC 3720 does not know.
+    /// Closes the connection when a login names a key that RFC 3720 does not know.
     ClosesOverNewerKeys,
-    /// It closes every connection whose login it has read.
+    /// Closes every connection whose login it has read.
     ClosesEveryLogin,
-    /// It has none, but the first logins, so many, are cut when they were read.
+    /// None; but the first logins, so many, are cut when they were read.
     CutsLogins(usize),
-    /// It takes commands in the order of their CmdSN only: it closes the connection on which one
+    /// Takes commands in the order of their CmdSN only: closes the connection on which one
     /// comes before its turn.
     ClosesOnGap,
-    /// It closes the connection when a login joins a session.
+    /// Closes the connection when a login joins a session.
     RefusesFurther,
     /// It lets connections join a session, and closes them.
     DropsFurther,

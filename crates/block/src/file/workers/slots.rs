@@ -34,7 +34,7 @@ const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_
 /// Hands a job to its pool, with its slot.
 type Start = Box<dyn FnOnce(ComputingSlot) + Send>;
 
-/// How many jobs of all devices compute at a time; their owners take turns.
+/// The slots of all devices, each for one job that computes; owners of jobs take turns.
 #[derive(Clone)]
 pub(in crate::file) struct ComputingSlots(Arc<Shared>);
 
@@ -174,7 +174,7 @@ impl ComputingSlots {
         }
     }
 
-    /// How many jobs wait for a slot.
+    /// Jobs that wait for a slot.
     #[cfg(test)]
     pub(in crate::file) fn waiting(&self) -> usize {
         self.state().waiting.len()

@@ -176,7 +176,7 @@ fn prefetches_need_slots_and_are_one_of_a_file() {
     }
     // Four wait, and one that a thread has taken; another one may come in between.
     assert!(taken <= pools.len() * 5, "{taken} of {}", pools.len() * 100);
-    // Those that wait are at most one of each pool.
+    // Jobs that wait are at most one of each pool.
     assert!(slots.waiting() <= pools.len(), "{}", slots.waiting());
     assert_eq!(runs.load(SeqCst), 0, "a job computes");
     held.end();
