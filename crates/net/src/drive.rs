@@ -10,7 +10,6 @@ use crate::tap::TapChange;
 use crate::unsafe_socket_memory::SocketMemory;
 use iscsi::framing::Header;
 use socket2::SockRef;
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
@@ -157,14 +156,33 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
     }
 }
 
+/// Time of the core that the peer has paid for and not used.
+#[derive(Debug, Default)]
+struct Credit(Duration);
+
+impl Credit {
+    fn add(&mut self, paid: Duration) {
+        self.0 = (self.0 + paid).min(CREDIT_MAX);
+    }
+
+    /// Counts for the owner of `turns` what was worked since `began`.
+    fn count(&mut self, turns: &OwnerTurns, began: Time, clock: &Clock) {
+        if turns.are_counted() {
+            let time = clock.now().since(began);
+            let paid = self.0.min(time);
+            self.0 -= paid;
+            turns.count(Work { time, paid });
+        }
+    }
+}
+
 struct Connection {
     inbound: Inbound,
     outbox: Outbox,
     limits: BufferLimits,
     socket_buffers: SocketBuffers,
     turns: OwnerTurns,
-    /// Time of the core that the peer has paid for.
-    credit: Cell<Duration>,
+    credit: Credit,
     /// As the role was told last.
     held: BufferedBytes,
     /// Given to the socket since it was looked at.
@@ -187,7 +205,7 @@ impl Connection {
             limits: BufferLimits::LARGEST,
             socket_buffers: SocketBuffers::default(),
             turns: OwnerTurns::default(),
-            credit: Cell::default(),
+            credit: Credit::default(),
             held: BufferedBytes::default(),
             sent_bytes: 0,
             is_unchecked: false,
@@ -209,15 +227,16 @@ impl Connection {
     }
 
     /// Waits until the owner has a turn for this connection.
-    async fn wait_for_turn<R: Role>(&self, role: &mut R, clock: &Clock) {
-        if self.turns.may_go_on() {
+    async fn wait_for_turn<R: Role>(&mut self, role: &mut R, clock: &Clock) {
+        let Self { turns, credit, .. } = self;
+        if turns.may_go_on() {
             return;
         }
-        let mut turn = pin!(self.turns.wait());
+        let mut turn = pin!(turns.wait());
         poll_fn(|context| {
             let began = clock.now();
             if role.poll_out_of_turn(context) {
-                self.count(began, clock);
+                credit.count(turns, began, clock);
             }
             turn.as_mut().poll(context)
         })
@@ -277,18 +296,12 @@ impl Connection {
     fn pay(&mut self) {
         let Handled { pdus, bytes } = self.inbound.take_handled();
         let bytes = u32::try_from(bytes + self.outbox.turn_bytes()).unwrap_or(u32::MAX);
-        let paid = TURN_WORTH + PDU_WORTH * pdus + BYTE_WORTH * bytes;
-        self.credit.set((self.credit.get() + paid).min(CREDIT_MAX));
+        self.credit.add(TURN_WORTH + PDU_WORTH * pdus + BYTE_WORTH * bytes);
     }
 
     /// Counts what it has worked since `began` for its owner.
-    fn count(&self, began: Time, clock: &Clock) {
-        if self.turns.are_counted() {
-            let time = clock.now().since(began);
-            let paid = self.credit.get().min(time);
-            self.credit.set(self.credit.get() - paid);
-            self.turns.count(Work { time, paid });
-        }
+    fn count(&mut self, began: Time, clock: &Clock) {
+        self.credit.count(&self.turns, began, clock);
     }
 
     /// Asks the role whether what is held may be held while the connection waits.
