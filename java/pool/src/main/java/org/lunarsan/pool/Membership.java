@@ -35,6 +35,8 @@ final class Membership {
     /** Changes behind the lock. */
     private volatile long losses;
     private volatile long lossesTold;
+    /** How often reads of the pool have come into doubt; changes behind the lock. */
+    private volatile long doubts;
     /** Nobody begins anything, nobody is left out any more. */
     private volatile boolean closing;
     private final CountDownLatch closed = new CountDownLatch(1);
@@ -303,6 +305,15 @@ final class Membership {
     }
 
     /**
+     * How often a member was left out that may have answered reads with blocks that it had lost,
+     * and how often members doubted their own reads.
+     */
+    long doubtedReads() {
+        return doubts + members.stream().filter(member -> member.device != null)
+                .mapToLong(member -> member.device.doubtedReads()).sum();
+    }
+
+    /**
      * While the pool is closed: the labels of the others say that these are not current. Behind the
      * lock, alone.
      *
@@ -361,6 +372,9 @@ final class Membership {
                 if (member.isCurrent() && !next.contains(member)) {
                     logLeftOut(member);
                     member.become(MemberState.STALE);
+                    // Counted when the member is not read any more. Whatever it failed with, it may
+                    // have lost writes before, and no flush of it has told.
+                    doubts++;
                 }
             }
             BitSet places = new BitSet();
@@ -422,6 +436,9 @@ final class Membership {
     /** Puts another device in the place of a member that is of no use. Behind the lock, alone. */
     void replace(MirrorMember with) {
         List<MirrorMember> changed = new ArrayList<>(members);
+        // The sum never falls back to a number that a cache has seen.
+        MemberDevice before = members.get(with.index).device;
+        doubts += 1 + (before == null ? 0 : before.doubtedReads());
         changed.set(with.index, with);
         members = List.copyOf(changed);
     }

@@ -226,6 +226,16 @@ public final class MirroredDevice implements Device {
         return now == null ? 0 : now.membership().losses();
     }
 
+    /**
+     * Counts each member that is left out: its device may have lost writes, and answered reads
+     * without them, before anything told of it.
+     */
+    @Override
+    public long doubtedReads() {
+        Mirror now = mirror;
+        return now == null ? 0 : now.membership().doubtedReads();
+    }
+
     /** True when all members do. Otherwise an unmap does nothing: members would differ after it. */
     @Override
     public boolean unmapReadsZeroes() {
