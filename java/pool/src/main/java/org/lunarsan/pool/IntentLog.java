@@ -245,6 +245,16 @@ final class IntentLog {
         }
     }
 
+    /** The regions that are marked on all current members. */
+    BitSet marked() {
+        lock.lock();
+        try {
+            return (BitSet) durable.clone();
+        } finally {
+            lock.unlock();
+        }
+    }
+
     int dirtyCount() {
         lock.lock();
         try {

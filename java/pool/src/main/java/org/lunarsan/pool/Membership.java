@@ -4,11 +4,13 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
@@ -32,6 +34,9 @@ final class Membership {
     private final Duration memberWait;
     /** Brings a member that was late up to date, in the background. */
     private final Consumer<MirrorMember> recovery;
+    /** The regions that are marked. */
+    private final Supplier<BitSet> marked;
+    private final UnsecuredRegions unsecured = new UnsecuredRegions();
     /** Changes behind the lock. */
     private volatile long losses;
     private volatile long lossesTold;
@@ -46,14 +51,17 @@ final class Membership {
      *
      * @param memberWait how long a member is waited for behind another
      * @param recovery takes those that were left out since they were late; must not wait
+     * @param marked gives the regions that are marked: all that is not flushed lies there
      */
     Membership(
             String name,
             PoolLabel label,
             List<MirrorMember> members,
             Duration memberWait,
-            Consumer<MirrorMember> recovery) {
+            Consumer<MirrorMember> recovery,
+            Supplier<BitSet> marked) {
         this.name = name;
+        this.marked = marked;
         this.memberWait = memberWait;
         this.recovery = recovery;
         this.label = label;
@@ -213,9 +221,45 @@ final class Membership {
     private void latchLoss(MirrorMember kept, List<MirrorMember> among) {
         long others = among.stream().filter(one -> one != kept)
                 .mapToLong(one -> one.losses() - 1).sum();
-        losses += Math.max(kept.acceptLosses() + others, 1);
+        losses += Math.max(keepAsItIs(kept) + others, 1);
         Log.warn(() -> name + ": no member has kept all writes that had returned, " + kept
                 + " is kept as it is; the next flush fails");
+    }
+
+    /**
+     * What the member shows counts from now on. A member that is copied to may have more: what was
+     * lost here since the copy.
+     *
+     * @return how often it had lost something
+     */
+    private long keepAsItIs(MirrorMember kept) {
+        BitSet regions = marked.get();
+        unsecured.add(regions);
+        members.stream().filter(member -> member.state() == MemberState.SYNCING)
+                .forEach(member -> member.miss(regions));
+        return kept.acceptLosses();
+    }
+
+    UnsecuredRegions unsecured() {
+        return unsecured;
+    }
+
+    /**
+     * The regions were written anew, and all members flushed: they are as they will be. Reads that
+     * were answered before may have found what is not there any more.
+     *
+     * @param written the members that were written
+     */
+    void secured(UnsecuredRegions.Snapshot before, Set<MirrorMember> written) {
+        lock.writeLock().lock();
+        try {
+            if (written.stream().allMatch(one -> one.isCurrent() && !one.hasLost())) {
+                unsecured.clear(before);
+                doubts++;
+            }
+        } finally {
+            lock.writeLock().unlock();
+        }
     }
 
     /** How many losses of the pool failed flushes of callers have told of. */
@@ -396,7 +440,7 @@ final class Membership {
                 // again.
                 repeated = true;
                 if (lossCounted) {
-                    last.acceptLosses();
+                    keepAsItIs(last);
                 } else {
                     latchLoss(last, List.of(last));
                 }
@@ -426,6 +470,7 @@ final class Membership {
             return;
         }
         truth.has(lost);
+        unsecured.add(lost);
         for (MirrorMember member : members) {
             if (member != truth && member.isWritten()) {
                 member.miss(lost);

@@ -7,6 +7,7 @@ import java.util.BitSet;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 import org.lunarsan.device.BufferPool;
 import org.lunarsan.device.DeviceException;
@@ -31,6 +32,8 @@ final class Mirror {
     /** Failures whose members were not left out yet: marks of what they missed must stay. */
     private final AtomicInteger untold = new AtomicInteger();
     private final BufferPool buffers = new BufferPool();
+    /** Held while unsecured regions are written anew; before all other locks. */
+    private final ReentrantLock securing = new ReentrantLock();
     private final Duration memberWait;
     private volatile CompletableFuture<Void> recoveries = CompletableFuture.completedFuture(null);
 
@@ -45,7 +48,8 @@ final class Mirror {
             List<MirrorMember> members,
             IntentLog intents,
             Duration memberWait) {
-        this.membership = new Membership(name, label, members, memberWait, this::recover);
+        this.membership = new Membership(
+                name, label, members, memberWait, this::recover, intents::marked);
         this.intents = intents;
         this.memberWait = memberWait;
     }
@@ -248,7 +252,10 @@ final class Mirror {
         long told = membership.lossesTold();
         boolean done = false;
         try {
-            flushMembers();
+            do {
+                secure();
+                flushMembers();
+            } while (!membership.unsecured().isEmpty());
             membership.refuseLosses(told);
             done = true;
         } finally {
@@ -258,7 +265,24 @@ final class Mirror {
         }
     }
 
-    private void flushMembers() throws DeviceException {
+    /**
+     * Has members hold durably what they show where a flush alone does not see to that. Called
+     * without any lock.
+     */
+    void secure() throws DeviceException {
+        if (membership.unsecured().isEmpty()) {
+            return;
+        }
+        securing.lock();
+        try {
+            new Securing(this).run();
+        } finally {
+            securing.unlock();
+        }
+    }
+
+    /** Flushes all members, and leaves out those that fail. */
+    void flushMembers() throws DeviceException {
         List<Parallel.Failed<MirrorMember>> failed;
         membership.readLock().lock();
         try {
@@ -293,10 +317,15 @@ final class Mirror {
         return all;
     }
 
-    /** Whether all current members have a region, and none of them may have missed a change. */
+    /**
+     * Whether all current members have a region, durably after a flush, and none of them may have
+     * missed a change.
+     */
     private boolean isSame(int region) {
-        return untold.get() == 0 && membership.members().stream()
-                .allMatch(member -> !member.isCurrent() || member.holds(region, region));
+        return untold.get() == 0
+                && !membership.unsecured().has(region)
+                && membership.members().stream().allMatch(
+                        member -> !member.isCurrent() || member.holds(region, region));
     }
 
     /** Whether a member missed a change that no label tells of: marks stay for it. */

@@ -37,7 +37,12 @@ final class MirrorOpening {
         }
         readOnly = members.stream()
                 .anyMatch(member -> member.device != null && member.device.isReadOnly());
-        Mirror mirror = new Mirror(name, found.label(), members, readIntents(), memberWait);
+        IntentLog intents = readIntents();
+        Mirror mirror = new Mirror(name, found.label(), members, intents, memberWait);
+        if (!readOnly) {
+            // Nobody knows whether a flush failed before the pool was left.
+            mirror.membership().unsecured().add(intents.marked());
+        }
         if (!readOnly && !placesOfCurrent().equals(found.label().current())) {
             // Before anything is written that the missing ones miss.
             mirror.membership().setCurrent(current);
