@@ -167,11 +167,10 @@ final class TrialIscsi implements TrialMembers {
             member.kill();
             member.proxy.close();
         }
-        try (Stream<Path> files = Files.list(folder)) {
-            for (Path file : files.toList()) {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.toList().reversed()) {
                 Files.delete(file);
             }
         }
-        Files.delete(folder);
     }
 }
