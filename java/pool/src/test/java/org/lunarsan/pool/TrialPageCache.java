@@ -10,8 +10,8 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.ForwardingDevice;
 
 /**
- * A page cache that writes back by flushes, and calls its blocks clean when the flush after that has
- * failed; those that could not be written at all stay dirty. For any thread.
+ * A page cache that writes back by flushes, and calls its blocks clean when the flush after that
+ * has failed; those that could not be written at all stay dirty. For any thread.
  */
 final class TrialPageCache extends ForwardingDevice {
     private final Object flushing = new Object();

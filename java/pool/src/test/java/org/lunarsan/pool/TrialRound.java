@@ -7,9 +7,9 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
@@ -37,6 +37,7 @@ final class TrialRound {
     private static final int[] PLACES = {0, 124, 252, 300, 511, 600, 764, 900, 1008};
     private static final int TRIES_MAX = 60;
     private static final long STALL_SECONDS_MAX = 180;
+    private static final long COPY_SECONDS_MAX = 5;
 
     private final TrialMembers members;
     private final TrialCounts counts;
@@ -171,12 +172,13 @@ final class TrialRound {
         }
     }
 
-    private void resync() throws DeviceException {
+    /** Copies to stale members, for some time at most; a fault may come to pass late. */
+    private void resync() throws Exception {
         try {
-            pool.resync().join();
-            pool.copies().join();
-        } catch (CompletionException failed) {
+            pool.resync().get(COPY_SECONDS_MAX, TimeUnit.SECONDS);
+        } catch (ExecutionException | TimeoutException failed) {
             // A member was bad in the middle of it.
+            members.heal();
         }
     }
 
@@ -341,7 +343,6 @@ final class TrialRound {
         }
         checkAll();
         flushUntilGood();
-        pool.copies().exceptionally(told -> null).join();
         members.cutAfterFlush();
         dropPages();
         checkAll();
@@ -485,7 +486,7 @@ final class TrialRound {
                 transfer.get();
                 return true;
             } catch (ExecutionException failed) {
-                if (failed.getCause() instanceof java.util.concurrent.TimeoutException) {
+                if (failed.getCause() instanceof TimeoutException) {
                     onGivingUp.run();
                 }
                 return false;
