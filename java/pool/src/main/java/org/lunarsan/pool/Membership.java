@@ -34,8 +34,8 @@ final class Membership {
     private final Duration memberWait;
     /** Brings a member that was late up to date, in the background. */
     private final Consumer<MirrorMember> recovery;
-    /** The regions that are marked. */
-    private final Supplier<BitSet> marked;
+    /** The regions that were written since the last good flush. */
+    private final Supplier<BitSet> unflushed;
     private final UnsecuredRegions unsecured = new UnsecuredRegions();
     /** Changes behind the lock. */
     private volatile long losses;
@@ -51,7 +51,7 @@ final class Membership {
      *
      * @param memberWait how long a member is waited for behind another
      * @param recovery takes those that were left out since they were late; must not wait
-     * @param marked gives the regions that are marked: all that is not flushed lies there
+     * @param unflushed gives the regions that were written since the last good flush
      */
     Membership(
             String name,
@@ -59,9 +59,9 @@ final class Membership {
             List<MirrorMember> members,
             Duration memberWait,
             Consumer<MirrorMember> recovery,
-            Supplier<BitSet> marked) {
+            Supplier<BitSet> unflushed) {
         this.name = name;
-        this.marked = marked;
+        this.unflushed = unflushed;
         this.memberWait = memberWait;
         this.recovery = recovery;
         this.label = label;
@@ -233,8 +233,8 @@ final class Membership {
      * @return how often it had lost something
      */
     private long keepAsItIs(MirrorMember kept) {
-        BitSet regions = marked.get();
-        unsecured.add(regions);
+        BitSet regions = unflushed.get();
+        unsecured.addUrgent(regions);
         members.stream().filter(member -> member.state() == MemberState.SYNCING)
                 .forEach(member -> member.miss(regions));
         return kept.acceptLosses();
@@ -245,21 +245,31 @@ final class Membership {
     }
 
     /**
-     * The regions were written anew, and all members flushed: they are as they will be. Reads that
-     * were answered before may have found what is not there any more.
+     * A region was written anew, unless a member that was written has lost something since.
      *
+     * @param additions how often unsecured regions had been added before
      * @param written the members that were written
      */
-    void secured(UnsecuredRegions.Snapshot before, Set<MirrorMember> written) {
-        lock.writeLock().lock();
+    void secured(int region, int additions, Set<MirrorMember> written) throws DeviceException {
+        for (MirrorMember member : written) {
+            // It is left out, or kept as it is: then more is unsecured.
+            mistrust(member);
+        }
+        lock.readLock().lock();
         try {
-            if (written.stream().allMatch(one -> one.isCurrent() && !one.hasLost())) {
-                unsecured.clear(before);
-                doubts++;
+            if (written.stream().allMatch(MirrorMember::isCurrent)) {
+                unsecured.remove(region, additions);
             }
         } finally {
-            lock.writeLock().unlock();
+            lock.readLock().unlock();
         }
+    }
+
+    /** Reads that were answered before may have found what is not there any more. */
+    void doubtReads() {
+        lock.writeLock().lock();
+        doubts++;
+        lock.writeLock().unlock();
     }
 
     /** How many losses of the pool failed flushes of callers have told of. */

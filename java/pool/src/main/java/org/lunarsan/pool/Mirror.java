@@ -49,7 +49,7 @@ final class Mirror {
             IntentLog intents,
             Duration memberWait) {
         this.membership = new Membership(
-                name, label, members, memberWait, this::recover, intents::marked);
+                name, label, members, memberWait, this::recover, intents::unflushed);
         this.intents = intents;
         this.memberWait = memberWait;
     }
@@ -253,9 +253,9 @@ final class Mirror {
         boolean done = false;
         try {
             do {
-                secure();
+                secureUrgent();
                 flushMembers();
-            } while (!membership.unsecured().isEmpty());
+            } while (membership.unsecured().nextUrgent(0) >= 0);
             membership.refuseLosses(told);
             done = true;
         } finally {
@@ -265,24 +265,33 @@ final class Mirror {
         }
     }
 
-    /**
-     * Has members hold durably what they show where a flush alone does not see to that. Called
-     * without any lock.
-     */
-    void secure() throws DeviceException {
-        if (membership.unsecured().isEmpty()) {
+    /** Secures the regions for which flushes wait. Called without any lock. */
+    private void secureUrgent() throws DeviceException {
+        if (membership.unsecured().nextUrgent(0) < 0) {
             return;
         }
         securing.lock();
         try {
-            new Securing(this).run();
+            new Securing(this).secureUrgent();
         } finally {
             securing.unlock();
         }
     }
 
-    /** Flushes all members, and leaves out those that fail. */
-    void flushMembers() throws DeviceException {
+    /** Secures a region that is to be copied. Called without any lock. */
+    void secure(int region) throws DeviceException {
+        if (!membership.unsecured().has(region)) {
+            return;
+        }
+        securing.lock();
+        try {
+            new Securing(this).secure(region);
+        } finally {
+            securing.unlock();
+        }
+    }
+
+    private void flushMembers() throws DeviceException {
         List<Parallel.Failed<MirrorMember>> failed;
         membership.readLock().lock();
         try {

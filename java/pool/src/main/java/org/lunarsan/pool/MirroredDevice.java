@@ -34,8 +34,8 @@ import org.lunarsan.device.Operation;
  *
  * <p><b>Lost writes.</b> Members with a volatile cache can lose what they had acknowledged. One
  * that has is left out. When all have, one is kept as it is, {@link #losses()} counts, and the next
- * flush fails. The flush after that first writes the marked regions anew from what the member
- * shows: a device may call blocks clean that a failed flush did not write.
+ * flush fails. The flush after that first writes anew, from what the member shows, the regions
+ * that no good flush has covered: a device may call blocks clean that a failed flush did not write.
  *
  * <p><b>Power cuts.</b> Members can differ then where writes were under way. Their regions are
  * marked on the members before the writes are sent, and copied from one member to the others when

@@ -125,7 +125,7 @@ final class Resync {
             throws DeviceException {
         List<MirrorMember> bad;
         do {
-            mirror.secure();
+            mirror.secure(region);
             bad = copy(region, address, blocks);
         } while (bad == null);
         return bad;

@@ -8,8 +8,9 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
 
 /**
- * Writes the unsecured regions of a mirror anew, a piece at a time beside reads and writes, and
- * flushes. Confined to the thread that runs it; one runs at a time.
+ * Writes unsecured regions of a mirror anew, a piece at a time beside reads and writes. From then
+ * on their blocks are as any that were written: the next flush covers them, and a loss of them is
+ * told. Confined to the thread that runs it; one runs at a time.
  */
 final class Securing {
     private static final int PIECE_BYTES = 1 << 20;
@@ -18,7 +19,6 @@ final class Securing {
     private final Mirror mirror;
     private final UnsecuredRegions unsecured;
     private final int blockSize;
-    private final Set<MirrorMember> written = new HashSet<>();
 
     Securing(Mirror mirror) {
         this.mirror = mirror;
@@ -26,30 +26,36 @@ final class Securing {
         blockSize = mirror.membership().label().blockSize();
     }
 
+    /** Secures all regions for which flushes wait. */
+    void secureUrgent() throws DeviceException {
+        boolean any = false;
+        for (int region = unsecured.nextUrgent(0); region >= 0;
+                region = unsecured.nextUrgent(0)) {
+            secure(region);
+            any = true;
+        }
+        if (any) {
+            // They may have shown something else before.
+            mirror.membership().doubtReads();
+        }
+    }
+
     /**
-     * Returns when no region is unsecured. Each further attempt follows a member that was left out,
-     * whose regions another one has now.
+     * Secures a region. Each further attempt follows a loss or a member that was left out, whose
+     * regions another one has now.
      *
-     * @throws DeviceException when no current member can be written or flushed
+     * @throws DeviceException when no current member can be written
      */
-    void run() throws DeviceException {
-        while (!unsecured.isEmpty()) {
-            attempt();
+    void secure(int region) throws DeviceException {
+        while (unsecured.has(region)) {
+            int additions = unsecured.additions();
+            Set<MirrorMember> written = writeAnew(region);
+            mirror.membership().secured(region, additions, written);
         }
     }
 
-    private void attempt() throws DeviceException {
-        UnsecuredRegions.Snapshot before = unsecured.snapshot();
-        written.clear();
-        for (int region = before.regions().nextSetBit(0); region >= 0;
-                region = before.regions().nextSetBit(region + 1)) {
-            writeAnew(region);
-        }
-        mirror.flushMembers();
-        mirror.membership().secured(before, written);
-    }
-
-    private void writeAnew(int region) throws DeviceException {
+    private Set<MirrorMember> writeAnew(int region) throws DeviceException {
+        Set<MirrorMember> written = new HashSet<>();
         PoolLabel label = mirror.membership().label();
         long piece = PIECE_BYTES / blockSize;
         long first = region * label.unitBlocks();
@@ -65,6 +71,7 @@ final class Securing {
             written.add(holder);
             mirror.rewrite(holder, address, blocks, one -> writeAnew(one, address, blocks));
         }
+        return written;
     }
 
     /** Behind the lock of the blocks. A block that cannot be read stays as it is. */

@@ -8,15 +8,17 @@ import java.util.BitSet;
  * them, and a power cut undoes them. Such a region is written anew from what the member shows
  * before its mark is taken away and before it is copied to another member.
  *
+ * <p>Urgent ones are those of a loss that the pool has seen: a flush succeeds when they are written
+ * anew. The others wait for a copy: they were marked when the pool was opened, and nobody knows
+ * whether a flush had failed.
+ *
  * <p>For any thread. Regions are added behind the membership lock, held alone.
  */
 final class UnsecuredRegions {
     private final BitSet regions = new BitSet();
+    private final BitSet urgent = new BitSet();
     private int additions;
     private volatile boolean empty = true;
-
-    /** The regions at some time, and how often regions had been added then. */
-    record Snapshot(BitSet regions, int additions) {}
 
     synchronized void add(BitSet more) {
         regions.or(more);
@@ -24,8 +26,9 @@ final class UnsecuredRegions {
         empty = regions.isEmpty();
     }
 
-    boolean isEmpty() {
-        return empty;
+    synchronized void addUrgent(BitSet more) {
+        urgent.or(more);
+        add(more);
     }
 
     boolean has(int region) {
@@ -37,15 +40,27 @@ final class UnsecuredRegions {
         }
     }
 
-    synchronized Snapshot snapshot() {
-        return new Snapshot((BitSet) regions.clone(), additions);
+    /** The first urgent region from one on; -1: none. */
+    int nextUrgent(int from) {
+        if (empty) {
+            return -1;
+        }
+        synchronized (this) {
+            return urgent.nextSetBit(from);
+        }
     }
 
-    /** Removes all regions, unless some were added since a snapshot was taken. */
-    synchronized void clear(Snapshot since) {
-        if (additions == since.additions) {
-            regions.clear();
-            empty = true;
+    /** How often regions were added. */
+    synchronized int additions() {
+        return additions;
+    }
+
+    /** A region was written anew, unless regions were added since. */
+    synchronized void remove(int region, int additionsBefore) {
+        if (additions == additionsBefore) {
+            regions.clear(region);
+            urgent.clear(region);
+            empty = regions.isEmpty();
         }
     }
 }

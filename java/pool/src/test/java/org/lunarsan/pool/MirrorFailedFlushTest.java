@@ -216,4 +216,33 @@ class MirrorFailedFlushTest {
         assertEquals(1, block(0));
         assertSameAfterClosing();
     }
+
+    /** Goal: a new mirror, all of which is marked, is copied and flushed without writing it anew. */
+    @Test
+    void aNewMirrorIsNotWrittenAnew() throws Exception {
+        List<MemoryDevice> fresh = Members.memories(2);
+        MirroredDevice.create(fresh);
+        List<FaultyDevice> watched = Members.faulty(fresh, 1);
+        watched.getFirst().inject(Fault.fail().on(Operation.WRITE).at(DATA, Members.BLOCKS));
+        try (MirroredDevice made = MirroredDevice.of(watched)) {
+            made.open();
+            made.copies().join();
+            made.flush();
+            assertEquals(PoolStatus.Health.HEALTHY, made.status().health());
+        }
+    }
+
+    /** Goal: a flush does not wait for what was marked at opening, only a copy does. */
+    @Test
+    void aFlushDoesNotWaitForWhatWasMarkedBefore() throws Exception {
+        pool.write(0, filled(2, 1));
+        List<FaultyDevice> cut = Members.faulty(Members.snapshots(disks).subList(0, 1), 1);
+        try (MirroredDevice alone = MirroredDevice.ofThoseThere(cut)) {
+            alone.open();
+            cut.getFirst().inject(Fault.fail().on(Operation.READ).at(DATA, Members.BLOCKS));
+            alone.flush();
+            alone.flush();
+            assertEquals(2, alone.status().dirtyRegions(), "its marks stay");
+        }
+    }
 }

@@ -44,7 +44,7 @@ class PoolTrialTest {
     }
 
     private static void write(TrialLedger ledger, int version) {
-        ledger.endWrite(0, 2, true, ledger.beginWrite(0, 2, version));
+        ledger.endWrite(0, 2, true, false, ledger.beginWrite(0, 2, version));
     }
 
     private static void read(TrialLedger ledger, int found) {

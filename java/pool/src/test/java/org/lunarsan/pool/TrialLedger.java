@@ -34,17 +34,22 @@ final class TrialLedger {
         long dropped;
         /** The oldest that a read may find, counted from the first of all. */
         long low;
+        /** A write was given up that may still be under way: reads find it and the one before. */
+        boolean restless;
     }
 
     /** A flush that has begun. */
     record Flush(long[] lows, long losses, long cuts) {}
 
     /** A read that has begun. */
-    record Look(int first, long[] lows, long losses, boolean certain) {}
+    record Look(
+            int first, long[] lows, long losses, long cuts, long flushes, boolean certain) {}
 
     private final Block[] blocks;
     private final ArrayDeque<String> events = new ArrayDeque<>();
     private long losses;
+    /** Good flushes. */
+    private long flushes;
     /** No flush has succeeded since the last loss: what reads find may change. */
     private boolean doubtful;
     /** Power cuts that nothing may have told of, and how many of them a good flush has followed. */
@@ -73,11 +78,16 @@ final class TrialLedger {
         return losses;
     }
 
-    /** A write has ended; one that failed or was given up may have written each of its blocks. */
-    synchronized void endWrite(int first, int count, boolean done, long lossesBefore) {
-        if (done && losses == lossesBefore) {
-            for (int block = first; block < first + count; block++) {
-                Block one = blocks[block];
+    /**
+     * A write has ended, or was given up; unless it was done it may have written each of its
+     * blocks. One that is done comes after all that were given up.
+     */
+    synchronized void endWrite(
+            int first, int count, boolean done, boolean givenUp, long lossesBefore) {
+        for (int block = first; block < first + count; block++) {
+            Block one = blocks[block];
+            one.restless = !done && (givenUp || one.restless);
+            if (done && losses == lossesBefore) {
                 one.low = one.dropped + one.versions.size() - 1;
             }
         }
@@ -100,6 +110,7 @@ final class TrialLedger {
             return;
         }
         note("flushed");
+        flushes++;
         doubtful = false;
         cutsSettled = Math.max(cutsSettled, flush.cuts);
         for (int block = 0; block < blocks.length; block++) {
@@ -132,7 +143,7 @@ final class TrialLedger {
         for (int index = 0; index < count; index++) {
             lows[index] = blocks[first + index].low;
         }
-        return new Look(first, lows, losses, isCertain());
+        return new Look(first, lows, losses, cuts, flushes, isCertain());
     }
 
     private boolean isCertain() {
@@ -150,15 +161,19 @@ final class TrialLedger {
             Block block = blocks[address];
             int version = found[index];
             int at = block.versions.indexOf(version);
-            boolean tolerated = !look.certain || !isCertain();
+            boolean tolerated = !look.certain || !isCertain()
+                    || look.losses != losses || look.cuts != cuts;
             long low = Math.min(look.lows[index], block.low);
-            boolean wrong = at < 0 ? own : !tolerated && block.dropped + at < low;
-            if (wrong || version == NOISE) {
+            // What was read before a flush may be older than the oldest that is left since.
+            boolean tooOld = at < 0
+                    ? own && !(tolerated && look.flushes != flushes)
+                    : !tolerated && block.dropped + at < low;
+            if (tooOld || version == NOISE) {
                 throw new Violation("block " + address + " holds write " + version
                         + ", not one of " + block.versions + " from number "
                         + (low - block.dropped) + " on; before: " + events);
             }
-            if (own && !tolerated && look.losses == losses) {
+            if (own && !tolerated && !block.restless) {
                 block.low = Math.max(block.low, block.dropped + at);
             }
         }

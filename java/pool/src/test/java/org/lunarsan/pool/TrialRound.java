@@ -432,11 +432,13 @@ final class TrialRound {
             int version = counts.nextVersion();
             ByteBuffer data = buffer(blocks, version);
             long losses = ledger.beginWrite(first, blocks, version);
+            boolean[] givenUp = new boolean[1];
             boolean done = random.nextBoolean() ? waitedWrite(first, data)
-                    : settle(front.writeAsync(first, data), counts.givenUp::increment);
+                    : settle(front.writeAsync(first, data), () -> givenUp[0] = true);
             // The buffer is ours again, however the write has ended.
             fill(data, TrialLedger.NOISE);
-            ledger.endWrite(first, blocks, done, losses);
+            ledger.endWrite(first, blocks, done, givenUp[0], losses);
+            counts.givenUp.add(givenUp[0] ? 1 : 0);
             (done ? counts.writes : counts.writesFailed).increment();
             toWrite.decrementAndGet();
         }
