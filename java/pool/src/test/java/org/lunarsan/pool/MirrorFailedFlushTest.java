@@ -217,7 +217,7 @@ class MirrorFailedFlushTest {
         assertSameAfterClosing();
     }
 
-    /** Goal: a new mirror, all of which is marked, is copied and flushed without writing it anew. */
+    /** Goal: a new mirror, all of which is marked, is not written anew by a copy or a flush. */
     @Test
     void aNewMirrorIsNotWrittenAnew() throws Exception {
         List<MemoryDevice> fresh = Members.memories(2);

@@ -16,7 +16,8 @@ final class TrialLedger {
     /** Fills buffers that a device has given back: a block never holds it. */
     static final int NOISE = -1;
 
-    private static final int EVENTS_MAX = 60;
+    private static final int EVENTS_MAX = 1000;
+    private static final int EVENTS_TOLD_MAX = 80;
 
     /** A read found what it must not find. */
     static final class Violation extends AssertionError {
@@ -38,6 +39,9 @@ final class TrialLedger {
         boolean restless;
     }
 
+    /** Something that explains a violation; of no blocks: of all. */
+    private record Event(String what, int first, int count) {}
+
     /** A flush that has begun. */
     record Flush(long[] lows, long losses, long cuts) {}
 
@@ -46,7 +50,7 @@ final class TrialLedger {
             int first, long[] lows, long losses, long cuts, long flushes, boolean certain) {}
 
     private final Block[] blocks;
-    private final ArrayDeque<String> events = new ArrayDeque<>();
+    private final ArrayDeque<Event> events = new ArrayDeque<>();
     private long losses;
     /** Good flushes. */
     private long flushes;
@@ -63,11 +67,24 @@ final class TrialLedger {
         }
     }
 
-    synchronized void note(String event) {
-        events.add(event);
+    void note(String event) {
+        note(event, 0, 0);
+    }
+
+    private synchronized void note(String what, int first, int count) {
+        events.add(new Event(what, first, count));
         if (events.size() > EVENTS_MAX) {
             events.poll();
         }
+    }
+
+    /** What happened to a block, and to all, the latest last. */
+    private List<String> history(int block) {
+        List<String> found = events.stream()
+                .filter(event -> event.count == 0
+                        || block >= event.first && block < event.first + event.count)
+                .map(Event::what).toList();
+        return found.subList(Math.max(0, found.size() - EVENTS_TOLD_MAX), found.size());
     }
 
     /** A write of a new version begins; the number of losses so far goes to its end. */
@@ -75,6 +92,7 @@ final class TrialLedger {
         for (int block = first; block < first + count; block++) {
             blocks[block].versions.add(version);
         }
+        note("write " + version + " begins", first, count);
         return losses;
     }
 
@@ -84,6 +102,7 @@ final class TrialLedger {
      */
     synchronized void endWrite(
             int first, int count, boolean done, boolean givenUp, long lossesBefore) {
+        note(done ? "written" : givenUp ? "given up" : "not written", first, count);
         for (int block = first; block < first + count; block++) {
             Block one = blocks[block];
             one.restless = !done && (givenUp || one.restless);
@@ -98,6 +117,7 @@ final class TrialLedger {
         for (int block = 0; block < blocks.length; block++) {
             lows[block] = blocks[block].low;
         }
+        note("a flush begins");
         return new Flush(lows, losses, cuts);
     }
 
@@ -171,7 +191,10 @@ final class TrialLedger {
             if (tooOld || version == NOISE) {
                 throw new Violation("block " + address + " holds write " + version
                         + ", not one of " + block.versions + " from number "
-                        + (low - block.dropped) + " on; before: " + events);
+                        + (low - block.dropped) + " on; before: " + history(address));
+            }
+            if (own) {
+                note("read " + version, address, 1);
             }
             if (own && !tolerated && !block.restless) {
                 block.low = Math.max(block.low, block.dropped + at);

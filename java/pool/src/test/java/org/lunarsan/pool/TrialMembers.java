@@ -16,6 +16,12 @@ interface TrialMembers extends AutoCloseable {
     /** All of them work again. */
     void heal() throws Exception;
 
+    /**
+     * Before the mirror is closed, with nothing under way: what counts as clean and was never
+     * written is lost now. Another opening knows nothing of a flush that failed before.
+     */
+    default void loseClean() throws Exception {}
+
     /** After a flush, and with nothing under way: what counts as flushed stays. */
     default void cutAfterFlush() throws Exception {}
 

@@ -170,6 +170,14 @@ final class TrialMemory implements TrialMembers {
     }
 
     @Override
+    public void loseClean() throws DeviceException {
+        for (VolatileDevice cache : caches) {
+            cache.failNoFlush();
+            cache.evict(new Random(0), 1);
+        }
+    }
+
+    @Override
     public void cutAfterFlush() throws DeviceException {
         for (VolatileDevice cache : caches) {
             cache.cutPower();

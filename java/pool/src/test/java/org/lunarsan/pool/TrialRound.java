@@ -184,6 +184,7 @@ final class TrialRound {
 
     /** Closing flushes for nobody: what was not flushed may be gone. */
     private void reopen() throws Exception {
+        members.loseClean();
         try {
             front.close();
         } catch (DeviceException told) {
@@ -329,23 +330,19 @@ final class TrialRound {
     private void end() throws Exception {
         flushUntilGood();
         checkAll();
-        for (int tries = 0; pool.status().health() != PoolStatus.Health.HEALTHY; tries++) {
+        writeLast();
+        for (int tries = 0; !isSettled(); tries++) {
             if (tries == TRIES_MAX) {
                 throw new AssertionError("not healthy, though all members work: "
                         + pool.status());
             }
+            members.heal();
             if (pool.status().health() == PoolStatus.Health.FAILED) {
                 reopen();
             }
-            members.heal();
             resync();
             pause();
         }
-        checkAll();
-        flushUntilGood();
-        members.cutAfterFlush();
-        dropPages();
-        checkAll();
         front.close();
         List<byte[]> contents = members.contents();
         for (byte[] one : contents) {
@@ -359,6 +356,34 @@ final class TrialRound {
         pool.copies().exceptionally(told -> null).join();
         checkAll();
         front.close();
+    }
+
+    /** It comes after all writes that were given up: none is under way when it has returned. */
+    private void writeLast() throws DeviceException {
+        for (int place : PLACES) {
+            int blocks = THREADS * LENGTH_MAX;
+            int version = counts.nextVersion();
+            ByteBuffer data = ByteBuffer.allocate(blocks * Members.BLOCK);
+            while (data.hasRemaining()) {
+                data.putInt(version);
+            }
+            long losses = ledger.beginWrite(place, blocks, version);
+            front.write(place, data.flip());
+            ledger.endWrite(place, blocks, true, false, losses);
+        }
+    }
+
+    /** Whether all members are current, and stay so while all is read and their power is cut. */
+    private boolean isSettled() throws Exception {
+        flushUntilGood();
+        if (pool.status().health() != PoolStatus.Health.HEALTHY) {
+            return false;
+        }
+        members.cutAfterFlush();
+        dropPages();
+        checkAll();
+        flushUntilGood();
+        return pool.status().health() == PoolStatus.Health.HEALTHY;
     }
 
     /** One thread that writes to blocks of its own. */

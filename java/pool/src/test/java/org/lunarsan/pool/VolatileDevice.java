@@ -93,6 +93,11 @@ final class VolatileDevice extends ForwardingDevice {
         failsNextFlush = true;
     }
 
+    /** Takes the last of {@link #failNextFlush} back. */
+    synchronized void failNoFlush() {
+        failsNextFlush = false;
+    }
+
     /** The cache drops blocks that count as clean, by a chance of one in some. */
     synchronized void evict(Random random, int oneIn) throws DeviceException {
         for (Long address : List.copyOf(unwritten.keySet())) {
