@@ -5,7 +5,7 @@ use crate::login_refusal::LoginRefusal;
 use crate::options::{ChapEntry, Portal, TargetOptions};
 use crate::server::Shared;
 use crate::unit::LogicalUnit;
-use crate::view::Luns;
+use crate::view::{LunTable, Luns};
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
@@ -212,9 +212,14 @@ fn same_family(a: IpAddr, b: IpAddr) -> bool {
 }
 
 /// The units of a target that an initiator of this name sees from this address.
-pub(crate) fn visible_luns(target: &TargetOptions, initiator: &str, address: IpAddr) -> Luns {
+pub(crate) fn visible_luns(
+    target: &TargetOptions,
+    initiator: &str,
+    address: IpAddr,
+) -> Arc<LunTable> {
     let seen = target.luns.iter().filter(|lun| lun.access.allows(initiator, address));
-    seen.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
+    let luns: Luns = seen.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect();
+    Arc::new(LunTable::new(&luns))
 }
 
 /// What an initiator may do to all that use the units of a target.

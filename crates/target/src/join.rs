@@ -11,7 +11,7 @@ use crate::server::{Sessions, Shared};
 use crate::session::{
     Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts, UNIT_BYTES,
 };
-use crate::view::Luns;
+use crate::view::LunTable;
 use block::BufferPool;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
@@ -107,8 +107,6 @@ async fn create(
             break (insert(shared, &mut sessions, join, key, &joiner, admission)?, place);
         }
     };
-    // Beyond the lock that all logins share: there may be many units.
-    session.attach(shared);
     tracing::info!(
         initiator = session.key.initiator_name,
         target = session.key.target_name,
@@ -129,7 +127,7 @@ struct Admission {
     target: Option<Arc<TargetOptions>>,
     /// Where the initiator comes from; `None`: its name is proven.
     origin: Option<Origin>,
-    luns: Luns,
+    luns: Arc<LunTable>,
     port: TargetPort,
     ports: Vec<TargetPort>,
 }
@@ -137,7 +135,7 @@ struct Admission {
 impl Admission {
     fn of(shared: &Shared, join: &Join, key: &SessionKey, path: Path) -> Result<Self, LoginStatus> {
         let Some(name) = key.target_name.as_deref() else {
-            let (origin, luns) = (origin(None, join, path), Luns::new());
+            let (origin, luns) = (origin(None, join, path), Arc::default());
             return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
         };
         let target = shared.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
@@ -173,7 +171,7 @@ fn insert(
     joiner: &Joiner,
     admission: Admission,
 ) -> Result<Arc<Session>, LoginStatus> {
-    let Admission { origin, luns, port, ports, .. } = admission;
+    let Admission { target, origin, luns, port, ports } = admission;
     let units_charge =
         joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let limits = SessionLimits { window_commands: shared.limits.window_commands };
@@ -183,11 +181,14 @@ fn insert(
     let nexus = scsi::plan::NexusId(shared.next_id());
     let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
     let quota = quota(shared, &key, origin, owner);
+    let returns_from = shared.target_resets.take_returning(&key);
     let session = Session::new(SessionParts {
         key,
         tsih,
         nexus,
+        target,
         luns,
+        returns_from,
         max_connections,
         path: joiner.path,
         origin,

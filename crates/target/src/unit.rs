@@ -120,6 +120,9 @@ pub struct LogicalUnit {
     /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
     pub(crate) recoveries: AtomicU64,
     backing: Arc<Backing>,
+    /// How often its SCSI state was locked.
+    #[cfg(test)]
+    times_locked: AtomicU64,
 }
 
 /// The sync that nobody waits for.
@@ -204,6 +207,8 @@ impl LogicalUnit {
             registrations: Mutex::default(),
             resizing: tokio::sync::Mutex::default(),
             recoveries: AtomicU64::new(0),
+            #[cfg(test)]
+            times_locked: AtomicU64::new(0),
         });
         Poison::watch(&unit, unit.options.state.as_deref())?;
         Ok(unit)
@@ -326,8 +331,15 @@ impl LogicalUnit {
 
     /// The SCSI state. Held for the time of one judgement, never across I/O.
     pub(crate) fn scsi(&self) -> ScsiGuard<'_> {
+        #[cfg(test)]
+        self.times_locked.fetch_add(1, Ordering::Relaxed);
         let unit = self.scsi.lock().unwrap_or_else(PoisonError::into_inner);
         ScsiGuard { unit, published: &self.revision }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn times_locked(&self) -> u64 {
+        self.times_locked.load(Ordering::Relaxed)
     }
 
     /// The revision of the SCSI state: while it is the same, a command that was let pass may still

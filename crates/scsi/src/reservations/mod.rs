@@ -73,6 +73,11 @@ impl ItNexus {
     pub const fn initiator(&self) -> &InitiatorPort {
         &self.initiator
     }
+
+    /// The target port, its name in lower case.
+    pub const fn port(&self) -> &TargetPort {
+        &self.port
+    }
 }
 
 impl PartialEq for ItNexus {
@@ -225,6 +230,13 @@ impl Reservations {
             Access::Read if !kind.excludes_reads() => false,
             Access::Read | Access::Write => !self.has_access(nexus, kind),
         }
+    }
+
+    /// Whether the port of a registered nexus has another relative identifier now.
+    pub(crate) fn knows_port_otherwise(&self, nexus: &ItNexus) -> bool {
+        self.find(nexus).is_some_and(|at| {
+            self.registrations[at].nexus.port.relative_id != nexus.port.relative_id
+        })
     }
 
     /// A nexus is there (again): learns the relative identifier its port has now.
