@@ -20,7 +20,7 @@ use crate::plan::read_write::within;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
 use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
-use crate::reservations::{Access, ItNexus, Reservations};
+use crate::reservations::{Access, ItNexus, RegistrationsVersion, Reservations};
 use crate::rights::Rights;
 use crate::sense::Sense;
 use crate::share::Origin;
@@ -289,6 +289,7 @@ impl BlockUnit {
     /// [is expected back](Self::expect_return); then of what was announced since its login.
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
         let NexusOptions { ports, rights, logged_in, returns_from } = options;
+        self.conditions.count_change();
         if self.reservations().knows_port_otherwise(&ports) {
             self.conditions.reservations.nexus_attached(&ports);
         }
@@ -606,6 +607,12 @@ impl BlockUnit {
     /// How many registrations the next command may add, besides what limits those of one unit.
     pub fn set_registration_room(&mut self, registrations: usize) {
         self.registration_room = registrations;
+    }
+
+    /// While it is the same, so is where the registrations come from, unless changes were
+    /// [taken back](Self::roll_back) in between.
+    pub fn registrations_version(&self) -> RegistrationsVersion {
+        self.reservations().version()
     }
 
     /// Where each registration comes from; `None`: of an initiator that has proven its name, or not

@@ -149,7 +149,7 @@ fn lot<'t>(session: &Session, old: &Indexed, new: &'t Indexed) -> Lot<'t> {
     if sent_away || moved || !access::admits(target, initiator, address) {
         return Lot::Ends;
     }
-    let luns = access::visible_luns(target, initiator, address);
+    let luns = new.visible_luns(name, initiator, address);
     match session.view().shows(&luns) {
         true => Lot::Stays(Some(target)),
         false => Lot::Sees(target, luns),

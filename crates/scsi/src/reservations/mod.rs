@@ -181,6 +181,14 @@ impl Registration {
     }
 }
 
+/// PRGENERATION of a unit and how many nexuses are registered. Every service action that changes a
+/// registration counts up PRGENERATION (SPC-4 §5.12.6); reserving and releasing do not.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RegistrationsVersion {
+    generation: u32,
+    registered: usize,
+}
+
 /// The reservations of one unit. A copy costs no more than what changes after it.
 ///
 /// Invariants: `kind` is one of the six types. With an all registrants type there is a
@@ -265,6 +273,11 @@ impl Reservations {
     /// How many nexuses are registered.
     pub(crate) fn registered(&self) -> usize {
         self.registrations.len()
+    }
+
+    /// While it is the same, so are the registrations, unless changes were taken back in between.
+    pub(crate) fn version(&self) -> RegistrationsVersion {
+        RegistrationsVersion { generation: self.generation, registered: self.registered() }
     }
 
     /// Where the initiators of the registrations come from.

@@ -88,6 +88,13 @@ impl Rig {
         joined.unwrap().1
     }
 
+    /// Ends a session, whose connection is closed.
+    fn log_out(&self, session: &Arc<Session>) {
+        session.lose(&self.server.shared, 1);
+        session.end(&self.server.shared);
+        assert!(session.has_ended());
+    }
+
     /// How many nexuses each unit knows.
     fn known(&self) -> Vec<usize> {
         self.units.iter().map(|unit| unit.scsi().nexus_count()).collect()
@@ -114,12 +121,11 @@ fn a_login_touches_no_unit() {
     let rig = Rig::new();
     let touched = rig.touched_by(|| {
         let session = rig.log_in(1);
-        session.end(&rig.server.shared);
-        assert!(session.has_ended());
+        rig.log_out(&session);
     });
     assert_eq!(touched, []);
     let session = rig.log_in(1);
     assert_eq!(rig.known().iter().sum::<usize>(), 0);
-    session.end(&rig.server.shared);
+    rig.log_out(&session);
     rig.end();
 }
