@@ -22,6 +22,10 @@ struct Session {
     options: NexusOptions,
     /// The unit knows the nexus.
     is_attached: bool,
+    /// Its loss was told the unit: by I_T NEXUS RESET.
+    is_lost: bool,
+    /// The initiator's last session was lost.
+    follows_lost: bool,
 }
 
 /// The sessions that a unit is asked by; the place in the list is the initiator's number.
@@ -51,6 +55,8 @@ struct Rig {
     sessions: Sessions,
     /// Nexuses are attached when they log in.
     early: bool,
+    /// Initiators whose last session was lost.
+    lost: [bool; INITIATORS],
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +92,8 @@ fn ports(initiator: usize) -> InitiatorPort {
 
 impl Rig {
     fn new(early: bool) -> Self {
-        Self { unit: BlockUnit::new(options()), sessions: Sessions::default(), early }
+        let (unit, sessions) = (BlockUnit::new(options()), Sessions::default());
+        Self { unit, sessions, early, lost: [false; INITIATORS] }
     }
 
     /// The nexus of an initiator, which the unit knows from now on.
@@ -103,13 +110,25 @@ impl Rig {
     }
 
     fn end(&mut self, initiator: usize, lost: bool) {
-        if let Some(nexus) = self.known(initiator) {
-            if lost {
-                self.unit.nexus_loss(nexus);
-            }
-            self.unit.detach(nexus);
+        let session = self.sessions.0.borrow_mut()[initiator].take();
+        let Some(session) = session.filter(|session| session.is_attached) else { return };
+        if lost {
+            self.unit.nexus_loss(session.nexus);
         }
-        self.sessions.0.borrow_mut()[initiator] = None;
+        self.unit.detach(session.nexus);
+        self.lost[initiator] = lost || session.is_lost;
+    }
+
+    /// Ends a session that the unit was told nothing of: what an earlier nexus was to be told still
+    /// waits. Who attached it early has to put that back.
+    fn end_unnoticed(&mut self, initiator: usize) {
+        let follows_lost = self.follows_lost(initiator);
+        self.end(initiator, follows_lost);
+    }
+
+    fn follows_lost(&self, initiator: usize) -> bool {
+        let sessions = self.sessions.0.borrow();
+        sessions[initiator].as_ref().is_some_and(|session| session.follows_lost)
     }
 
     fn run(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> Result<Plan, Refusal> {
@@ -141,7 +160,6 @@ impl Rig {
     fn take(&mut self, step: &Step) -> Told {
         match step {
             Step::LogOut(initiator) | Step::Lose(initiator) => {
-                // A unit that does not know a nexus learns nothing of its logout.
                 self.end(*initiator, matches!(step, Step::Lose(_)));
             }
             Step::Announce(attention) => self.unit.raise(attention.0, None),
@@ -152,6 +170,7 @@ impl Rig {
             Step::NexusReset(initiator) => {
                 if let Some(nexus) = self.known(*initiator) {
                     self.unit.nexus_loss(nexus);
+                    self.sessions.0.borrow_mut()[*initiator].as_mut().unwrap().is_lost = true;
                 }
             }
             Step::Ask(initiator) => {
@@ -187,12 +206,21 @@ impl Rig {
     }
 
     fn log_in(&mut self, initiator: usize, nexus: NexusId, options: &NexusOptions) {
-        let mut session = Session { nexus, options: options.clone(), is_attached: false };
+        let follows_lost = std::mem::take(&mut self.lost[initiator]);
+        let (options, is_attached, is_lost) = (options.clone(), false, false);
+        let mut session = Session { nexus, options, is_attached, is_lost, follows_lost };
         if self.early {
             attach(&mut session, &mut self.unit);
         }
         self.sessions.0.borrow_mut()[initiator] = Some(session);
     }
+}
+
+/// PERSISTENT RESERVE OUT of two keys; reserves for registrants only.
+fn keyed(action: u8, key: u8, new: u8) -> (Vec<u8>, Vec<u8>) {
+    let mut list = vec![0; 24];
+    (list[7], list[15]) = (key, new);
+    (vec![0x5f, action, 5, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -203,11 +231,6 @@ fn steps() -> impl Strategy<Value = Step> {
         Attention::MEDIUM_MAY_HAVE_CHANGED,
         Attention::REPORTED_LUNS_DATA_HAS_CHANGED,
     ]);
-    let keyed = |action: u8, key: u8, new: u8| {
-        let mut list = vec![0; 24];
-        (list[7], list[15]) = (key, new);
-        (vec![0x5f, action, 5, 0, 0, 0, 0, 0, 24, 0], list)
-    };
     let out = (who(), prop::sample::select(vec![0_u8, 1, 2, 3, 4, 5, 6]), who());
     let out = out.prop_map(move |(by, action, other)| {
         let (own, other) = (by as u8 + 1, other as u8 + 1);
@@ -242,9 +265,9 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether what a unit told late is as good as what another one told that knew the nexus all the
-/// while: a power-on, a reset or a nexus loss says all that came before it, so that the rest need
-/// not be told with it.
+/// Whether what a unit told late a nexus whose loss it remembered is as good as what another one
+/// told that knew the nexus all the while: of what it remembers it cannot say whether it came before
+/// the login, and a reset or a nexus loss says all that came before it.
 fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     let says_all = |code: &u16| {
         let all = [Attention::POWER_ON_RESET, Attention::RESET_BY_FUNCTION, Attention::NEXUS_LOSS];
@@ -257,6 +280,42 @@ fn is_as_good(late: &[u16], early: &[u16]) -> bool {
         late.contains(code) || !says_all(code) && late.first().is_some_and(says_all)
     };
     late.iter().all(may_be_told) && early.iter().all(is_told)
+}
+
+/// Goal: a registered nexus whose session has sent no command yet is told of what becomes of its
+/// registration, and its tasks are to be aborted by PREEMPT AND ABORT: it may have sent commands
+/// that the unit has not seen.
+#[test]
+fn a_registered_nexus_need_not_have_sent_a_command() {
+    const REGISTER_IGNORING: u8 = 6;
+    const PREEMPT_AND_ABORT: u8 = 5;
+    for (early, back) in [(true, true), (false, true), (false, false)] {
+        let mut rig = Rig::new(early);
+        let mut log_in = |rig: &mut Rig, initiator, nexus| {
+            rig.log_in(initiator, NexusId(nexus), &NexusOptions::new(&ports(initiator), &port()));
+        };
+        for initiator in [0, 1] {
+            log_in(&mut rig, initiator, initiator as u64);
+            let (cdb, list) = keyed(REGISTER_IGNORING, 0, initiator as u8 + 1);
+            let told = rig.take(&Step::Send(initiator, cdb, list));
+            assert_eq!(told.end, Some(Ok(true)));
+        }
+        rig.end(0, false);
+        if back {
+            log_in(&mut rig, 0, 2);
+        }
+        let (cdb, list) = keyed(PREEMPT_AND_ABORT, 2, 1);
+        let plan = rig.run(NexusId(1), &cdb, &list);
+        if !back {
+            assert_eq!(plan, Ok(Plan::Reply(vec![])));
+            continue;
+        }
+        let nexuses = vec![NexusId(2)];
+        assert_eq!(plan, Ok(Plan::AbortTasksOf { nexuses, save: false }), "{early}");
+        let told = rig.take(&Step::Send(0, READY.into(), vec![]));
+        let codes = [Sense::POWER_ON_RESET.code, Sense::REGISTRATIONS_PREEMPTED.code];
+        assert_eq!(told.attentions, codes, "{early}");
+    }
 }
 
 proptest! {
@@ -276,9 +335,10 @@ proptest! {
                     late.log_in(initiator, nexus, &options);
                     continue;
                 }
-                // As if it were lost: what an earlier nexus was to be told still waits.
-                Step::LogOut(initiator) if late.known(initiator).is_none() => {
-                    early.end(initiator, true);
+                Step::LogOut(initiator) | Step::Lose(initiator)
+                    if late.known(initiator).is_none() =>
+                {
+                    early.end_unnoticed(initiator);
                     late.end(initiator, false);
                     continue;
                 }
@@ -286,7 +346,15 @@ proptest! {
                 Step::NexusReset(initiator) if late.known(initiator).is_none() => continue,
                 _ => {}
             }
+            let follows_lost = match *step {
+                Step::Ask(initiator) | Step::Send(initiator, ..) => early.follows_lost(initiator),
+                _ => false,
+            };
             let (told_early, told_late) = (early.take(step), late.take(step));
+            if !follows_lost {
+                prop_assert_eq!(told_late, told_early, "{:?} of step {}", step, at);
+                continue;
+            }
             prop_assert_eq!(&told_late.end, &told_early.end, "{:?} of step {}", step, at);
             prop_assert_eq!(told_late.event.is_some(), told_early.event.is_some());
             prop_assert!(
