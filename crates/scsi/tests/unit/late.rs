@@ -291,7 +291,7 @@ fn a_registered_nexus_need_not_have_sent_a_command() {
     const PREEMPT_AND_ABORT: u8 = 5;
     for (early, back) in [(true, true), (false, true), (false, false)] {
         let mut rig = Rig::new(early);
-        let mut log_in = |rig: &mut Rig, initiator, nexus| {
+        let log_in = |rig: &mut Rig, initiator, nexus| {
             rig.log_in(initiator, NexusId(nexus), &NexusOptions::new(&ports(initiator), &port()));
         };
         for initiator in [0, 1] {
