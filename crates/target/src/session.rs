@@ -93,8 +93,8 @@ pub(crate) enum NoPlace {
     Full,
 }
 
-/// What a session takes for each unit that it sees: the unit's knowledge of the nexus, a task set,
-/// entries in tables. 610 bytes were measured.
+/// What a session takes for each unit that it sees once it uses it: the unit's knowledge of the
+/// nexus, a task set, entries in tables. 610 bytes were measured.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
 /// What makes two sessions the same for session reinstatement, RFC 7143 §6.3.5.
