@@ -95,8 +95,9 @@ pub fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// Returns the name of the target that this case uses. LIO crashes if a login replaces a session
-    /// of several connections two seconds after the loss of one, its default DefaultTime2Wait.
+    /// Returns the name of the target that this case uses. LIO crashes if a login replaces a
+    /// session of several connections two seconds after the loss of one, its default
+    /// DefaultTime2Wait.
     pub fn target(&self) -> String {
         let is_late = self.connections > 1 && self.network != Network::Sound;
         if is_late { self.access.late_target() } else { self.access.target() }
