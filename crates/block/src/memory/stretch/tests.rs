@@ -118,7 +118,7 @@ fn no_stretch_tears_an_atomic_write() {
     println!("seed {seed:#x}");
     let mut random = seed;
     let device = device(2);
-    for round in 0..400 {
+    for round in 0..200 {
         let before = contents(&device);
         let (cleared, writes) = race(&device, &mut random);
         let found = contents(&device);
