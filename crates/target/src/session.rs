@@ -17,8 +17,8 @@ use crate::tasks::PlaceQueued;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
 use crate::view::{LunTable, View};
-use attachment::SessionRights;
 use arc_swap::{ArcSwap, Guard};
+use attachment::SessionRights;
 use block::{BufferPool, MemoryCharge};
 use iscsi::framing::TaskId;
 use iscsi::pdu::LogoutResult;
@@ -416,9 +416,7 @@ impl Session {
         }
         let view = self.view();
         let hit = |lun: Lun| match lun.form() {
-            LunForm::Unit(id) if view.unit(lun).is_some_and(&is_hit) => {
-                Some(id)
-            }
+            LunForm::Unit(id) if view.unit(lun).is_some_and(&is_hit) => Some(id),
             _ => None,
         };
         // Both forms of a number mean the same unit.

@@ -276,9 +276,8 @@ fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     // Initiators whose nexus was lost are told of an operation that they may have missed.
     let may_be_told =
         |code: &u16| early.contains(code) || *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
-    let is_told = |code: &u16| {
-        late.contains(code) || !says_all(code) && late.first().is_some_and(says_all)
-    };
+    let is_told =
+        |code: &u16| late.contains(code) || !says_all(code) && late.first().is_some_and(says_all);
     late.iter().all(may_be_told) && early.iter().all(is_told)
 }
 

@@ -9,10 +9,11 @@
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
-/// A job that has a permit for longer waits for its disk, and is not counted any more when the next
-/// job comes or ends.
+/// A job that has a permit for longer waits for its disk, and is not counted any more.
 const COMPUTING_MAX: Duration = Duration::from_secs(1);
 
 /// The limit is [`State::jobs_max`].
@@ -30,6 +31,14 @@ struct State {
     waiting: JobQueue<Start>,
     next_id: u64,
     granted: Vec<Granted>,
+    /// A task looks at jobs as long as some wait for a permit.
+    is_watched: bool,
+}
+
+/// Looks at jobs that have permits: one that hangs never gives its permit back.
+struct Watch {
+    limit: ComputingLimit,
+    is_over: bool,
 }
 
 /// A permit that is in use.
@@ -50,7 +59,13 @@ impl ComputingLimit {
         // The limit is for all: that one owner has all permits keeps the others waiting for one
         // job.
         let waiting = JobQueue::new(UNLIMITED);
-        Self(Arc::new(Mutex::new(State { jobs_max, waiting, next_id: 0, granted: Vec::new() })))
+        Self(Arc::new(Mutex::new(State {
+            jobs_max,
+            waiting,
+            next_id: 0,
+            granted: Vec::new(),
+            is_watched: false,
+        })))
     }
 
     /// A permit, if there is one and no job waits for it.
@@ -69,7 +84,22 @@ impl ComputingLimit {
         let mut state = self.state();
         let number = state.waiting.push(owner, start);
         self.grant(state);
+        self.watch();
         number
+    }
+
+    /// Has a task look at jobs that have permits, if some wait for one.
+    fn watch(&self) {
+        let mut state = self.state();
+        if state.is_watched || state.waiting.runnable() == 0 {
+            return;
+        }
+        // Without a runtime the next job that comes or ends looks at them.
+        let Ok(runtime) = Handle::try_current() else { return };
+        state.is_watched = true;
+        drop(state);
+        let watch = Watch { limit: self.clone(), is_over: false };
+        runtime.spawn(watch.keep_granting());
     }
 
     /// Takes back what no permit was given to.
@@ -105,7 +135,41 @@ impl ComputingLimit {
     }
 }
 
+impl Watch {
+    async fn keep_granting(mut self) {
+        loop {
+            let due = {
+                let mut state = self.limit.state();
+                let due = state.next_due();
+                state.is_watched = due.is_some();
+                due
+            };
+            self.is_over = due.is_none();
+            let Some(due) = due else { return };
+            tokio::time::sleep_until(due).await;
+            self.limit.grant(self.limit.state());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // The runtime ends: another one may be asked.
+            self.limit.state().is_watched = false;
+        }
+    }
+}
+
 impl State {
+    /// When a job that has a permit stops to count. `None`: nobody waits for that.
+    fn next_due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let ends = self.granted.iter().map(|granted| granted.since + COMPUTING_MAX);
+        let next = ends.filter(|end| *end > now).min().unwrap_or(now + COMPUTING_MAX);
+        (self.waiting.runnable() > 0).then_some(next)
+    }
+
     fn computing(&self, now: Instant) -> usize {
         let computes = |granted: &&Granted| now.duration_since(granted.since) < COMPUTING_MAX;
         self.granted.iter().filter(computes).count()
@@ -214,5 +278,29 @@ mod tests {
         assert_eq!(begun(&begins), Some(2));
         drop(hangs);
         assert!(limit.state().granted.is_empty());
+    }
+
+    /// Fault: of a disk that hangs in part, four reads kept a fifth one, of blocks in memory, from
+    /// its permit for ever: nothing came or ended that would have looked at them.
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_hangs_is_noticed_though_nothing_else_happens() {
+        let limit = ComputingLimit::new(1);
+        let (begin, mut begins) = tokio::sync::mpsc::unbounded_channel();
+        let queue = |job: usize| {
+            let begin = begin.clone();
+            limit.queue(&None, Box::new(move |permit| begin.send((job, permit)).unwrap()));
+        };
+        [0, 1, 2].into_iter().for_each(queue);
+        let mut held = Vec::new();
+        for job in 0..3 {
+            let begun = tokio::time::timeout(2 * COMPUTING_MAX, begins.recv()).await;
+            let (number, permit) = begun.expect("nobody looks").unwrap();
+            assert_eq!(number, job);
+            held.push(permit);
+        }
+        drop(held);
+        tokio::time::sleep(2 * COMPUTING_MAX).await;
+        let state = limit.state();
+        assert!(!state.is_watched && state.granted.is_empty());
     }
 }
