@@ -25,7 +25,7 @@ use crate::unit::LogicalUnit;
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState, IoContext};
 use bytes::Bytes;
 use entry::Entry;
-use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
+use scsi::plan::{LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseKey};
 use scsi::unit::lba_status_reply;
 use std::sync::atomic::Ordering::SeqCst;
