@@ -1,10 +1,12 @@
 //! Running what SCSI has planned on a unit's device.
 
 mod atomic;
+mod clear;
 mod copy;
 mod entry;
 mod first_bad;
 mod save;
+mod verify;
 
 pub(crate) use copy::copy;
 pub(crate) use entry::Judged;
@@ -23,7 +25,7 @@ use crate::unit::LogicalUnit;
 use block::{BlockDevice, BlockRange, Buffer, ErrorKind, ExtentState, IoContext};
 use bytes::Bytes;
 use entry::Entry;
-use scsi::plan::{Compare, LbaRange, Pattern, Plan, Refusal};
+use scsi::plan::{LbaRange, Pattern, Plan, Refusal};
 use scsi::sense::{Sense, SenseKey};
 use scsi::unit::lba_status_reply;
 use std::sync::atomic::Ordering::SeqCst;
@@ -227,16 +229,10 @@ impl Run<'_> {
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
             Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
             Plan::WriteAndVerify { range, compare } => {
-                let buffer = self.take(self.compared_bytes(range)).await?;
-                let guard = self.lock(range, false).await?;
-                let _guard = self.put(guard, range, data.clone(), true).await?;
-                Box::pin(self.compare(range, compare, &data, buffer)).await?;
+                Box::pin(self.write_and_verify(range, compare, data)).await?;
             }
             Plan::Verify { range, compare } => {
-                let buffer = self.take(self.compared_bytes(range)).await?;
-                // Long ones read in pieces, between which no atomic write may come.
-                let _guard = self.lock(range, false).await?;
-                Box::pin(self.compare(range, compare, &data, buffer)).await?;
+                Box::pin(self.verify(range, compare, &data)).await?;
             }
             Plan::CompareAndWrite { range, durable } => {
                 Box::pin(self.compare_and_write(range, data, durable)).await?;
@@ -339,7 +335,7 @@ impl Run<'_> {
         durable: bool,
     ) -> Step<RangeGuard> {
         let work = || self.write_work(range, data.clone(), durable);
-        let (guard, done) = self.try_with_room(guard, work).await?;
+        let (guard, done) = self.try_with_room(guard, None, work).await?;
         match done {
             Ok(()) => Ok(guard),
             Err(error) => Err(Box::pin(self.write_failed_at(guard, range, &data, error)).await),
@@ -395,51 +391,11 @@ impl Run<'_> {
         Ok(Ending::Good(data.freeze()))
     }
 
+    /// Holds the range while the disk may have it wait for other writes: as many may do so as have
+    /// memory for their data.
     async fn write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
         let guard = self.lock(range, false).await?;
         self.put(guard, range, data, durable).await.map(drop)
-    }
-
-    /// What [`compare`](Self::compare) reads at a time.
-    fn compared_bytes(&self, range: LbaRange) -> usize {
-        let piece_blocks = (PIECE_BYTES as u64 / self.block_bytes).max(1);
-        self.bytes(LbaRange { count: range.count.min(piece_blocks), ..range })
-    }
-
-    /// Reads `range` in pieces as long as `buffer`.
-    async fn compare(
-        &self,
-        range: LbaRange,
-        compare: Compare,
-        data: &[u8],
-        mut buffer: Buffer,
-    ) -> Step<()> {
-        let block = self.block_bytes as usize;
-        let piece_blocks = buffer.len() as u64 / self.block_bytes;
-        let mut done = 0;
-        while done < range.count {
-            let count = piece_blocks.min(range.count - done);
-            let piece = LbaRange { lba: range.lba + done, count };
-            buffer.truncate(self.bytes(piece));
-            self.abort.may_move().await?;
-            buffer = self.get_into(piece, buffer).await?;
-            net::count_moved(buffer.len());
-            let at = (done * self.block_bytes) as usize;
-            let difference = match compare {
-                Compare::Medium => None,
-                Compare::Bytes => {
-                    first_difference(&buffer, data.get(at..at + buffer.len()).unwrap_or_default())
-                }
-                Compare::OneBlock => buffer.chunks(block).enumerate().find_map(|(index, chunk)| {
-                    first_difference(chunk, data).map(|offset| index * block + offset)
-                }),
-            };
-            if let Some(offset) = difference {
-                return Err(miscompare((at + offset) as u64).into());
-            }
-            done += count;
-        }
-        Ok(())
     }
 
     async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
@@ -471,9 +427,7 @@ impl Run<'_> {
     ) -> Step<()> {
         let zeroes = pattern.iter().all(|byte| *byte == 0);
         if zeroes && self.device().sparse().is_some() {
-            let guard = self.lock(range, false).await?;
-            let work = || self.zeroes_work(range, may_unmap, durable);
-            return self.with_room(guard, work).await.map(drop);
+            return self.clear(range, || self.zeroes_work(range, may_unmap, durable)).await;
         }
         let block = self.block_bytes as usize;
         let blocks = (PIECE_BYTES / block).max(1).min(range.count.min(1 << 20) as usize);
@@ -491,29 +445,13 @@ impl Run<'_> {
             let part = LbaRange { lba: range.lba + done, count };
             self.pay(0, part).await?;
             self.abort.may_move().await?;
+            // A WRITE of a piece: each waits for its turn before it has its range.
             let guard = self.lock(part, false).await?;
             self.put(guard, part, data, false).await?;
             net::count_moved(self.bytes(part));
             done += count;
         }
         if durable { self.flush(false).await } else { Ok(()) }
-    }
-
-    fn zeroes_work(&self, range: LbaRange, may_unmap: bool, durable: bool) -> Change {
-        let device = Arc::clone(self.unit.device());
-        Box::pin(async move {
-            let sparse = device.sparse().ok_or_else(|| not_sparse(&*device))?;
-            sparse.write_zeroes(block_range(range), may_unmap, durable).await
-        })
-    }
-
-    fn unmap_work(&self, ranges: &[LbaRange], durable: bool) -> Change {
-        let device = Arc::clone(self.unit.device());
-        let ranges = ranges.iter().copied().map(block_range).collect();
-        Box::pin(async move {
-            let sparse = device.sparse().ok_or_else(|| not_sparse(&*device))?;
-            sparse.unmap_all(ranges, durable).await
-        })
     }
 
     /// Holds the ranges of the whole list as one claim: it waits for all of them or has them all.
@@ -524,8 +462,7 @@ impl Run<'_> {
         if ranges.is_empty() {
             return Ok(());
         }
-        let guard = self.lock(ClaimedBlocks::of(ranges), false).await?;
-        self.with_room(guard, || self.unmap_work(ranges, durable)).await.map(drop)
+        self.clear(ClaimedBlocks::of(ranges), || self.unmap_work(ranges, durable)).await
     }
 
     async fn flush(&self, immediate: bool) -> Step<()> {
@@ -562,10 +499,6 @@ impl Run<'_> {
             .collect();
         Ok(Ending::Good(self.memory.reply(lba_status_reply(&extents, allocation_bytes))))
     }
-}
-
-fn not_sparse(device: &dyn BlockDevice) -> block::Error {
-    block::Error::new(ErrorKind::Medium, device.name(), "it can no longer deallocate")
 }
 
 fn block_range(range: LbaRange) -> BlockRange {

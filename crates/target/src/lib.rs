@@ -8,6 +8,7 @@ mod access_list;
 mod backing;
 mod backoff;
 mod catalogue;
+mod clear_limit;
 mod connection;
 mod connection_shares;
 mod connection_table;

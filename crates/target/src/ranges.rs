@@ -24,7 +24,7 @@ use claims::{Blockers, Claim, ClaimOwner, Claims, Grants, RemovedClaim};
 use scsi::plan::LbaRange;
 use std::ops::Deref;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
@@ -38,6 +38,8 @@ pub(crate) struct RangeLocks {
     /// Everything is shared so many times [`SHARE`], apart from `claims`; and [`EXCLUSIVE`] while
     /// one of them is exclusive, held or waiting. Changed under their lock but for the shares.
     shares: AtomicUsize,
+    /// How many exclusive claims there have been.
+    exclusive_begun: AtomicU64,
     /// Held ranges that are secluded; while there is none, reads need not look.
     secluded: AtomicUsize,
     /// One of them was let go.
@@ -228,6 +230,8 @@ impl RangeLocks {
         if claims.exclusive_claims > 0 {
             self.shares.fetch_or(EXCLUSIVE, SeqCst);
         }
+        // Behind the flag: see `exclusive_mark`.
+        self.exclusive_begun.fetch_add(count as u64, SeqCst);
     }
 
     /// After the last such claim everybody may share again.
@@ -236,6 +240,14 @@ impl RangeLocks {
         if claims.exclusive_claims == 0 {
             self.shares.fetch_and(!EXCLUSIVE, SeqCst);
         }
+    }
+
+    /// A mark that is the same later if there was no exclusive claim in between, of any range.
+    /// `None`: there is one now, held or waiting.
+    pub(crate) fn exclusive_mark(&self) -> Option<u64> {
+        // In this order: a claim that is counted has set the flag.
+        let begun = self.exclusive_begun.load(SeqCst);
+        (self.shares.load(SeqCst) & EXCLUSIVE == 0).then_some(begun)
     }
 
     /// Grants the claims that nothing keeps out any more, now that `removed` does not. Their

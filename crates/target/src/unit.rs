@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::backing::{Backing, BackingFault};
+use crate::clear_limit::ClearLimit;
 use crate::execute::SaveQueue;
 use crate::leftovers::Leftovers;
 use crate::log_budget::ErrorLines;
@@ -97,6 +98,8 @@ pub struct LogicalUnit {
     revision: AtomicU64,
     /// Who writes where.
     pub(crate) ranges: Arc<RangeLocks>,
+    /// One command at a time deallocates or zeroes.
+    pub(crate) clear_limit: ClearLimit,
     /// Pieces of third-party copies that are being written here.
     pub(crate) copies: Fence,
     /// Aborted writes that the system is still at.
@@ -193,6 +196,7 @@ impl LogicalUnit {
             revision: AtomicU64::new(scsi.revision()),
             scsi: Mutex::new(scsi),
             ranges: Arc::default(),
+            clear_limit: ClearLimit::default(),
             copies: Fence::default(),
             leftovers: Leftovers::default(),
             held: Mutex::default(),

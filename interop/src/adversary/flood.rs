@@ -31,6 +31,8 @@ pub struct Flood {
     pub first_number: usize,
     /// Over how many addresses of the attacker they are spread.
     pub hosts: usize,
+    /// The first of these addresses.
+    pub first_host: usize,
     /// Where they log in.
     pub destination: Destination,
     /// With small socket buffers.
@@ -62,6 +64,7 @@ impl Flood {
             sessions,
             first_number: 0,
             hosts: 1,
+            first_host: 0,
             destination,
             has_small_buffers: false,
             has_observer: false,
@@ -81,6 +84,13 @@ impl Flood {
     #[must_use]
     pub fn from_hosts(mut self, hosts: usize) -> Self {
         self.hosts = hosts;
+        self
+    }
+
+    /// From this address on.
+    #[must_use]
+    pub fn at_host(mut self, first_host: usize) -> Self {
+        self.first_host = first_host;
         self
     }
 
@@ -197,7 +207,7 @@ impl Flood {
     fn log_in(&self, attacker: &Attacker, number: usize) -> Result<Session> {
         let connection = match self.has_small_buffers {
             true => attacker.connect_small()?,
-            false => attacker.connect_from(number % self.hosts)?,
+            false => attacker.connect_from(self.first_host + number % self.hosts)?,
         };
         let mut login = attacker.login(self.destination, number);
         (self.login)(&mut login);

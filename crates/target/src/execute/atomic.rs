@@ -30,6 +30,6 @@ impl Run<'_> {
                 atomic.write_atomic(block_range(range), data, durable).await
             })
         };
-        self.with_room(guard, work).await.map(drop)
+        self.with_room(guard, None, work).await.map(drop)
     }
 }

@@ -263,7 +263,11 @@ impl<'a> Copy<'a> {
         let to = job.destination;
         let range = part(job.moved.destination, to.block_bytes, piece.offset, piece.bytes);
         let overtaken = |party| move |stop| reported(stop, job.number, party);
-        let guard = to.lock(range, false).await.map_err(overtaken(Party::Destination))?;
+        let locked = match &piece.data {
+            Some(_) => to.lock(range, false).await.map(|guard| (guard, None)),
+            None => to.lock_to_clear(range).await,
+        };
+        let (guard, _permit) = locked.map_err(overtaken(Party::Destination))?;
         let _writing = self.abort.unless(to.unit.copies.share()).await?;
         self.check(job.number, job.source.unit, Party::Source)?;
         self.check(job.number, to.unit, Party::Destination)?;

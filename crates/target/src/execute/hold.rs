@@ -1,6 +1,7 @@
 //! Changes of the medium, and what becomes of them when there is no room.
 
 use super::{Run, Step, Stop, write_failed};
+use crate::clear_limit::ClearPermit;
 use crate::leftovers::{Change, TrackedChange};
 use crate::ranges::RangeGuard;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
@@ -9,13 +10,15 @@ use block::ErrorKind;
 impl Run<'_> {
     /// Does `work`; where the unit is to hold writes, again and again until there is room for it,
     /// or the command is aborted. `guard` is held meanwhile and given back; but a long operation
-    /// that begins overtakes it: that waits for it, and may be what makes room.
+    /// that begins overtakes it: that waits for it, and may be what makes room. `permit` is given
+    /// back before the first wait for room, which another UNMAP may make.
     pub(super) async fn with_room(
         &self,
         guard: RangeGuard,
+        permit: Option<ClearPermit>,
         work: impl Fn() -> Change,
     ) -> Step<RangeGuard> {
-        let (guard, done) = self.try_with_room(guard, work).await?;
+        let (guard, done) = self.try_with_room(guard, permit, work).await?;
         done.map_err(write_failed)?;
         Ok(guard)
     }
@@ -24,6 +27,7 @@ impl Run<'_> {
     pub(super) async fn try_with_room(
         &self,
         guard: RangeGuard,
+        mut permit: Option<ClearPermit>,
         work: impl Fn() -> Change,
     ) -> Step<(RangeGuard, Result<(), block::Error>)> {
         let (mut guard, mut held) = (guard, None);
@@ -34,6 +38,7 @@ impl Run<'_> {
             if !no_space || self.unit.options().out_of_space != OutOfSpace::Hold {
                 return Ok((guard, done));
             }
+            drop(permit.take());
             if held.is_none() {
                 held = Some(self.unit.hold().ok_or(Stop::Busy)?);
             }

@@ -1,9 +1,13 @@
 //! Plans run on a disk in memory, against what the standard says they leave behind.
 
+mod held_ranges;
+
 use super::*;
+use crate::room::OutOfSpace;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use block::{BufferPool, Effect, Fault, FaultDevice, MemoryDevice};
 use futures_util::FutureExt;
+use scsi::plan::Compare;
 use std::sync::atomic::Ordering::SeqCst;
 
 const BLOCKS: u64 = 64;

@@ -25,8 +25,8 @@ use tokio::sync::oneshot;
 /// How many claims of one owner may wait at a unit. The end of a claim may cost time for each of
 /// its own owner.
 pub(super) const OWNER_WAITING_MAX: usize = 1024;
-/// How many claims of all owners together may wait at a unit. Claims without an owner, which other
-/// limits bound, are not counted.
+/// How many claims of all owners together may wait at a unit, apart from one of each owner. Claims
+/// without an owner, which other limits bound, are not counted.
 pub(super) const WAITING_MAX: usize = 8192;
 
 /// Blocks that somebody holds or waits for.
@@ -292,10 +292,11 @@ impl Claims {
         self.held_index.any(blocks, false, found)
     }
 
-    /// True if one more claim of this owner may wait.
+    /// True if one more claim of this owner may wait. Its first one always may, however many of
+    /// others wait: there are fewer owners than connections.
     pub(super) fn may_wait(&self, owner: &Arc<MemoryOwner>) -> bool {
-        self.waiting_of(&Some(Arc::clone(owner))) < OWNER_WAITING_MAX
-            && self.waiting_of_owners < WAITING_MAX
+        let of_owner = self.waiting_of(&Some(Arc::clone(owner)));
+        of_owner == 0 || (of_owner < OWNER_WAITING_MAX && self.waiting_of_owners < WAITING_MAX)
     }
 
     /// Nothing is left in an index, of an owner or in a slot.

@@ -5,6 +5,7 @@ mod copy;
 mod drip;
 mod floods;
 mod half_open;
+mod held_blocks;
 mod limits;
 mod logins;
 mod long_operations;
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Attack> {
         logins::ATTACKS,
         many_sessions::ATTACKS,
         many_hosts::ATTACKS,
+        held_blocks::ATTACKS,
         text::ATTACKS,
         ahs::ATTACKS,
         numbering::ATTACKS,

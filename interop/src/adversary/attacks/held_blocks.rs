@@ -1,0 +1,124 @@
+//! One host keeps blocks busy for long, together with others; another host wants them alone. The
+//! writes of everybody wait behind the one that wants them alone.
+
+use crate::adversary::attack::Attack;
+use crate::adversary::attacker::{Attacker, Destination};
+use crate::adversary::cdb;
+use crate::adversary::flood::Flood;
+use crate::adversary::server::SHARED_LBA;
+use crate::adversary::session::{Session, flags};
+use anyhow::Result;
+use std::time::Duration;
+
+/// 8 MiB, the longest transfer.
+const BLOCKS_MAX: u32 = 16_384;
+/// Of an ORWRITE, the blocks of the attacker's half; the others are the good client's.
+const OWN_BLOCKS: u64 = 8;
+/// The number of the initiator on the second host.
+const SECOND_NUMBER: usize = 1000;
+
+/// The attacks of this file.
+pub const ATTACKS: &[Attack] = &[
+    Attack::new("verify-then-caw", 65, |attacker| verify(attacker, 64))
+        .from_hosts(2)
+        .summary("64 sessions VERIFY blocks of the good client, a second host wants them by \
+                  COMPARE AND WRITE"),
+    Attack::new("verify-then-caw-4", 5, |attacker| verify(attacker, 4))
+        .from_hosts(2)
+        .summary("4 sessions VERIFY blocks of the good client, a second host wants them by \
+                  COMPARE AND WRITE"),
+    Attack::new("verify-pattern-then-orwrite", 65, verify_pattern)
+        .from_hosts(2)
+        .summary("64 sessions VERIFY blocks against one block of data, a second host wants them \
+                  and the good client's by ORWRITE"),
+    Attack::new("write-same-then-orwrite", 65, write_same)
+        .from_hosts(2)
+        .summary("64 sessions zero their own blocks by WRITE SAME, a second host wants these and \
+                  the good client's by ORWRITE"),
+    Attack::new("unmap-then-orwrite", 65, unmap)
+        .from_hosts(2)
+        .summary("64 sessions UNMAP lists of their own blocks, a second host wants these and the \
+                  good client's by ORWRITE"),
+];
+
+/// Runs `holder` for these sessions of the first host, and `taker` for one of the second.
+fn two_hosts(
+    attacker: &Attacker,
+    sessions: usize,
+    holder: fn(&mut Session),
+    taker: fn(&mut Session),
+) -> Result<()> {
+    attacker.in_threads(2, |thread| {
+        let flood = match thread {
+            0 => Flood::new(sessions, Destination::Shared).reading(attacker, holder, |_, _| {}),
+            _ => Flood::new(1, Destination::Shared)
+                .numbered_from(SECOND_NUMBER)
+                .at_host(1)
+                .paced(Duration::from_millis(20))
+                .reading(attacker, taker, Session::keep_r2t),
+        };
+        drop(flood); // it ends when the attack is over
+    });
+    Ok(())
+}
+
+fn verify(attacker: &Attacker, sessions: usize) -> Result<()> {
+    let holder = |session: &mut Session| {
+        let lba = u64::from(BLOCKS_MAX) * session.random.below(4);
+        let command = session.command(flags::SIMPLE, &cdb::sixteen(0x8f, 0, lba, BLOCKS_MAX), 0);
+        session.queue(&command);
+    };
+    two_hosts(attacker, sessions, holder, compare_and_write)
+}
+
+/// What is compared is never there, so that nothing is written.
+fn compare_and_write(session: &mut Session) {
+    const BLOCKS: u8 = 32;
+    let lba = 64 * session.random.below(u64::from(SHARED_LBA) / 64);
+    let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
+    cdb[13] = BLOCKS;
+    let bytes = 1024 * u32::from(BLOCKS);
+    let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
+    let data = crate::scratch::pattern(session.random.next_u64(), bytes as usize);
+    session.queue(&command.with_data(data));
+}
+
+/// Zeroes, which change nothing.
+fn or_write_at_border(session: &mut Session) {
+    let lba = u64::from(SHARED_LBA) + OWN_BLOCKS - u64::from(BLOCKS_MAX);
+    let cdb = cdb::sixteen(0x8b, 0, lba, BLOCKS_MAX);
+    let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, BLOCKS_MAX * 512);
+    session.queue(&command);
+}
+
+/// BYTCHK 11b: each block is compared with the one that is sent.
+fn verify_pattern(attacker: &Attacker) -> Result<()> {
+    let holder = |session: &mut Session| {
+        let cdb = cdb::sixteen(0x8f, 0x06, u64::from(SHARED_LBA), BLOCKS_MAX);
+        let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 512);
+        session.queue(&command.with_data([0; 512]));
+    };
+    two_hosts(attacker, 64, holder, or_write_at_border)
+}
+
+/// With and without deallocation; NDOB.
+fn write_same(attacker: &Attacker) -> Result<()> {
+    let holder = |session: &mut Session| {
+        let options = if session.random.below(2) == 0 { 0x01 } else { 0x09 };
+        let cdb = cdb::sixteen(0x93, options, u64::from(SHARED_LBA), 0xffff);
+        let command = session.command(flags::SIMPLE, &cdb, 0);
+        session.queue(&command);
+    };
+    two_hosts(attacker, 64, holder, or_write_at_border)
+}
+
+fn unmap(attacker: &Attacker) -> Result<()> {
+    let holder = |session: &mut Session| {
+        let first = u64::from(SHARED_LBA);
+        let (cdb, list) = cdb::unmap((0..256).map(|at| (first + at * 16, 8)));
+        let bytes = list.len() as u32;
+        let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
+        session.queue(&command.with_data(list));
+    };
+    two_hosts(attacker, 64, holder, or_write_at_border)
+}
