@@ -502,7 +502,7 @@ fn room() {
 fn syncs_are_shared() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0);
     let syncs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&syncs);
     let (go, may_go) = std::sync::mpsc::channel();
@@ -535,7 +535,7 @@ fn syncs_are_shared() {
 #[test]
 fn poisoned() {
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0);
     let device = FileDevice::with_sync(disk, || Err(io::Error::from_raw_os_error(5)));
     let one = BlockRange::new(0, 1);
     let write = |durable| device.write(one, Bytes::from(vec![1; 512]), durable);
@@ -559,7 +559,7 @@ fn poisoned() {
 fn recovered() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0);
     let broken = Arc::new(AtomicBool::new(true));
     let fails = Arc::clone(&broken);
     let device = FileDevice::with_sync(disk, move || match fails.load(SeqCst) {
@@ -585,7 +585,7 @@ fn recovered() {
 fn a_recovery_hides_no_failure() {
     use std::sync::Mutex;
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0);
     let (begun, syncs) = std::sync::mpsc::channel();
     let (say, said) = std::sync::mpsc::channel();
     let said = Mutex::new(said);
@@ -619,7 +619,7 @@ fn a_recovery_hides_no_failure() {
 #[test]
 fn no_inline_write_beside_a_long_sync() {
     let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
+    let disk = open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0;
     let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
     assert!(inline());
     let syncing = disk.pace.syncing();
@@ -654,7 +654,7 @@ fn shrunk() {
 #[test]
 fn slow_writes_leave_the_core() {
     let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
+    let disk = open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0;
     let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
     // The machine may be slow by itself, but not every time.
     assert!((0..20).any(|_| {
@@ -673,7 +673,7 @@ fn slow_writes_leave_the_core() {
 #[test]
 fn a_write_is_left_to_workers_for_as_long_as_one_took() {
     let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
+    let disk = open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0;
     let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
     // The machine may be slow by itself, but not every time.
     assert!((0..20).any(|_| {
