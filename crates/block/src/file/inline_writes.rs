@@ -2,7 +2,7 @@
 //!
 //! A write into the page cache blocks where the kernel has the writer wait for the disk: in the
 //! journal of the file system, for room, for memory. All files of a file system share its journal
-//! and its disk, so they share one [`FileSystemWrites`] ([decision 099][]):
+//! and its disk, so they share one [`FileSystemWrites`] ([decision 100][]):
 //!
 //! * One inline write of a file system runs at a time, on all cores together. A write that blocks
 //!   takes one core along, never two.
@@ -11,7 +11,7 @@
 //! * Bytes that no sync covers yet are counted. Beyond a limit workers write, and the files that
 //!   hold most of these bytes are synced.
 //!
-//! [decision 099]: ../../../../docs/decisions/099-writes-that-may-block.md
+//! [decision 100]: ../../../../docs/decisions/100-writes-that-may-block.md
 
 mod dirty;
 mod oldest;

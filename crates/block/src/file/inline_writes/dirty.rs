@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The part of the memory that inline writes may leave to be written back, on all file systems
 /// together. The kernel has writers wait from 15 % of the memory on (`dirty_ratio`), and a control
 /// group of version 1 from when it is full.
-const INLINE_PART: u64 = 16;
+pub(super) const INLINE_PART: u64 = 16;
 /// Of a large memory as well no more than this: a flush writes all of it back.
 const INLINE_BYTES_MAX: u64 = 256 << 20;
 
