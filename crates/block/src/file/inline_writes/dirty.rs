@@ -31,7 +31,7 @@ const RESUME_PART: u64 = 2;
 const SYNCS_MAX: usize = 4;
 
 /// A write of a worker waits for syncs no longer than this.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 /// Bytes of a file system that no sync covers yet.
 #[derive(Debug)]
@@ -102,13 +102,17 @@ impl Syncer {
 
     /// No sync is begun any more; waits for one that runs, no longer than `limit`.
     pub(in crate::file) fn close(self: &Arc<Self>, limit: Duration) {
-        let dirty = &self.disk.dirty;
-        let mut syncers = dirty.syncers();
-        syncers.retain(|syncer| !Arc::ptr_eq(syncer, self));
-        let is_running = |_: &mut Vec<_>| self.is_running.load(Relaxed);
-        drop(dirty.changed.wait_timeout_while(syncers, limit, is_running));
+        self.disk.dirty.syncers().retain(|syncer| !Arc::ptr_eq(syncer, self));
+        self.wait_until_idle(limit);
         let file_system = &self.disk.file_system;
         file_system.release(&self.disk.bytes, self.disk.bytes.unsynced());
+    }
+
+    /// Waits for a sync that runs, no longer than `limit`.
+    pub(super) fn wait_until_idle(&self, limit: Duration) {
+        let dirty = &self.disk.dirty;
+        let is_running = |_: &mut Vec<_>| self.is_running.load(Relaxed);
+        drop(dirty.changed.wait_timeout_while(dirty.syncers(), limit, is_running));
     }
 
     fn start(self: Arc<Self>) {
