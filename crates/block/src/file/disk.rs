@@ -186,6 +186,7 @@ impl Disk {
     /// Has the room of the file system looked at, if writes take some.
     pub(super) fn look_for_room(&self) {
         if self.thin
+            && self.inline_write
             && self.sector_bytes == 1
             && let Ok(room) = rustix::fs::fstatvfs(&self.file)
         {
