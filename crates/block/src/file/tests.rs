@@ -82,8 +82,9 @@ pub(super) fn test_workers_within(
     Workers::new("test", limits, &BUDGET, slots.clone())
 }
 
-fn open_disk(scratch: &Scratch) -> Disk {
-    open::open(&scratch.options(1 << 20), &FileSystems::default()).unwrap().0
+/// A disk without a device.
+pub(super) fn open_disk(options: &FileOptions) -> Disk {
+    open::open(options, &FileSystems::default()).unwrap().0
 }
 
 fn refused(options: FileOptions) -> String {
@@ -456,7 +457,7 @@ fn contract_direct_in_larger_units() {
             direct: true,
             ..scratch.options(shape.size_bytes())
         };
-        let mut disk = open::open(&options, &FileSystems::default()).unwrap().0;
+        let mut disk = open_disk(&options);
         let alignment = direct::DirectAlignment { memory_bytes: 4096, offset_bytes: 8192 };
         disk.direct = Some(alignment);
         FileDevice::with_sync(Arc::new(disk), || Ok(()))
@@ -505,7 +506,7 @@ fn room() {
 fn syncs_are_shared() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open_disk(&scratch));
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let syncs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&syncs);
     let (go, may_go) = std::sync::mpsc::channel();
@@ -538,7 +539,7 @@ fn syncs_are_shared() {
 #[test]
 fn poisoned() {
     let scratch = Scratch::new();
-    let disk = Arc::new(open_disk(&scratch));
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let device = FileDevice::with_sync(disk, || Err(io::Error::from_raw_os_error(5)));
     let one = BlockRange::new(0, 1);
     let write = |durable| device.write(one, Bytes::from(vec![1; 512]), durable);
@@ -562,7 +563,7 @@ fn poisoned() {
 fn recovered() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open_disk(&scratch));
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let broken = Arc::new(AtomicBool::new(true));
     let fails = Arc::clone(&broken);
     let device = FileDevice::with_sync(disk, move || match fails.load(SeqCst) {
@@ -588,7 +589,7 @@ fn recovered() {
 fn a_recovery_hides_no_failure() {
     use std::sync::Mutex;
     let scratch = Scratch::new();
-    let disk = Arc::new(open_disk(&scratch));
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let (begun, syncs) = std::sync::mpsc::channel();
     let (say, said) = std::sync::mpsc::channel();
     let said = Mutex::new(said);

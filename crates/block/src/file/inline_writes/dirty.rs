@@ -164,7 +164,7 @@ impl FileSystemWrites {
         self.dirty.room_bytes.store(bytes, Relaxed);
     }
 
-    fn limit_bytes(&self) -> u64 {
+    pub(super) fn limit_bytes(&self) -> u64 {
         let part = (self.registry.memory_bytes / INLINE_PART).min(INLINE_BYTES_MAX);
         let room = self.dirty.room_bytes.load(Relaxed);
         self.share_of(part).min(room)
