@@ -31,7 +31,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use workers::{
-    CLOSING_WAIT_MAX, ComputingLimit, ComputingPermit, ComputingSlots, RunningLimits, ThreadBudget,
+    CLOSING_WAIT_MAX, ComputingLimit, ComputingSlots, JobLimits, RunningLimits, ThreadBudget,
     Workers,
 };
 
@@ -191,10 +191,11 @@ impl FileDevice {
     async fn blocking<T: Send + 'static>(
         &self,
         range: BlockRange,
+        limits: JobLimits<'_>,
         job: impl FnOnce(&Disk) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let disk = Arc::clone(&self.disk);
-        let done = self.workers.run(move || job(&disk)).await;
+        let done = self.workers.run_within(limits, move || job(&disk)).await;
         done.unwrap_or_else(|lost| Err(self.lost(range).because(lost)))
     }
 
@@ -202,11 +203,11 @@ impl FileDevice {
     async fn computing<T: Send + 'static>(
         &self,
         range: BlockRange,
+        permits: &ComputingLimit,
         job: impl FnOnce(&Disk) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let disk = Arc::clone(&self.disk);
-        let done = self.workers.run_computing(move || job(&disk)).await;
-        done.unwrap_or_else(|lost| Err(self.lost(range).because(lost)))
+        let limits = JobLimits { permits: Some(permits), needs_slot: true };
+        self.blocking(range, limits, job).await
     }
 
     fn lost(&self, range: BlockRange) -> Error {
@@ -312,14 +313,15 @@ impl FileDevice {
         };
         let transfer = self.disk.transfer();
         let is_long = len > INLINE_BYTES_MAX && self.disk.direct.is_none();
-        let permit = if is_long { Some(self.long_reads.permit().await) } else { None };
+        let limits =
+            JobLimits { permits: is_long.then_some(&self.long_reads), needs_slot: is_long };
         let read = move |disk: &Disk| {
-            let _guards = (transfer, permit);
+            let _transfer = transfer;
             let result = disk.read(&rest, &mut into[done..len]);
             result.map_err(|error| disk.failed("reading failed", range, error))?;
             Ok(into)
         };
-        if is_long { self.computing(range, read).await } else { self.blocking(range, read).await }
+        self.blocking(range, limits, read).await
     }
 
     async fn write_bytes(
@@ -329,33 +331,25 @@ impl FileDevice {
         from: Bytes,
     ) -> Result<(), Error> {
         let failed = |error| self.disk.failed("writing failed", range, error);
-        let is_long = from.len() >= LONG_WRITE_BYTES;
-        let permit = if is_long { self.write_permit().await } else { None };
-        if self.disk.write_inline(&bytes, &from).map_err(failed)? {
+        let permits = self.disk.writes_compute().then_some(&self.writes);
+        let is_long = from.len() >= LONG_WRITE_BYTES && permits.is_some();
+        let permit = is_long.then(|| self.writes.try_permit());
+        let is_permitted = !matches!(permit, Some(None));
+        if is_permitted && self.disk.write_inline(&bytes, &from).map_err(failed)? {
             return Ok(());
         }
+        drop(permit);
         if let Some(answer) = self.begin_write(&bytes, &from) {
             let result = answer.await.map_err(|e| self.lost(range).because(e))?;
             return result.map_err(failed);
         }
         let transfer = self.disk.transfer();
-        let permit = if is_long { permit } else { self.write_permit().await };
-        let computes = is_long && permit.is_some();
         let write = move |disk: &Disk| {
-            let _guards = (transfer, permit);
+            let _transfer = transfer;
             let result = disk.write(&bytes, &from);
             result.map_err(|error| disk.failed("writing failed", range, error))
         };
-        if computes {
-            self.computing(range, write).await
-        } else {
-            self.blocking(range, write).await
-        }
-    }
-
-    /// `None`: this disk takes several writes at a time.
-    async fn write_permit(&self) -> Option<ComputingPermit> {
-        if self.disk.writes_compute() { Some(self.writes.permit().await) } else { None }
+        self.blocking(range, JobLimits { permits, needs_slot: is_long }, write).await
     }
 
     /// Deallocates or zeroes.
@@ -373,12 +367,8 @@ impl FileDevice {
         parts.retain(|(_, bytes)| !bytes.is_empty());
         for job in parts.chunks(CLEAR_JOB_RANGES) {
             let (first, job) = (job[0].0, job.to_vec());
-            let permit = self.clears.permit().await;
-            self.computing(first, move |disk| {
-                let _permit = permit;
-                disk.clear_all(&job, deallocate)
-            })
-            .await?;
+            let clear = move |disk: &Disk| disk.clear_all(&job, deallocate);
+            self.computing(first, &self.clears, clear).await?;
         }
         if durable { self.commit(era).await } else { Ok(()) }
     }
@@ -558,12 +548,8 @@ impl Sparse for FileDevice {
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
-            let permit = self.maps.permit().await;
-            self.computing(range, move |disk| {
-                let _permit = permit;
-                disk.extents(range, &bytes, extents_max)
-            })
-            .await
+            let map = move |disk: &Disk| disk.extents(range, &bytes, extents_max);
+            self.computing(range, &self.maps, map).await
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod piece;
+mod stretch;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use crate::{
     AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, ErrorKind, Extent, ExtentState,
     Geometry, PAGE_BYTES, Resize, Sparse,
 };
+use atomic::BorderCrossings;
 use bytes::Bytes;
 use piece::{CHUNK_COST, Cancelled, NEW_PAGE_COST, PAGE_COST, Piece, SEARCH_COST};
 use std::collections::BTreeMap;
@@ -22,9 +24,6 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 const CHUNK_PAGES: usize = 16;
 const CHUNK_BYTES: u64 = (CHUNK_PAGES * PAGE_BYTES) as u64;
 
-/// A longer range is cleared in stretches of this, and whole atomic writes may come between two.
-const STRETCH_BYTES: u64 = atomic::ATOMIC_BYTES_MAX as u64;
-
 /// Chunks are spread over this many locks.
 const SHARDS: u64 = 64;
 
@@ -33,11 +32,15 @@ const SHARDS: u64 = 64;
 ///
 /// A chunk is read and written under its lock, so a block is never torn, by reads either. Atomic
 /// writes of several chunks also hold the fence, which all else that touches several chunks passes.
-/// What takes long is done in pieces, a poll each.
+/// What takes long is done in pieces, a poll each, and no future waits with the fence held.
 pub struct MemoryDevice {
     name: String,
     shape: Shape,
-    fence: tokio::sync::RwLock<()>,
+    /// Its guards cannot be sent to another thread, so that the compiler refuses a future of this
+    /// disk that waits with one.
+    fence: RwLock<BorderCrossings>,
+    /// Held during a resize.
+    resizing: tokio::sync::Mutex<()>,
     shards: Vec<RwLock<BTreeMap<u64, Chunk>>>,
 }
 
@@ -70,7 +73,8 @@ impl MemoryDevice {
         Ok(Self {
             name,
             shape: Shape::new(geometry),
-            fence: tokio::sync::RwLock::default(),
+            fence: RwLock::default(),
+            resizing: tokio::sync::Mutex::default(),
             shards,
         })
     }
@@ -120,41 +124,16 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Whole pages are given back, parts of a page zeroed. Chunks that do not exist cost nothing,
-    /// however long the range is.
-    async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
-        let bytes = self.shape.get().checked_range(&self.name, range)?;
-        let mut piece = Piece::default();
-        let mut at = bytes.start;
-        while at < bytes.end {
-            let stretch = stretch(at..bytes.end);
-            at = stretch.end;
-            let passing = self.pass(&stretch).await;
-            self.shape.get().checked_range(&self.name, range)?;
-            self.clear(stretch, &mut piece).await.map_err(|e| self.cancelled(e))?;
-            drop(passing);
-            at = self.next_existing(at..bytes.end, &mut piece);
-        }
-        Ok(())
-    }
-
     /// Clears all of `bytes`, whatever the size of the disk is.
     async fn clear_all(&self, bytes: Range<u64>) -> Result<(), Cancelled> {
         let mut piece = Piece::default();
         let mut at = self.next_existing(bytes.start..bytes.end, &mut piece);
         while at < bytes.end {
-            let stretch = stretch(at..bytes.end);
-            at = stretch.end;
-            self.clear(stretch, &mut piece).await?;
-            at = self.next_existing(at..bytes.end, &mut piece);
-        }
-        Ok(())
-    }
-
-    async fn clear(&self, stretch: Range<u64>, piece: &mut Piece) -> Result<(), Cancelled> {
-        for bytes in chunks(stretch) {
             piece.may_go_on().await?;
-            piece.count(self.clear_chunk(bytes));
+            let chunk = at..bytes.end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
+            at = chunk.end;
+            piece.count(self.clear_chunk(chunk));
+            at = self.next_existing(at..bytes.end, &mut piece);
         }
         Ok(())
     }
@@ -181,23 +160,6 @@ impl MemoryDevice {
         piece.count(SEARCH_COST);
         let next = self.next_chunk(bytes.start / CHUNK_BYTES);
         next.map_or(bytes.end, |index| bytes.start.max(index * CHUNK_BYTES).min(bytes.end))
-    }
-
-    async fn zero(&self, range: BlockRange) -> Result<(), Error> {
-        let bytes = self.shape.get().checked_range(&self.name, range)?;
-        let mut piece = Piece::default();
-        let mut at = bytes.start;
-        while at < bytes.end {
-            let stretch = stretch(at..bytes.end);
-            at = stretch.end;
-            let _passing = self.pass(&stretch).await;
-            self.shape.get().checked_range(&self.name, range)?;
-            for bytes in chunks(stretch) {
-                piece.may_go_on().await.map_err(|e| self.cancelled(e))?;
-                piece.count(self.zero_chunk(bytes));
-            }
-        }
-        Ok(())
     }
 
     /// Writes zeroes to `bytes`, which lie in one chunk; returns what that cost.
@@ -289,11 +251,6 @@ fn zero_page() -> Page {
     Box::new([0; PAGE_BYTES])
 }
 
-/// The first of `bytes` that are cleared together.
-fn stretch(bytes: Range<u64>) -> Range<u64> {
-    bytes.start..bytes.end.min(bytes.start.saturating_add(STRETCH_BYTES))
-}
-
 /// `bytes`, cut at the borders of chunks.
 fn chunks(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     cut(bytes, CHUNK_BYTES)
@@ -331,7 +288,7 @@ impl BlockDevice for MemoryDevice {
 
     fn read(&self, range: BlockRange, mut into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         Box::pin(async move {
-            let _passing = self.pass_range(range).await;
+            let _passing = self.pass_range(range);
             self.read_now(range, &mut into)?;
             Ok(into)
         })
@@ -348,7 +305,7 @@ impl BlockDevice for MemoryDevice {
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let _passing = self.pass_range(range).await;
+            let _passing = self.pass_range(range);
             self.write_now(range, &from)
         })
     }
@@ -382,10 +339,14 @@ impl Resize for MemoryDevice {
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let new = self.shape.with_size(&self.name, size_bytes)?;
-            let _alone = self.fence.write().await;
+            let _resizing = self.resizing.lock().await;
             let old = self.shape.get().size_bytes();
+            // With the fence, no change of several chunks that was checked with the old size is
+            // under way.
             if size_bytes < old {
+                let alone = self.fence_mut();
                 self.shape.set(new);
+                drop(alone);
                 self.clear_all(size_bytes..old).await.map_err(|e| self.cancelled(e))?;
             } else if size_bytes > old {
                 // A write that was checked before the disk became shorter may have come after.

@@ -3,14 +3,14 @@
 use crate::buffer_limits::{BufferLimits, BufferedBytes, SocketBuffers};
 use crate::busy_poll::tell_busy;
 use crate::clock::Clock;
-use crate::inbound::{Arrived, Handled, Inbound, discard};
+use crate::inbound::{Arrived, Inbound, discard};
 use crate::outbox::Outbox;
-use crate::owner_turns::{OwnerId, OwnerTurns, Work, yield_for_round};
+use crate::owner_turns::{OwnerId, OwnerTurns, yield_for_round};
 use crate::tap::TapChange;
+use crate::turn::take_moved;
 use crate::unsafe_socket_memory::SocketMemory;
 use iscsi::framing::Header;
 use socket2::SockRef;
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
@@ -34,14 +34,6 @@ const HELD_CHECK_BYTES: usize = 256 << 10;
 /// Bytes given to the socket are rounded up to a power of two, and at least to this, so that the
 /// charge changes rarely.
 const SENT_BYTES_MIN: usize = 4 << 10;
-/// A peer that takes a turn pays for so much of a core's time.
-const TURN_WORTH: Duration = Duration::from_micros(10);
-/// For so much with each PDU that it sends.
-const PDU_WORTH: Duration = Duration::from_micros(5);
-/// For so much with each byte that it sends or takes.
-const BYTE_WORTH: Duration = Duration::from_nanos(1);
-/// What it has paid for and not used, at most.
-const CREDIT_MAX: Duration = Duration::from_millis(1);
 /// Checks of a connection that ends, one each [`HELD_CHECK`]: 5 seconds in all.
 const LINGER_CHECKS: usize = 5;
 /// Bytes that a connection that ends reads and discards, at most.
@@ -145,7 +137,6 @@ pub async fn drive<R: Role>(tcp: TcpStream, role: &mut R, clock: Clock) {
         connection.sent_bytes += connection.outbox.turn_bytes();
         connection.check(&tcp, role, &woken);
         tell_busy();
-        connection.pay();
         connection.count(now, &clock);
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.
@@ -163,8 +154,6 @@ struct Connection {
     limits: BufferLimits,
     socket_buffers: SocketBuffers,
     turns: OwnerTurns,
-    /// Time of the core that the peer has paid for.
-    credit: Cell<Duration>,
     /// As the role was told last.
     held: BufferedBytes,
     /// Given to the socket since it was looked at.
@@ -187,7 +176,6 @@ impl Connection {
             limits: BufferLimits::LARGEST,
             socket_buffers: SocketBuffers::default(),
             turns: OwnerTurns::default(),
-            credit: Cell::default(),
             held: BufferedBytes::default(),
             sent_bytes: 0,
             is_unchecked: false,
@@ -273,21 +261,11 @@ impl Connection {
         .await
     }
 
-    /// Counts what the peer has sent and taken in this turn.
-    fn pay(&mut self) {
-        let Handled { pdus, bytes } = self.inbound.take_handled();
-        let bytes = u32::try_from(bytes + self.outbox.turn_bytes()).unwrap_or(u32::MAX);
-        let paid = TURN_WORTH + PDU_WORTH * pdus + BYTE_WORTH * bytes;
-        self.credit.set((self.credit.get() + paid).min(CREDIT_MAX));
-    }
-
     /// Counts what it has worked since `began` for its owner.
     fn count(&self, began: Time, clock: &Clock) {
+        let moved_bytes = take_moved();
         if self.turns.are_counted() {
-            let time = clock.now().since(began);
-            let paid = self.credit.get().min(time);
-            self.credit.set(self.credit.get() - paid);
-            self.turns.count(Work { time, paid });
+            self.turns.count(clock.now().since(began), moved_bytes);
         }
     }
 

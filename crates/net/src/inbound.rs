@@ -72,16 +72,7 @@ pub(crate) struct Inbound {
     pub(crate) receive_bytes_max: usize,
     /// Received at once, at most, so that a turn can handle it all: what it leaves is copied.
     turn_bytes: usize,
-    /// Since it was asked last.
-    handled: Handled,
     pub(crate) tap: InboundTap,
-}
-
-/// What came and was handled.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Handled {
-    pub(crate) pdus: u32,
-    pub(crate) bytes: usize,
 }
 
 /// What a read found.
@@ -107,7 +98,6 @@ impl Inbound {
             digests: Digests::default(),
             receive_bytes_max: CHUNK_BYTES,
             turn_bytes: CHUNK_BYTES,
-            handled: Handled::default(),
             tap: InboundTap::default(),
         }
     }
@@ -115,11 +105,6 @@ impl Inbound {
     /// Whether bytes wait that the role could not take when they came.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled
-    }
-
-    /// What was handled since the last call.
-    pub(crate) fn take_handled(&mut self) -> Handled {
-        std::mem::take(&mut self.handled)
     }
 
     /// Drops bytes that are kept; nothing more is received.
@@ -222,7 +207,6 @@ impl Inbound {
         self.deframer.received(&room[..placed]);
         self.tap.piece(&room[..placed]);
         role.payload_filled(placed);
-        self.handled.bytes += placed;
         count(&DIRECT, placed);
         Ok((received - placed, arrived))
     }
@@ -266,7 +250,6 @@ impl Inbound {
             match event {
                 Some(Event::Header(header)) => {
                     turn.count();
-                    self.handled.pdus += 1;
                     self.tap.header(&header, self.digests);
                     role.header(now, header, out);
                 }
@@ -284,7 +267,6 @@ impl Inbound {
                 None => self.tap.piece(piece),
             }
         }
-        self.handled.bytes += used;
         used
     }
 

@@ -30,8 +30,9 @@ const AHEAD_MAX: Duration = Duration::from_millis(20);
 /// each.
 const ALONE_CONNECTIONS_MAX: usize = 8;
 
-/// Work that its peer did not pay for counts alone when it is shorter: an interrupted turn may be.
-const UNPAID_MIN: Duration = Duration::from_micros(10);
+/// A core moves so many bytes in a microsecond, about. What was moved is known by its bytes: a turn
+/// that was interrupted has lasted longer.
+const MOVED_BYTES_PER_MICROSECOND: usize = 4 << 10;
 
 /// Whose connection it is, such as all those from one address; the same on all cores, and when the
 /// owner comes back.
@@ -61,8 +62,8 @@ struct Owners {
     waiting: usize,
     /// Owners that worked in this round.
     working: usize,
-    /// Owners with unpaid work, by their clocks after it: until the core's has come to them.
-    unpaid: BTreeSet<(Duration, usize)>,
+    /// Owners that moved data, by their clocks after that: until the core's has come to them.
+    moving: BTreeSet<(Duration, usize)>,
 }
 
 /// By how much the clock of the core goes on in a round.
@@ -87,16 +88,8 @@ struct Owner {
     /// Connections for which no time was left, by their tickets. Only the first one is woken.
     waiting: BTreeMap<u64, Option<Waker>>,
     next_ticket: u64,
-    /// Its clock after the last unpaid work.
-    unpaid: Duration,
-}
-
-/// What a connection did at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) time: Duration,
-    /// What its peer did for it is worth so much of the core's time.
-    pub(crate) paid: Duration,
+    /// Its clock after it moved data last.
+    moving: Duration,
 }
 
 /// The place of a connection among those of its owner. Without an owner it always has its turn, and
@@ -139,10 +132,10 @@ impl OwnerTurns {
         }
     }
 
-    /// The connection has done this.
-    pub(crate) fn count(&self, work: Work) {
+    /// The connection has worked for so long, and moved so many bytes that are not sent.
+    pub(crate) fn count(&self, worked: Duration, moved_bytes: usize) {
         if let Some((_, owner)) = self.0 {
-            OWNERS.with_borrow_mut(|owners| owners.count(owner, work));
+            OWNERS.with_borrow_mut(|owners| owners.count(owner, worked, moved_bytes));
         }
     }
 
@@ -198,7 +191,7 @@ impl Owners {
         {
             self.gone.pop_first();
             let owner = std::mem::take(&mut self.owners[place]);
-            self.unpaid.remove(&(owner.unpaid, place));
+            self.moving.remove(&(owner.moving, place));
             owner.id.and_then(|id| self.places.remove(&id));
             self.free.push(place);
         }
@@ -214,19 +207,18 @@ impl Owners {
         self.places.len() <= 1
     }
 
-    fn count(&mut self, place: usize, work: Work) {
-        let time = work.time.min(COUNTED_MAX);
-        let unpaid = time.saturating_sub(work.paid);
-        let more =
-            if unpaid < UNPAID_MIN { Duration::ZERO } else { unpaid * self.unpaid_beside(place) };
+    fn count(&mut self, place: usize, worked: Duration, moved_bytes: usize) {
+        let worked = worked.min(COUNTED_MAX);
+        let moved = (moved_bytes / MOVED_BYTES_PER_MICROSECOND) as u64;
+        let moving = Duration::from_micros(moved).min(worked) * self.moving_beside(place);
         let owner = &mut self.owners[place];
         // Time in which it had nothing to do is not kept for it.
-        let clock = owner.clock.max(self.clock) + time + more;
+        let clock = owner.clock.max(self.clock) + worked + moving;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
-        if unpaid >= UNPAID_MIN {
-            self.unpaid.remove(&(owner.unpaid, place));
-            owner.unpaid = owner.clock;
-            self.unpaid.insert((owner.unpaid, place));
+        if moved > 0 {
+            self.moving.remove(&(owner.moving, place));
+            owner.moving = owner.clock;
+            self.moving.insert((owner.moving, place));
         }
         if owner.round != ROUND.get() {
             owner.round = ROUND.get();
@@ -234,10 +226,10 @@ impl Owners {
         }
     }
 
-    /// How many other owners have unpaid work.
-    fn unpaid_beside(&self, place: usize) -> u32 {
-        let is_there = self.unpaid.contains(&(self.owners[place].unpaid, place));
-        u32::try_from(self.unpaid.len() - usize::from(is_there)).unwrap_or(u32::MAX)
+    /// How many other owners move data.
+    fn moving_beside(&self, place: usize) -> u32 {
+        let is_there = self.moving.contains(&(self.owners[place].moving, place));
+        u32::try_from(self.moving.len() - usize::from(is_there)).unwrap_or(u32::MAX)
     }
 
     fn take_ticket(&mut self, place: usize) -> u64 {
@@ -270,8 +262,8 @@ impl Owners {
             self.clock = self.clock.max(first);
         }
         self.working = 0;
-        while self.unpaid.first().is_some_and(|(clock, _)| *clock <= self.clock) {
-            self.unpaid.pop_first();
+        while self.moving.first().is_some_and(|(clock, _)| *clock <= self.clock) {
+            self.moving.pop_first();
         }
         self.forget_gone();
     }
@@ -352,15 +344,11 @@ mod tests {
         owner: usize,
         connections: usize,
         turn: Duration,
-        is_paid: bool,
+        moves: bool,
     }
 
     fn busy(owner: usize, connections: usize, turn: Duration) -> Busy {
-        Busy { owner, connections, turn, is_paid: true }
-    }
-
-    fn paid(time: Duration) -> Work {
-        Work { time, paid: time }
+        Busy { owner, connections, turn, moves: false }
     }
 
     /// Turns in their order, as (owner, connection); and how often connections were polled.
@@ -370,7 +358,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let local = tokio::task::LocalSet::new();
         let each = loads.iter().flat_map(|load| std::iter::repeat_n(*load, load.connections));
-        for (connection, Busy { owner, turn, is_paid, .. }) in each.enumerate() {
+        for (connection, Busy { owner, turn, moves, .. }) in each.enumerate() {
             let (log, polls) = (Rc::clone(&log), Rc::clone(&polls));
             let turns_of_it = of(owner);
             local.spawn_local(async move {
@@ -385,10 +373,8 @@ mod tests {
                     let mut left = turn;
                     while !left.is_zero() {
                         let time = left.min(ROUND_TIME);
-                        turns_of_it.count(Work {
-                            time,
-                            paid: if is_paid { time } else { Duration::ZERO },
-                        });
+                        let bytes = time.as_micros() as usize * MOVED_BYTES_PER_MICROSECOND;
+                        turns_of_it.count(time, if moves { bytes } else { 0 });
                         left = left.saturating_sub(ROUND_TIME);
                     }
                     yield_for_round().await;
@@ -435,14 +421,13 @@ mod tests {
         }
     }
 
-    /// Goal: owners whose work costs their peers nothing have as much of the core together as one
-    /// that pays. Named by: VERIFY of 8 MiB by 16 hosts, 48 bytes each, left another host 14 % of
+    /// Goal: owners that move data have as much of the core together as one that moves none. Named by: VERIFY of 8 MiB by 16 hosts, 48 bytes each, left another host 14 % of
     /// its requests where as many hosts that read left it 47 %.
     #[test]
-    fn unpaid_work_of_all_is_that_of_one() {
+    fn owners_that_move_data_share_the_time_of_one() {
         for hosts in [1, 4, 64] {
-            let unpaid = |host| Busy { is_paid: false, ..busy(host, 2, ROUND_TIME) };
-            let mut loads: Vec<Busy> = (0..hosts).map(unpaid).collect();
+            let moving = |host| Busy { moves: true, ..busy(host, 2, ROUND_TIME) };
+            let mut loads: Vec<Busy> = (0..hosts).map(moving).collect();
             loads.push(busy(99, 1, ROUND_TIME));
             let (log, _) = turns(&loads, 4000);
             let of_one = turns_of(&log, 99);
@@ -456,7 +441,7 @@ mod tests {
             end_round();
         }
         OWNERS.with_borrow(|owners| {
-            assert_eq!((owners.places.len(), owners.gone.len(), owners.unpaid.len()), (0, 0, 0));
+            assert_eq!((owners.places.len(), owners.gone.len(), owners.moving.len()), (0, 0, 0));
         });
     }
 
@@ -468,7 +453,7 @@ mod tests {
         runtime.block_on(async {
             let other = of(8);
             let first = of(7);
-            (0..4).for_each(|_| first.count(paid(2 * ROUND_TIME)));
+            (0..4).for_each(|_| first.count(2 * ROUND_TIME, 0));
             drop(first);
             let again = of(7);
             assert!(!again.may_go_on(), "it is ahead");
@@ -498,7 +483,7 @@ mod tests {
     #[test]
     fn an_owner_alone_has_time() {
         let mut connections: Vec<_> = (0..ALONE_CONNECTIONS_MAX).map(|_| of(7)).collect();
-        connections[0].count(paid(2 * ROUND_TIME));
+        connections[0].count(2 * ROUND_TIME, 0);
         assert!(connections.iter().all(OwnerTurns::may_go_on));
         let other = of(8);
         assert!(!connections[0].may_go_on() && other.may_go_on());
@@ -525,7 +510,7 @@ mod tests {
         runtime.block_on(async {
             let (one, other, third) = (of(1), of(1), of(1));
             let more: Vec<_> = (3..=ALONE_CONNECTIONS_MAX).map(|_| of(1)).collect();
-            one.count(paid(ROUND_TIME));
+            one.count(ROUND_TIME, 0);
             let mut first = Box::pin(one.wait());
             let mut second = Box::pin(other.wait());
             for waits in [&mut first, &mut second] {

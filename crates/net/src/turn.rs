@@ -29,6 +29,8 @@ thread_local! {
     static LAST: Cell<usize> = const { Cell::new(0) };
     /// In a turn: what commands may still move in it without sending it, and when it began.
     static LEFT: Cell<Option<(usize, Instant)>> = const { Cell::new(None) };
+    /// Moved without being sent, in this turn or out of turn, and not counted for an owner yet.
+    static MOVED: Cell<usize> = const { Cell::new(0) };
     /// The PDU that was handled last may have taken long.
     static IS_COSTLY: Cell<bool> = const { Cell::new(false) };
 }
@@ -86,6 +88,12 @@ impl Drop for MovingTurn {
 /// A command has moved so many bytes that are no answer.
 pub fn count_moved(bytes: usize) {
     LEFT.set(LEFT.get().map(|(left, began)| (left.saturating_sub(bytes), began)));
+    MOVED.set(MOVED.get().saturating_add(bytes));
+}
+
+/// So many bytes were moved on this core since the last call.
+pub(crate) fn take_moved() -> usize {
+    MOVED.take()
 }
 
 /// The PDU that is handled is none of those that mostly come, and may take long: the time of the

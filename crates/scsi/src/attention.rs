@@ -5,6 +5,7 @@ use crate::mode::THRESHOLD_DESCRIPTOR_AT;
 use crate::sense::{Sense, SenseKey};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// How many different unit attentions may wait for one nexus; the oldest of the others makes room.
 pub const ATTENTIONS_MAX: usize = 16;
@@ -147,35 +148,84 @@ impl AttentionQueue {
     }
 }
 
-/// Unit attentions for all nexuses of a unit, numbered: a nexus takes up those that it has not
-/// heard when it is looked at next. To announce one costs the same for any number of nexuses.
+/// A time of a logical clock that all units of the process share: it orders logins and
+/// announcements. A unit that comes to know a nexus late can tell from it what the nexus missed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Ord, PartialOrd)]
+pub struct LogicalTime(u64);
+
+impl LogicalTime {
+    /// A time later than all before.
+    pub fn next() -> Self {
+        static CLOCK: AtomicU64 = AtomicU64::new(0);
+        Self(CLOCK.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// The nexuses that an announcement is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Audience {
+    All,
+    /// Those that logged in before this time.
+    LoggedInBefore(LogicalTime),
+}
+
+impl Audience {
+    fn includes(self, logged_in: LogicalTime) -> bool {
+        match self {
+            Self::All => true,
+            Self::LoggedInBefore(time) => logged_in < time,
+        }
+    }
+
+    /// Whether an announcement to this audience makes an older one of its kind superfluous. Of two
+    /// that are for those who logged in before some time, the later one has the later time.
+    fn covers(self, older: Self) -> bool {
+        self == Self::All || older != Self::All
+    }
+}
+
+/// Unit attentions for the nexuses of a unit, by their times: a nexus takes up those that it has
+/// not heard when it is looked at next. To announce one costs the same for any number of nexuses.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
-    last: u64,
-    /// Those that some nexus may not have heard, the oldest first, each kind once.
-    waiting: VecDeque<(u64, Attention)>,
+    last: LogicalTime,
+    /// Those that some nexus may not have heard, the oldest first, each kind once for each kind of
+    /// audience.
+    waiting: VecDeque<Announcement>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Announcement {
+    time: LogicalTime,
+    attention: Attention,
+    audience: Audience,
 }
 
 impl Announcements {
-    /// The number of the last one.
-    pub(crate) fn last(&self) -> u64 {
+    /// The time of the last one.
+    pub(crate) fn last(&self) -> LogicalTime {
         self.last
     }
 
-    pub(crate) fn add(&mut self, attention: Attention) {
-        self.last += 1;
-        self.waiting.retain(|(_, old)| *old != attention);
+    pub(crate) fn add(&mut self, attention: Attention, audience: Audience) {
+        self.last = LogicalTime::next();
+        self.waiting.retain(|old| old.attention != attention || !audience.covers(old.audience));
         if self.waiting.len() >= ATTENTIONS_MAX {
-            let oldest = self.waiting.iter().position(|(_, old)| old.precedence() == 0);
+            let oldest = self.waiting.iter().position(|old| old.attention.precedence() == 0);
             self.waiting.remove(oldest.unwrap_or_default());
         }
-        self.waiting.push_back((self.last, attention));
+        self.waiting.push_back(Announcement { time: self.last, attention, audience });
     }
 
-    /// Those after the one of this number.
-    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = Attention> {
-        let first = self.waiting.partition_point(|(its, _)| *its <= number);
-        self.waiting.range(first..).map(|(_, attention)| *attention)
+    /// Those after `heard`, for a nexus that logged in at `logged_in`.
+    pub(crate) fn after(
+        &self,
+        heard: LogicalTime,
+        logged_in: LogicalTime,
+    ) -> impl Iterator<Item = Attention> {
+        let first = self.waiting.partition_point(|announcement| announcement.time <= heard);
+        let unheard = self.waiting.range(first..);
+        unheard.filter(move |its| its.audience.includes(logged_in)).map(|its| its.attention)
     }
 }
 
@@ -256,14 +306,15 @@ mod tests {
             ];
             let mut announcements = Announcements::default();
             let (mut at_once, mut late, mut heard) =
-                (AttentionQueue::new(), AttentionQueue::new(), 0);
+                (AttentionQueue::new(), AttentionQueue::new(), LogicalTime::next());
+            let begun = heard;
             let mut hear = |announcements: &Announcements, late: &mut AttentionQueue| {
-                announcements.after(heard).for_each(|attention| late.establish(attention));
+                announcements.after(heard, begun).for_each(|attention| late.establish(attention));
                 heard = announcements.last();
             };
             for (kind, looks, takes) in codes {
                 at_once.establish(KINDS[kind]);
-                announcements.add(KINDS[kind]);
+                announcements.add(KINDS[kind], Audience::All);
                 if looks {
                     hear(&announcements, &mut late);
                 }
@@ -294,11 +345,33 @@ mod tests {
     #[test]
     fn announcements_are_bounded() {
         let mut announcements = Announcements::default();
-        announcements.add(Attention::POWER_ON_RESET);
-        (0..1000).for_each(|code| announcements.add(Attention(0x8000 + code)));
-        let left: Vec<_> = announcements.after(0).collect();
+        let begun = LogicalTime::next();
+        announcements.add(Attention::POWER_ON_RESET, Audience::All);
+        (0..1000).for_each(|code| announcements.add(Attention(0x8000 + code), Audience::All));
+        let left: Vec<_> = announcements.after(begun, begun).collect();
         assert_eq!(left.len(), ATTENTIONS_MAX);
         assert_eq!((left[0], left[15]), (Attention::POWER_ON_RESET, Attention(0x8000 + 999)));
+    }
+
+    /// Goal: an announcement for those who were there at some time reaches them and nobody else,
+    /// and takes nothing away that was announced to all.
+    #[test]
+    fn an_announcement_may_be_for_those_who_were_there() {
+        const KIND: Attention = Attention::MEDIUM_MAY_HAVE_CHANGED;
+        let mut announcements = Announcements::default();
+        let [early, between, late] = [(); 3].map(|()| LogicalTime::next());
+        let heard = |announcements: &Announcements, logged_in| {
+            announcements.after(logged_in, logged_in).collect::<Vec<_>>()
+        };
+        announcements.add(KIND, Audience::LoggedInBefore(between));
+        assert_eq!(heard(&announcements, early), [KIND]);
+        assert_eq!(heard(&announcements, between), []);
+        announcements.add(KIND, Audience::All);
+        announcements.add(KIND, Audience::LoggedInBefore(late));
+        assert_eq!(heard(&announcements, between), [KIND, KIND]);
+        assert_eq!(heard(&announcements, late), [KIND]);
+        announcements.add(KIND, Audience::All);
+        assert_eq!(announcements.waiting.len(), 1);
     }
 
     /// A nexus that counts how often nexuses are compared.

@@ -7,6 +7,7 @@
 
 mod unit;
 
+use crate::attention::LogicalTime;
 use crate::plan::NexusId;
 use crate::sense::Sense;
 use crate::unit::StateError;
@@ -74,8 +75,8 @@ enum Phase {
         operation: LongOperation,
         /// Of 65,536.
         progress: u16,
-        /// The other nexuses there were when it began: they do not know of it.
-        others: Vec<NexusId>,
+        /// Who began it, and when; `None`: a former run of the process.
+        begun: Option<(NexusId, LogicalTime)>,
         /// What was before, if the operation cannot even begin.
         before: Option<Failure>,
     },
@@ -178,9 +179,9 @@ impl Operations {
     }
 
     /// From now on other commands are refused.
-    pub(crate) fn begin(&mut self, operation: LongOperation, others: Vec<NexusId>) {
-        let before = self.failure();
-        self.phase = Phase::Running { operation, progress: 0, others, before };
+    pub(crate) fn begin(&mut self, operation: LongOperation, by: NexusId) {
+        let (before, begun) = (self.failure(), Some((by, LogicalTime::next())));
+        self.phase = Phase::Running { operation, progress: 0, begun, before };
         self.done = false;
     }
 
@@ -204,11 +205,12 @@ impl Operations {
         self.done = true;
     }
 
-    /// That it is done is durable too: commands are processed again. Returns who has to be told.
-    pub(crate) fn end(&mut self) -> Vec<NexusId> {
+    /// That it is done is durable too: commands are processed again. Returns who began it, and
+    /// when: the other nexuses that there were then have to be told.
+    pub(crate) fn end(&mut self) -> Option<(NexusId, LogicalTime)> {
         match core::mem::take(&mut self.phase) {
-            Phase::Running { others, .. } => others,
-            _ => Vec::new(),
+            Phase::Running { begun, .. } => begun,
+            _ => None,
         }
     }
 
@@ -299,7 +301,7 @@ impl Operations {
             _ => return Err(WRONG),
         };
         let operation = LongOperation { kind, unrestricted_exit, work };
-        let phase = Phase::Running { operation, progress: 0, others: Vec::new(), before: None };
+        let phase = Phase::Running { operation, progress: 0, begun: None, before: None };
         Ok(Self { phase, ..Self::default() })
     }
 }
@@ -321,10 +323,9 @@ fn tells(cdb: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
     use proptest::prelude::*;
 
-    const OTHER: NexusId = NexusId(2);
+    const BY: NexusId = NexusId(2);
 
     fn erase(unrestricted_exit: bool) -> LongOperation {
         LongOperation { kind: OperationKind::SANITIZE, unrestricted_exit, work: Work::Deallocate }
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn progress_is_a_share_of_65536() {
         let mut operations = Operations::default();
-        operations.begin(erase(false), vec![OTHER]);
+        operations.begin(erase(false), BY);
         for (blocks, of, share) in [
             (0, 8, 0),
             (1, 8, 0x2000),
@@ -352,10 +353,10 @@ mod tests {
     #[test]
     fn what_was_withdrawn_never_was() {
         let mut operations = Operations::default();
-        operations.begin(erase(true), vec![OTHER]);
+        operations.begin(erase(true), BY);
         operations.fail();
         let failed = operations.clone();
-        operations.begin(erase(false), vec![OTHER]);
+        operations.begin(erase(false), BY);
         operations.withdraw();
         assert_eq!(operations.phase, failed.phase);
         assert!(operations.exit().unwrap().is_some());
@@ -371,13 +372,13 @@ mod tests {
     fn done_is_saved_before_it_is_told() {
         let mut operations = Operations::default();
         assert!(operations.encode().is_empty());
-        operations.begin(erase(false), vec![OTHER]);
+        operations.begin(erase(false), BY);
         assert_eq!(operations.encode(), [1, 1, 0, 2, 1, 0]);
         operations.set_done();
         assert!(operations.encode().is_empty() && operations.sense().is_some());
-        assert_eq!(operations.end(), [OTHER]);
+        assert!(operations.end().is_some_and(|(by, _)| by == BY));
         assert_eq!(operations.sense(), None);
-        operations.begin(erase(false), vec![OTHER]);
+        operations.begin(erase(false), BY);
         assert!(!operations.encode().is_empty(), "the next one is not done yet");
     }
 

@@ -33,15 +33,10 @@ impl LostNexuses {
         self.waiting.push_back((ports, attentions));
     }
 
-    /// What a nexus that begins now is to be told.
-    pub(crate) fn find_again(&mut self, ports: &ItNexus) -> AttentionQueue {
-        let at = self.waiting.iter().position(|(known, _)| **known == *ports);
-        if let Some((_, attentions)) = at.and_then(|at| self.waiting.remove(at)) {
-            return attentions;
-        }
-        let mut attentions = AttentionQueue::new();
-        attentions.establish(Attention::POWER_ON_RESET);
-        attentions
+    /// What a nexus that is back is to be told of all that came until now, if it was lost.
+    pub(crate) fn find_again(&mut self, ports: &ItNexus) -> Option<AttentionQueue> {
+        let at = self.waiting.iter().position(|(known, _)| **known == *ports)?;
+        self.waiting.remove(at).map(|(_, attentions)| attentions)
     }
 
     /// Something to be told to all of them.

@@ -1,7 +1,7 @@
 //! The I_T nexuses of one unit, and what it knows of each. What concerns all of them, or one that
 //! is known by its ports, costs the same however many there are.
 
-use crate::attention::{Announcements, Attention, AttentionQueue};
+use crate::attention::{Announcements, Attention, AttentionQueue, Audience, LogicalTime};
 use crate::plan::NexusId;
 use crate::plan::buffers::NexusBuffers;
 use crate::reservations::ItNexus;
@@ -28,8 +28,9 @@ pub(crate) struct Nexus {
     pub(crate) rights: Rights,
     /// Without those that were announced to all and have not been looked at.
     attentions: AttentionQueue,
-    /// The last announcement that it need not be told of, or that is in its queue.
-    heard: u64,
+    logged_in: LogicalTime,
+    /// Announcements up to this time it need not be told of, or has in its queue.
+    heard: LogicalTime,
     /// By I_T NEXUS RESET: its initiator is told when it comes back.
     pub(crate) is_lost: bool,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Nexus {
 impl Nexus {
     fn hear(&mut self, announcements: &Announcements) {
         if self.heard != announcements.last() {
-            for attention in announcements.after(self.heard) {
+            for attention in announcements.after(self.heard, self.logged_in) {
                 self.attentions.establish(attention);
             }
             self.heard = announcements.last();
@@ -46,17 +47,34 @@ impl Nexus {
 }
 
 impl Nexuses {
-    /// A nexus begins; `attentions` wait for it.
+    /// A nexus is known from now on, which logged in at `logged_in`; nothing waits for it but what
+    /// was announced since.
     pub(crate) fn attach(
         &mut self,
         id: NexusId,
         ports: Arc<ItNexus>,
         rights: Rights,
-        attentions: AttentionQueue,
+        logged_in: LogicalTime,
     ) {
         self.by_ports.insert(Arc::clone(&ports), id);
-        let heard = self.announcements.last();
-        self.nexuses.insert(id, Nexus { ports, rights, attentions, heard, is_lost: false });
+        let (attentions, heard) = (AttentionQueue::new(), logged_in);
+        let nexus = Nexus { ports, rights, attentions, logged_in, heard, is_lost: false };
+        self.nexuses.insert(id, nexus);
+    }
+
+    /// A nexus that was just attached is told this before all that was announced.
+    pub(crate) fn establish_first(&mut self, id: NexusId, attention: Attention) {
+        if let Some(nexus) = self.nexuses.get_mut(&id) {
+            nexus.attentions.establish(attention);
+        }
+    }
+
+    /// These wait for a nexus that was just attached, in place of what was announced so far.
+    pub(crate) fn set_attentions(&mut self, id: NexusId, attentions: AttentionQueue) {
+        if let Some(nexus) = self.nexuses.get_mut(&id) {
+            nexus.attentions = attentions;
+            nexus.heard = self.announcements.last();
+        }
     }
 
     /// A nexus ends; returns what was known of it, and what it has not been told.
@@ -72,6 +90,10 @@ impl Nexuses {
         Some((nexus, attentions))
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.nexuses.len()
+    }
+
     pub(crate) fn get(&self, id: NexusId) -> Option<&Nexus> {
         self.nexuses.get(&id)
     }
@@ -85,10 +107,6 @@ impl Nexuses {
         self.by_ports.get(ports).copied()
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = NexusId> {
-        self.nexuses.keys().copied()
-    }
-
     /// The unit attentions that wait for a nexus.
     pub(crate) fn attentions(&mut self, id: NexusId) -> Option<&mut AttentionQueue> {
         let nexus = self.nexuses.get_mut(&id)?;
@@ -96,15 +114,21 @@ impl Nexuses {
         Some(&mut nexus.attentions)
     }
 
-    /// Establishes a unit attention for every nexus but one.
-    pub(crate) fn announce(&mut self, attention: Attention, except: Option<NexusId>) {
-        let except = except.and_then(|id| self.nexuses.get_mut(&id));
-        let number = self.announcements.last() + 1;
-        if let Some(nexus) = except {
+    /// Establishes a unit attention for every nexus of an audience but one.
+    pub(crate) fn announce(
+        &mut self,
+        attention: Attention,
+        audience: Audience,
+        except: Option<NexusId>,
+    ) {
+        let mut except = except.and_then(|id| self.nexuses.get_mut(&id));
+        if let Some(nexus) = &mut except {
             nexus.hear(&self.announcements);
-            nexus.heard = number;
         }
-        self.announcements.add(attention);
+        self.announcements.add(attention, audience);
+        if let Some(nexus) = except {
+            nexus.heard = self.announcements.last();
+        }
     }
 
     /// Whether any nexus forbids ejection.
@@ -167,7 +191,7 @@ mod tests {
         const RIGHTS: Rights = Rights { administers_unit: true, administers_target: true };
         let mut nexuses = Nexuses::default();
         for number in 0..NEXUSES {
-            nexuses.attach(NexusId(number), ports(number), RIGHTS, AttentionQueue::new());
+            nexuses.attach(NexusId(number), ports(number), RIGHTS, LogicalTime::next());
         }
         nexuses
     }
@@ -179,9 +203,11 @@ mod tests {
     fn an_announcement_walks_over_no_nexus() {
         let mut nexuses = many();
         for _ in 0..100 {
-            nexuses.announce(Attention::MODE_PARAMETERS_CHANGED, Some(NexusId(7)));
+            let changed = Attention::MODE_PARAMETERS_CHANGED;
+            nexuses.announce(changed, Audience::All, Some(NexusId(7)));
         }
-        let touched = nexuses.nexuses.values().filter(|nexus| nexus.heard > 0).count();
+        let is_touched = |nexus: &&Nexus| nexus.heard != nexus.logged_in;
+        let touched = nexuses.nexuses.values().filter(is_touched).count();
         assert_eq!(touched, 1);
         for number in 0..NEXUSES {
             let waiting = nexuses.attentions(NexusId(number)).unwrap();

@@ -6,7 +6,7 @@
 pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
 
-use crate::attention::{Attention, AttentionQueue, ByNexus};
+use crate::attention::{Attention, Audience, ByNexus, LogicalTime};
 use crate::commands::{self, Found, Request};
 use crate::conditions::{Conditions, Revised};
 use crate::copy::{CopyId, CopyResults, Party};
@@ -20,7 +20,7 @@ use crate::plan::read_write::within;
 use crate::plan::{LbaRange, NexusId, Parked, Plan, Refusal};
 use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
-use crate::reservations::{Access, ItNexus, Reservations};
+use crate::reservations::{Access, ItNexus, RegistrationsVersion, Reservations};
 use crate::rights::Rights;
 use crate::sense::Sense;
 use crate::share::Origin;
@@ -30,6 +30,7 @@ use crate::unsaved::UnsavedChanges;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use wire::Lun;
 
 /// What a unit is; fixed while it is served, except for its size.
@@ -113,20 +114,46 @@ pub struct TargetPort {
     pub relative_id: u16,
 }
 
-/// A nexus that begins, as the target knows it.
+/// A nexus of a session, as the target knows it.
 #[derive(Clone, Debug)]
 pub struct NexusOptions {
     /// Its ends, and where the initiator comes from: the same for all units of a session.
     pub ports: Arc<ItNexus>,
     /// What the initiator may do to all that use the unit.
     pub rights: Rights,
+    /// When the session began to see the unit: the nexus is told what is announced from then on,
+    /// however late it is attached.
+    pub logged_in: LogicalTime,
+    /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
+    pub returns_from: Option<NexusId>,
 }
 
 impl NexusOptions {
-    /// A nexus of an initiator that has proven its name and may do everything.
+    /// A nexus that begins now, of an initiator that has proven its name and may do everything.
     pub fn new(initiator: &InitiatorPort, port: &TargetPort) -> Self {
-        Self { ports: Arc::new(ItNexus::new(initiator, port)), rights: Rights::default() }
+        Self {
+            ports: Arc::new(ItNexus::new(initiator, port)),
+            rights: Rights::default(),
+            logged_in: LogicalTime::next(),
+            returns_from: None,
+        }
     }
+}
+
+/// The sessions that see a unit, some of which it does not know yet: a unit may come to know a
+/// nexus with its first command only.
+pub trait Logins: fmt::Debug {
+    /// [Attaches](BlockUnit::attach_with) the nexus between these ports to `unit`, if there is such
+    /// a session and the unit does not know it.
+    fn attach(&self, ports: &ItNexus, unit: &mut BlockUnit);
+}
+
+/// Every nexus is attached when it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct AllAttached;
+
+impl Logins for AllAttached {
+    fn attach(&self, _: &ItNexus, _: &mut BlockUnit) {}
 }
 
 /// What the planner may know of a command besides its CDB.
@@ -140,15 +167,19 @@ pub struct Context<'a> {
     pub ports: &'a [TargetPort],
     /// iSCSIProtocolLevel of the session, RFC 7144 §7.1.1: 0, 1 or 2.
     pub protocol_level: u16,
+    /// Nexuses that the unit may not know yet.
+    pub logins: &'a dyn Logins,
     /// Tells the time of day, in milliseconds since 1970-01-01 00:00 UTC. Few commands ask.
     pub now_milliseconds: fn() -> u64,
 }
 
 impl<'a> Context<'a> {
-    /// A session of level 1 on a target with one port, at the beginning of time.
+    /// A session of level 1 on a target with one port, at the beginning of time; the unit knows all
+    /// nexuses that there are.
     pub fn new(luns: &'a [Lun], port: &'a TargetPort) -> Self {
         let ports = core::slice::from_ref(port);
-        Self { luns, port, ports, protocol_level: 1, now_milliseconds: || 0 }
+        let logins = &AllAttached;
+        Self { luns, port, ports, protocol_level: 1, logins, now_milliseconds: || 0 }
     }
 }
 
@@ -167,9 +198,9 @@ pub struct BlockUnit {
     /// How many more registrations there may be, of those that all units share.
     pub(crate) registration_room: usize,
     keeps_state: bool,
-    /// The name of the initiator that asked for the reset that ended its own session, and has not
-    /// come back yet.
-    returning: Option<String>,
+    /// The nexus whose initiator asked for the reset that ended its own session, and has not come
+    /// back yet.
+    returning: Option<NexusId>,
 }
 
 impl BlockUnit {
@@ -252,17 +283,27 @@ impl BlockUnit {
         self.attach_with(nexus, NexusOptions::new(&initiator, &port));
     }
 
-    /// An initiator has logged in; it is told of the power-on first, or, after an I_T NEXUS RESET,
-    /// of the loss of its nexus and what came since, unless it
-    /// [is expected back](Self::expect_return).
+    /// An initiator has logged in: the unit knows its nexus from now on, at the latest with its
+    /// first command or whatever else concerns it alone. The initiator is told of the power-on
+    /// first, or, after an I_T NEXUS RESET, of the loss of its nexus and what came since, unless it
+    /// [is expected back](Self::expect_return); then of what was announced since its login.
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
-        let NexusOptions { ports, rights } = options;
-        self.conditions.reservations.nexus_attached(&ports);
-        let mut attentions = self.lost.find_again(&ports);
-        if self.returning.take_if(|returning| *returning == ports.initiator().name).is_some() {
-            attentions = AttentionQueue::new();
+        let NexusOptions { ports, rights, logged_in, returns_from } = options;
+        self.conditions.count_change();
+        if self.reservations().knows_port_otherwise(&ports) {
+            self.conditions.reservations.nexus_attached(&ports);
         }
-        self.nexuses.attach(nexus, ports, rights, attentions);
+        let found_again = self.lost.find_again(&ports);
+        self.nexuses.attach(nexus, ports, rights, logged_in);
+        let returns = |by: &mut NexusId| returns_from == Some(*by);
+        if self.returning.take_if(returns).is_some() {
+            return;
+        }
+        match found_again {
+            // It has everything that was announced until now.
+            Some(attentions) => self.nexuses.set_attentions(nexus, attentions),
+            None => self.nexuses.establish_first(nexus, Attention::POWER_ON_RESET),
+        }
     }
 
     /// A nexus is lost: what belongs to it alone goes, persistent reservations stay.
@@ -274,6 +315,11 @@ impl BlockUnit {
             }
         }
         self.copies.forget_nexus(nexus);
+    }
+
+    /// How many nexuses it knows.
+    pub fn nexus_count(&self) -> usize {
+        self.nexuses.len()
     }
 
     /// Judges a command, in this order: unit attention, operation code, CONTROL, the initiator's
@@ -384,10 +430,9 @@ impl BlockUnit {
 
     /// A nexus has asked for a reset that ends its session (TARGET COLD RESET). When its initiator
     /// logs in again, perhaps with another ISID, it gets no unit attention of that, as with every
-    /// reset: it knows.
+    /// reset: it knows. [`NexusOptions::returns_from`] says that a nexus is its next one.
     pub fn expect_return(&mut self, nexus: NexusId) {
-        let nexus = self.nexuses.get(nexus);
-        self.returning = nexus.map(|nexus| nexus.ports.initiator().name.clone());
+        self.returning = Some(nexus);
     }
 
     /// The copies this unit was told to carry out, and what became of them.
@@ -436,7 +481,7 @@ impl BlockUnit {
 
     /// Establishes a unit attention (`0xAAQQ`) for every nexus but one.
     pub fn raise(&mut self, attention_code: u16, except: Option<NexusId>) {
-        self.nexuses.announce(Attention(attention_code), except);
+        self.nexuses.announce(Attention(attention_code), Audience::All, except);
         self.lost.establish(Attention(attention_code));
     }
 
@@ -564,6 +609,12 @@ impl BlockUnit {
         self.registration_room = registrations;
     }
 
+    /// While it is the same, so is where the registrations come from, unless changes were
+    /// [taken back](Self::roll_back) in between.
+    pub fn registrations_version(&self) -> RegistrationsVersion {
+        self.reservations().version()
+    }
+
     /// Where each registration comes from; `None`: of an initiator that has proven its name, or not
     /// known any more.
     pub fn registration_origins(&self) -> impl Iterator<Item = Option<Origin>> {
@@ -580,6 +631,19 @@ impl BlockUnit {
     ) -> Result<(&mut Reservations, &ItNexus), Sense> {
         let nexus = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
         Ok((&mut self.conditions.reservations, &nexus.ports))
+    }
+
+    /// Comes to know those of these nexuses that have logged in and have not been attached.
+    pub(crate) fn attach_each<'a>(
+        &mut self,
+        ports: impl Iterator<Item = &'a ItNexus>,
+        logins: &dyn Logins,
+    ) {
+        for ports in ports {
+            if self.nexuses.find(ports).is_none() {
+                logins.attach(ports, self);
+            }
+        }
     }
 
     /// Establishes unit attentions for the nexuses of these ports, as far as they are there.

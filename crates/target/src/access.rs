@@ -2,10 +2,9 @@
 
 use crate::access_list::Access;
 use crate::login_refusal::LoginRefusal;
-use crate::options::{ChapEntry, Portal, TargetOptions};
+use crate::options::{ChapEntry, LunOptions, Portal, TargetOptions};
 use crate::server::Shared;
 use crate::unit::LogicalUnit;
-use crate::view::Luns;
 use iscsi::connection::target::TargetRecord;
 use iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
@@ -211,12 +210,6 @@ fn same_family(a: IpAddr, b: IpAddr) -> bool {
     a.is_ipv4() == b.to_canonical().is_ipv4()
 }
 
-/// The units of a target that an initiator of this name sees from this address.
-pub(crate) fn visible_luns(target: &TargetOptions, initiator: &str, address: IpAddr) -> Luns {
-    let seen = target.luns.iter().filter(|lun| lun.access.allows(initiator, address));
-    seen.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect()
-}
-
 /// What an initiator may do to all that use the units of a target.
 #[derive(Debug)]
 pub(crate) struct UnitRights {
@@ -230,13 +223,15 @@ impl UnitRights {
     /// administers it says so in place of the target; a unit of several LUNs is administered by
     /// those who may through each of them that they see.
     pub(crate) fn new(target: &TargetOptions, initiator: &str, address: IpAddr) -> Self {
-        let may = |list| may_administer(list, initiator);
-        let others = target.luns.iter().filter(|lun| {
-            lun.access.allows(initiator, address)
-                && !may(lun.administer.as_ref().or(target.administer.as_ref()))
-        });
+        let administers_target = may_administer(target.administer.as_ref(), initiator);
+        let may = |lun: &LunOptions| match &lun.administer {
+            None => administers_target,
+            list => may_administer(list.as_ref(), initiator),
+        };
+        let is_seen = |lun: &LunOptions| lun.access.allows(initiator, address);
+        let others = target.luns.iter().filter(|lun| !may(lun) && is_seen(lun));
         Self {
-            administers_target: may(target.administer.as_ref()),
+            administers_target,
             others: others.map(|lun| Arc::as_ptr(&lun.unit).addr()).collect(),
         }
     }

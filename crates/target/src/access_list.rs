@@ -104,6 +104,11 @@ impl Access {
         name && network
     }
 
+    /// Whether it lets everybody in.
+    pub(crate) fn allows_all(&self) -> bool {
+        self.initiators.is_empty() && self.networks.is_empty()
+    }
+
     /// Those whom both let in; `None`: nobody.
     #[must_use]
     pub fn and(&self, other: &Self) -> Option<Self> {

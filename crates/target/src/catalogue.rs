@@ -3,12 +3,14 @@
 
 use crate::Error;
 use crate::access;
-use crate::options::TargetOptions;
+use crate::options::{LunOptions, TargetOptions};
 use crate::unit::LogicalUnit;
+use crate::view::{LunTable, Luns};
 use iscsi::login::ChapDemand;
 use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The targets of a server, and what discovery sessions must prove.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +28,8 @@ pub(crate) struct Indexed {
     pub(crate) catalogue: Catalogue,
     /// By name in lower case: the order in which discovery lists them.
     by_name: BTreeMap<String, usize>,
+    /// What everybody sees who is admitted to a target, where its LUNs have no lists of their own.
+    common_luns: Vec<OnceLock<Arc<LunTable>>>,
     asks_for_proof: bool,
 }
 
@@ -46,13 +50,37 @@ impl Indexed {
         }
         let has_chap = |target: &Arc<TargetOptions>| !target.chap.is_empty();
         let asks_for_proof = catalogue.targets.iter().any(has_chap);
-        Ok(Self { catalogue, by_name, asks_for_proof })
+        let common_luns = catalogue.targets.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { catalogue, by_name, common_luns, asks_for_proof })
     }
 
     /// The target of this name, compared without case.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<TargetOptions>> {
         let index = self.by_name.get(&name.to_ascii_lowercase())?;
         self.catalogue.targets.get(*index)
+    }
+
+    /// The LUNs of a target that an initiator of this name sees from this address.
+    pub(crate) fn visible_luns(
+        &self,
+        target_name: &str,
+        initiator: &str,
+        address: IpAddr,
+    ) -> Arc<LunTable> {
+        let index = self.by_name.get(&target_name.to_ascii_lowercase());
+        let target = index.and_then(|index| self.catalogue.targets.get(*index));
+        let (Some(target), Some(index)) = (target, index) else { return Arc::default() };
+        let table = |is_visible: &dyn Fn(&&LunOptions) -> bool| {
+            let visible = target.luns.iter().filter(is_visible);
+            let luns: Luns = visible.map(|lun| (lun.id, Arc::clone(&lun.unit))).collect();
+            Arc::new(LunTable::new(&luns))
+        };
+        match self.common_luns.get(*index) {
+            Some(common) if target.luns.iter().all(|lun| lun.access.allows_all()) => {
+                Arc::clone(common.get_or_init(|| table(&|_| true)))
+            }
+            _ => table(&|lun| lun.access.allows(initiator, address)),
+        }
     }
 
     /// The targets behind the one of this name, in the order of names; `None`: from the first on.

@@ -243,7 +243,7 @@ impl Connection {
     fn start(&mut self, now: Time, task: Task) {
         let Some((session, _)) = &self.session else { return };
         let view = session.view_known(&mut self.view);
-        let nexus = view.unit(task.lun);
+        let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
         self.commands.start(now, &task, nexus.is_some());
         let asker = Asker { shared: &self.shared, session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
@@ -346,7 +346,7 @@ impl Connection {
             // RFC 7143 §11.14.5. Where the session ended with the connection, its nexus is gone and
             // nobody is told.
             for unit in self.bereft.drain(..) {
-                unit.scsi().raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
+                session.scsi_of(&unit).raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
             }
         }
         while let Some(mail) = self.heard.pop_front() {

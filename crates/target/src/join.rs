@@ -11,7 +11,7 @@ use crate::server::{Sessions, Shared};
 use crate::session::{
     Discovery, Mailbox, Member, NoPlace, Session, SessionKey, SessionParts, UNIT_BYTES,
 };
-use crate::view::Luns;
+use crate::view::LunTable;
 use block::BufferPool;
 use iscsi::login::{Join, Joined, SessionType};
 use iscsi::pdu::LoginStatus;
@@ -107,8 +107,6 @@ async fn create(
             break (insert(shared, &mut sessions, join, key, &joiner, admission)?, place);
         }
     };
-    // Beyond the lock that all logins share: there may be many units.
-    session.attach(shared);
     tracing::info!(
         initiator = session.key.initiator_name,
         target = session.key.target_name,
@@ -129,7 +127,7 @@ struct Admission {
     target: Option<Arc<TargetOptions>>,
     /// Where the initiator comes from; `None`: its name is proven.
     origin: Option<Origin>,
-    luns: Luns,
+    luns: Arc<LunTable>,
     port: TargetPort,
     ports: Vec<TargetPort>,
 }
@@ -137,17 +135,18 @@ struct Admission {
 impl Admission {
     fn of(shared: &Shared, join: &Join, key: &SessionKey, path: Path) -> Result<Self, LoginStatus> {
         let Some(name) = key.target_name.as_deref() else {
-            let (origin, luns) = (origin(None, join, path), Luns::new());
+            let (origin, luns) = (origin(None, join, path), Arc::default());
             return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
         };
-        let target = shared.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
+        let served = shared.catalogue();
+        let target = served.target(name).cloned().ok_or(LoginStatus::TARGET_REMOVED)?;
         // What is served may have changed since the login began.
         if !access::admits(&target, &key.initiator_name, path.peer.ip()) {
             return Err(LoginStatus::NOT_FOUND);
         }
         Ok(Self {
             origin: origin(Some(&target), join, path),
-            luns: access::visible_luns(&target, &key.initiator_name, path.peer.ip()),
+            luns: served.visible_luns(name, &key.initiator_name, path.peer.ip()),
             port: access::target_port(&target, key.portal_group_tag),
             ports: access::target_ports(&target, &shared.portals),
             target: Some(target),
@@ -173,7 +172,7 @@ fn insert(
     joiner: &Joiner,
     admission: Admission,
 ) -> Result<Arc<Session>, LoginStatus> {
-    let Admission { origin, luns, port, ports, .. } = admission;
+    let Admission { target, origin, luns, port, ports } = admission;
     let units_charge =
         joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
     let limits = SessionLimits { window_commands: shared.limits.window_commands };
@@ -183,11 +182,14 @@ fn insert(
     let nexus = scsi::plan::NexusId(shared.next_id());
     let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
     let quota = quota(shared, &key, origin, owner);
+    let returns_from = shared.target_resets.take_returning(&key);
     let session = Session::new(SessionParts {
         key,
         tsih,
         nexus,
+        target,
         luns,
+        returns_from,
         max_connections,
         path: joiner.path,
         origin,
@@ -265,9 +267,9 @@ async fn find(
         return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
     }
     // Its leading connection may have come from an address that is shown more than this one.
-    let target = key.target_name.as_deref().and_then(|name| shared.target(name));
-    let target = target.ok_or(LoginStatus::TARGET_REMOVED)?;
-    let luns = access::visible_luns(&target, &key.initiator_name, joiner.path.peer.ip());
+    let (served, name) = (shared.catalogue(), key.target_name.as_deref().unwrap_or_default());
+    served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
+    let luns = served.visible_luns(name, &key.initiator_name, joiner.path.peer.ip());
     if !session.view().shows(&luns) {
         return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
     }

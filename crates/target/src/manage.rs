@@ -33,7 +33,9 @@ pub(crate) fn spawn(
         let cold = function == ManagementFunction::TARGET_COLD_RESET;
         if cold {
             // Before its session ends, which it does once it has its answer.
-            session.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
+            shared.target_resets.expect_return(&session);
+            let view = session.view();
+            view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
         }
         session.managed(&shared, Input::Managed { id, response, information });
         if cold {
@@ -53,9 +55,7 @@ async fn run(
             reset_target(shared, session).await;
         }
         ManagementFunction::I_T_NEXUS_RESET => {
-            for unit in session.units() {
-                unit.scsi().nexus_loss(session.nexus);
-            }
+            session.lose_nexus();
         }
         _ => {
             let Some(unit) = session.unit(lun) else {
@@ -82,7 +82,7 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     let Some(unit) = session.unit(lun) else {
         return (ManagementResponse::LUN_DOES_NOT_EXIST, [0; 3]);
     };
-    match unit.scsi().pending_event(session.nexus) {
+    match session.scsi_of(&unit).pending_event(session.nexus) {
         Some(information) => (ManagementResponse::FUNCTION_SUCCEEDED, information),
         None => (ManagementResponse::FUNCTION_COMPLETE, [0; 3]),
     }
@@ -101,15 +101,15 @@ pub(crate) async fn abort_tasks_of(
     let mut sessions = shared.sessions().all();
     sessions.retain(|session| nexuses.contains(&session.nexus));
     let is_hit = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, &unit);
-    let begun = sessions.iter().map(|other| (other.nexus, other.abort_on_units(&shared, is_hit)));
+    let begun = sessions.iter().map(|other| (other, other.abort_on_units(&shared, is_hit)));
     let begun: Vec<_> = begun.filter(|(_, aborted)| !aborted.is_empty()).collect();
-    let aborts = begun.into_iter().map(async |(nexus, aborted)| {
+    let aborts = begun.into_iter().map(async |(other, aborted)| {
         let mut tasks: u32 = 0;
         for of_number in aborted {
             tasks = tasks.saturating_add(of_number.await.unwrap_or(0));
         }
         if tasks > 0 {
-            unit.scsi().raise_for(COMMANDS_CLEARED, nexus);
+            other.scsi_of(&unit).raise_for(COMMANDS_CLEARED, other.nexus);
         }
     });
     join_all(aborts).await;
@@ -128,7 +128,7 @@ fn end_all(shared: &Arc<Shared>, by: &Arc<Session>) {
     let sessions = shared.sessions().all();
     for session in sessions.iter().filter(|session| !session.is_ending()) {
         let same = session.key.target_name == by.key.target_name && !Arc::ptr_eq(session, by);
-        if same && session.units().iter().all(|unit| !by.luns_of(unit).is_empty()) {
+        if same && session.view().units().iter().all(|unit| by.view().has(unit)) {
             session.end(shared);
         }
     }

@@ -2,7 +2,9 @@
 //! memory that no session is charged for.
 
 use block::{BufferPool, MemoryCharge};
+use scsi::reservations::RegistrationsVersion;
 use scsi::share::Origin;
+use scsi::unit::BlockUnit;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +32,11 @@ struct Taken {
 pub(crate) struct CountedRegistrations {
     room: Option<RegistrationRoom>,
     of_origins: HashMap<Option<Origin>, usize>,
+    /// Of the registrations that were counted.
+    version: Option<RegistrationsVersion>,
+    /// How often all registrations were looked at.
+    #[cfg(test)]
+    walks: usize,
 }
 
 impl RegistrationRoom {
@@ -71,14 +78,44 @@ impl RegistrationRoom {
 }
 
 impl CountedRegistrations {
+    /// Counts the registrations that `unit` has now, if they are others than before.
+    pub(crate) fn update(&mut self, room: &RegistrationRoom, unit: &BlockUnit) {
+        let version = Some(unit.registrations_version());
+        let is_counted = |counted: &RegistrationRoom| Arc::ptr_eq(&counted.0, &room.0);
+        if self.version != version || !self.room.as_ref().is_some_and(is_counted) {
+            self.set(room, unit.registration_origins());
+            self.version = version;
+        }
+    }
+
+    /// Counts the registrations that `unit` has now that changes were taken back.
+    pub(crate) fn changes_were_taken_back(&mut self, unit: &BlockUnit) {
+        if let Some(room) = self.room.clone() {
+            self.version = None;
+            self.update(&room, unit);
+        }
+    }
+
+    fn forget(&mut self) {
+        if let Some(room) = self.room.take() {
+            let of_origins = std::mem::take(&mut self.of_origins);
+            room.taken().change(&of_origins, &HashMap::new());
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn walks(&self) -> usize {
+        self.walks
+    }
+
     /// The unit has these now, by where they come from.
-    pub(crate) fn set(
-        &mut self,
-        room: &RegistrationRoom,
-        origins: impl Iterator<Item = Option<Origin>>,
-    ) {
+    fn set(&mut self, room: &RegistrationRoom, origins: impl Iterator<Item = Option<Origin>>) {
         if self.room.as_ref().is_some_and(|counted| !Arc::ptr_eq(&counted.0, &room.0)) {
-            *self = Self::default(); // counted by another server
+            self.forget(); // counted by another server
+        }
+        #[cfg(test)]
+        {
+            self.walks += 1;
         }
         let mut of_origins = HashMap::new();
         origins.for_each(|origin| *of_origins.entry(origin).or_default() += 1);
@@ -92,9 +129,7 @@ impl CountedRegistrations {
 
 impl Drop for CountedRegistrations {
     fn drop(&mut self) {
-        if let Some(room) = &self.room {
-            room.taken().change(&self.of_origins, &HashMap::new());
-        }
+        self.forget();
     }
 }
 

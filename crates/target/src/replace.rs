@@ -7,7 +7,7 @@ use crate::options::TargetOptions;
 use crate::server::{Server, Shared, begin};
 use crate::session::Session;
 use crate::unit::LogicalUnit;
-use crate::view::{self, Luns};
+use crate::view::{self, LunTable};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -102,8 +102,8 @@ impl Server {
 /// What becomes of a session.
 enum Lot<'t> {
     /// It is not concerned, but for what it may do.
-    Stays(Option<&'t TargetOptions>),
-    Sees(&'t TargetOptions, Luns),
+    Stays(Option<&'t Arc<TargetOptions>>),
+    Sees(&'t Arc<TargetOptions>, Arc<LunTable>),
     Ends,
 }
 
@@ -119,7 +119,7 @@ async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -> Replaced 
             }
             Lot::Sees(target, luns) => {
                 session.set_rights(target);
-                view::show(shared, session, target, luns).await;
+                view::show(shared, session, luns).await;
                 (1, 0)
             }
             Lot::Ends => {
@@ -149,7 +149,7 @@ fn lot<'t>(session: &Session, old: &Indexed, new: &'t Indexed) -> Lot<'t> {
     if sent_away || moved || !access::admits(target, initiator, address) {
         return Lot::Ends;
     }
-    let luns = access::visible_luns(target, initiator, address);
+    let luns = new.visible_luns(name, initiator, address);
     match session.view().shows(&luns) {
         true => Lot::Stays(Some(target)),
         false => Lot::Sees(target, luns),

@@ -4,7 +4,7 @@
 //! all of them: the work grows with the sessions, not with their product with the requests.
 
 use crate::server::{Shared, lock};
-use crate::session::Session;
+use crate::session::{Session, SessionKey};
 use crate::unit::LogicalUnit;
 use scsi::plan::NexusId;
 use std::collections::HashMap;
@@ -72,11 +72,38 @@ impl<T> RequestQueue<T> {
 #[derive(Debug, Default)]
 pub(crate) struct TargetResets {
     by_target: Mutex<HashMap<String, Arc<ResetQueue>>>,
+    /// Initiators that asked for a TARGET COLD RESET last, by the names of targets, until they log
+    /// in again.
+    returning: Mutex<HashMap<String, Returning>>,
+}
+
+#[derive(Debug)]
+struct Returning {
+    initiator_name: String,
+    /// Of the session that asked for the reset, and was ended by it.
+    nexus: NexusId,
 }
 
 impl TargetResets {
     fn of(&self, target: &str) -> Arc<ResetQueue> {
         Arc::clone(lock(&self.by_target).entry(target.to_owned()).or_default())
+    }
+
+    /// A session has asked for a TARGET COLD RESET, which ends it.
+    pub(crate) fn expect_return(&self, session: &Session) {
+        let Some(target) = session.key.target_name.clone() else { return };
+        let initiator_name = session.key.initiator_name.clone();
+        let returning = Returning { initiator_name, nexus: session.nexus };
+        lock(&self.returning).insert(target, returning);
+    }
+
+    /// The nexus of the initiator's last session, for the first login after it was ended by the
+    /// reset that it had asked for.
+    pub(crate) fn take_returning(&self, key: &SessionKey) -> Option<NexusId> {
+        let target = key.target_name.as_ref()?;
+        let mut returning = lock(&self.returning);
+        returning.get(target).filter(|who| who.initiator_name == key.initiator_name)?;
+        returning.remove(target).map(|who| who.nexus)
     }
 
     fn remove_unused(&self, target: &str) {
@@ -87,22 +114,23 @@ impl TargetResets {
     }
 }
 
-/// Units to be reset, each with the nexus that asked for it, if one alone did: its own tasks are
+/// Units to be reset, each with the session that asked for it, if one alone did: its own tasks are
 /// quiet already, and it is not told of its own reset.
-struct UnitResets(HashMap<*const LogicalUnit, (Arc<LogicalUnit>, Option<NexusId>)>);
+struct UnitResets<'a>(HashMap<*const LogicalUnit, (Arc<LogicalUnit>, Option<&'a Session>)>);
 
-impl UnitResets {
-    fn new(asked: impl Iterator<Item = (Arc<LogicalUnit>, NexusId)>) -> Self {
+impl<'a> UnitResets<'a> {
+    fn new(asked: impl Iterator<Item = (Arc<LogicalUnit>, &'a Session)>) -> Self {
         let mut units = HashMap::new();
-        for (unit, nexus) in asked {
-            let (_, by) = units.entry(Arc::as_ptr(&unit)).or_insert((unit, Some(nexus)));
-            *by = by.filter(|by| *by == nexus);
+        for (unit, session) in asked {
+            let (_, by) = units.entry(Arc::as_ptr(&unit)).or_insert((unit, Some(session)));
+            *by = by.filter(|by: &&Session| by.nexus == session.nexus);
         }
         Self(units)
     }
 
     fn hit(&self, unit: &Arc<LogicalUnit>, nexus: NexusId) -> bool {
-        self.0.get(&Arc::as_ptr(unit)).is_some_and(|(_, by)| *by != Some(nexus))
+        let asked = self.0.get(&Arc::as_ptr(unit));
+        asked.is_some_and(|(_, by)| by.is_none_or(|by| by.nexus != nexus))
     }
 
     /// Aborts the tasks of other nexuses, then resets the units.
@@ -120,7 +148,10 @@ impl UnitResets {
             let _ = abort.await; // the session may be over, its tasks with it
         }
         for (at, (unit, by)) in self.0.values().enumerate() {
-            unit.scsi().reset(*by);
+            match by {
+                Some(session) => session.scsi_of(unit).reset(Some(session.nexus)),
+                None => unit.scsi().reset(None),
+            }
             if at % VISITS_AT_ONCE == VISITS_AT_ONCE - 1 {
                 tokio::task::yield_now().await;
             }
@@ -131,7 +162,7 @@ impl UnitResets {
 /// LOGICAL UNIT RESET by a session.
 pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &Arc<LogicalUnit>) {
     let run = async |requesters: Vec<Arc<Session>>| {
-        let asked = requesters.iter().map(|session| (Arc::clone(unit), session.nexus));
+        let asked = requesters.iter().map(|session| (Arc::clone(unit), &**session));
         UnitResets::new(asked).run(shared).await;
     };
     unit.resets.serve(Arc::clone(by), run).await;
@@ -141,11 +172,13 @@ pub(crate) async fn reset_unit(shared: &Arc<Shared>, by: &Arc<Session>, unit: &A
 pub(crate) async fn reset_target(shared: &Arc<Shared>, by: &Arc<Session>) {
     let target = by.key.target_name.as_deref().unwrap_or_default();
     let run = async |requesters: Vec<Arc<Session>>| {
-        let units_of = |session: &Arc<Session>| {
-            let nexus = session.nexus;
-            session.units().into_iter().map(move |unit| (unit, nexus))
-        };
-        UnitResets::new(requesters.iter().flat_map(units_of)).run(shared).await;
+        let views: Vec<_> = requesters.iter().map(|session| session.view()).collect();
+        let asked = requesters.iter().zip(&views).flat_map(|(session, view)| {
+            view.units().iter().map(|unit| (Arc::clone(unit), &**session))
+        });
+        let resets = UnitResets::new(asked);
+        drop(views);
+        resets.run(shared).await;
     };
     let queue = shared.target_resets.of(target);
     queue.serve(Arc::clone(by), run).await;

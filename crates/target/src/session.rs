@@ -3,7 +3,11 @@
 //! The protocol's session is a value behind one lock, held for one step and never across an
 //! await: a connection on another core gets its answer without waking the first one up.
 
-use crate::access::{self, Path, UnitRights};
+mod attachment;
+
+pub(crate) use attachment::{ItlNexus, UnitLogins};
+
+use crate::access::Path;
 use crate::connection_shares::ConnectionPlace;
 use crate::manage;
 use crate::options::TargetOptions;
@@ -12,8 +16,9 @@ use crate::server::Shared;
 use crate::tasks::PlaceQueued;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
-use crate::view::{Luns, View};
+use crate::view::{LunTable, View};
 use arc_swap::{ArcSwap, Guard};
+use attachment::SessionRights;
 use block::{BufferPool, MemoryCharge};
 use iscsi::framing::TaskId;
 use iscsi::pdu::LogoutResult;
@@ -23,7 +28,7 @@ use scsi::plan::NexusId;
 use scsi::plan::buffers::NEXUS_BUFFER_BYTES_MAX;
 use scsi::reservations::ItNexus;
 use scsi::share::{Origin, Owner};
-use scsi::unit::{Context, InitiatorPort, NexusOptions, TargetPort};
+use scsi::unit::{Context, InitiatorPort, TargetPort};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -88,8 +93,8 @@ pub(crate) enum NoPlace {
     Full,
 }
 
-/// What a session takes for each unit that it sees: the unit's knowledge of the nexus, a task set,
-/// entries in tables. 610 bytes were measured.
+/// What a session takes for each unit that it sees once it uses it: the unit's knowledge of the
+/// nexus, a task set, entries in tables. 610 bytes were measured.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
 /// What makes two sessions the same for session reinstatement, RFC 7143 §6.3.5.
@@ -102,6 +107,20 @@ pub(crate) struct SessionKey {
     pub(crate) portal_group_tag: u16,
     /// `None`: a normal session.
     pub(crate) discovery: Option<Discovery>,
+}
+
+impl SessionKey {
+    /// The normal session of an I_T nexus, whose names are in lower case.
+    fn of_nexus(nexus: &ItNexus) -> Self {
+        let (initiator, port) = (nexus.initiator(), nexus.port());
+        Self {
+            initiator_name: initiator.name.clone(),
+            isid: initiator.isid,
+            target_name: Some(port.name.clone()),
+            portal_group_tag: port.portal_group_tag,
+            discovery: None,
+        }
+    }
 }
 
 /// What makes two discovery sessions the same, besides initiator and ISID. RFC 7143 §7.4.2.
@@ -136,8 +155,9 @@ pub(crate) struct Session {
     units_charge: Mutex<MemoryCharge>,
     /// For its buffers at the units, by their addresses, where it has written any.
     buffer_charges: Mutex<HashMap<usize, MemoryCharge>>,
-    /// Locked while units come to know the nexus, or its rights, and while the view changes.
-    attachment: Mutex<Attachment>,
+    rights: ArcSwap<SessionRights>,
+    /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
+    returns_from: Option<NexusId>,
     machine: Mutex<TargetSession>,
     members: Mutex<BTreeMap<u16, Member>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
@@ -160,22 +180,16 @@ pub(crate) struct Member {
     pub(crate) _place: Arc<ConnectionPlace>,
 }
 
-/// Whether the units of a session know its nexus.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Attachment {
-    /// Not yet: it is being made.
-    Pending,
-    Attached,
-    /// No longer: it is over.
-    Detached,
-}
-
 /// What a new session is made of.
 pub(crate) struct SessionParts {
     pub(crate) key: SessionKey,
     pub(crate) tsih: u16,
     pub(crate) nexus: NexusId,
-    pub(crate) luns: Luns,
+    /// `None`: a discovery session.
+    pub(crate) target: Option<Arc<TargetOptions>>,
+    pub(crate) luns: Arc<LunTable>,
+    /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
+    pub(crate) returns_from: Option<NexusId>,
     pub(crate) max_connections: u16,
     /// Of its leading connection.
     pub(crate) path: Path,
@@ -191,10 +205,12 @@ pub(crate) struct SessionParts {
 }
 
 impl Session {
-    /// Makes the session. Its units do not know it until [`attach`](Self::attach).
+    /// Makes the session. Its units do not know it until they have to do with it.
     pub(crate) fn new(mut parts: SessionParts) -> Arc<Self> {
         let view = View::new(parts.luns);
         parts.machine.set_units(view.list().to_vec());
+        let rights = SessionRights::new(parts.target);
+        parts.machine.set_administers(rights.administers(&parts.key));
         let initiator =
             InitiatorPort { name: parts.key.initiator_name.clone(), isid: parts.key.isid };
         let it_nexus = ItNexus::new(&initiator, &parts.port).from_origin(parts.origin);
@@ -202,7 +218,8 @@ impl Session {
             it_nexus: Arc::new(it_nexus),
             units_charge: Mutex::new(parts.units_charge),
             buffer_charges: Mutex::default(),
-            attachment: Mutex::new(Attachment::Pending),
+            rights: ArcSwap::from_pointee(rights),
+            returns_from: parts.returns_from,
             key: parts.key,
             tsih: parts.tsih,
             nexus: parts.nexus,
@@ -226,31 +243,6 @@ impl Session {
         })
     }
 
-    /// Tells the units of the new nexus, and what the target as it is now lets the initiator do.
-    pub(crate) fn attach(&self, shared: &Shared) {
-        let mut attachment = lock(&self.attachment);
-        let target = self.key.target_name.as_deref().and_then(|name| shared.target(name));
-        // Without a target, or if the session is over, there is nobody to be told.
-        if let (Attachment::Pending, Some(target)) = (*attachment, target) {
-            self.machine().set_administers(self.administers(&target));
-            self.attach_to(&self.units(), &target);
-            *attachment = Attachment::Attached;
-        }
-    }
-
-    fn attach_to<'a>(
-        &self,
-        units: impl IntoIterator<Item = &'a Arc<LogicalUnit>>,
-        target: &TargetOptions,
-    ) {
-        let rights = self.rights(target);
-        for unit in units {
-            let ports = Arc::clone(&self.it_nexus);
-            let options = NexusOptions { ports, rights: rights.of(unit) };
-            unit.scsi().attach_with(self.nexus, options);
-        }
-    }
-
     /// Charges what its units know of it; for `units` of them from now on.
     pub(crate) fn charge_units(&self, units: usize) {
         lock(&self.units_charge).set(units * UNIT_BYTES);
@@ -266,24 +258,6 @@ impl Session {
         }
         let charge = memory.try_charge(NEXUS_BUFFER_BYTES_MAX);
         charge.map(|charge| charges.insert(unit, charge)).is_some()
-    }
-
-    fn rights(&self, target: &TargetOptions) -> UnitRights {
-        UnitRights::new(target, &self.key.initiator_name, self.path.peer.ip())
-    }
-
-    fn administers(&self, target: &TargetOptions) -> bool {
-        access::may_administer(target.administer.as_ref(), &self.key.initiator_name)
-    }
-
-    /// The initiator may do from now on what `target` as it is now lets it do.
-    pub(crate) fn set_rights(&self, target: &TargetOptions) {
-        let _attachment = lock(&self.attachment);
-        self.machine().set_administers(self.administers(target));
-        let rights = self.rights(target);
-        for unit in self.units() {
-            unit.scsi().set_rights(self.nexus, rights.of(&unit));
-        }
     }
 
     /// The initiator that counts for what the session takes.
@@ -309,15 +283,9 @@ impl Session {
         &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
     }
 
-    /// What it sees of `target` from now on; units that are new are told of its nexus. Tasks that
-    /// have begun go on with the units they have.
-    pub(crate) fn set_view(&self, view: View, target: &TargetOptions) -> Arc<View> {
+    /// What it sees from now on. Tasks that have begun go on with the units they have.
+    pub(crate) fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
-        let attachment = lock(&self.attachment);
-        if *attachment == Attachment::Attached {
-            let old = self.view.load();
-            self.attach_to(view.units().iter().filter(|unit| !old.has(unit)), target);
-        }
         let mut machine = self.machine();
         machine.set_units(view.list().to_vec());
         self.view.store(Arc::clone(&view));
@@ -325,19 +293,9 @@ impl Session {
         view
     }
 
-    /// Each unit once, however many numbers it has here.
-    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
-        self.view.load().units()
-    }
-
     /// The unit a LUN field names, if this initiator sees it.
     pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
-        self.view.load().unit(lun).map(|nexus| Arc::clone(&nexus.unit))
-    }
-
-    /// The numbers under which `unit` is seen here.
-    pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
-        self.view.load().luns_of(unit)
+        self.view.load().unit(lun).cloned()
     }
 
     /// What the planner may know, with what is seen in `view`.
@@ -458,9 +416,7 @@ impl Session {
         }
         let view = self.view();
         let hit = |lun: Lun| match lun.form() {
-            LunForm::Unit(id) if view.unit(lun).is_some_and(|nexus| is_hit(&nexus.unit)) => {
-                Some(id)
-            }
+            LunForm::Unit(id) if view.unit(lun).is_some_and(&is_hit) => Some(id),
             _ => None,
         };
         // Both forms of a number mean the same unit.
@@ -572,7 +528,7 @@ impl Session {
         let Some((lun, attribute)) = machine.command(cid, ticket) else {
             return Mail::Session(value);
         };
-        match self.view.load().unit(lun) {
+        match self.view.load().nexus(lun) {
             Some(nexus) => {
                 let place = nexus.task_set.enter(attribute);
                 Mail::Deliver { value, task: TaskId(ticket), place }
@@ -587,22 +543,9 @@ impl Session {
         }
     }
 
-    fn detach(&self, logged_out: bool) {
-        let mut attachment = lock(&self.attachment);
-        *attachment = Attachment::Detached;
-        for unit in self.units() {
-            let mut scsi = unit.scsi();
-            if !logged_out {
-                // Told of a power-on, an initiator that comes back would take the cache for lost.
-                scsi.nexus_loss(self.nexus);
-            }
-            scsi.detach(self.nexus);
-        }
-    }
-
     fn over(self: &Arc<Self>, shared: &Arc<Shared>) {
         let logged_out = self.logged_out.load(Relaxed);
-        self.detach(logged_out);
+        self.detach_all(logged_out);
         lock(&self.aborts).clear();
         shared.sessions().remove(self.tsih);
         self.ended.send_replace(true);
@@ -624,3 +567,6 @@ fn milliseconds_since_1970() -> u64 {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,10 +10,10 @@ use crate::memory::{ConnectionMemory, WorkMemory};
 use crate::options::Limits;
 use crate::quota::Dues;
 use crate::server::Shared;
-use crate::session::Session;
+use crate::session::{ItlNexus, Session, UnitLogins};
 use crate::task_map::{self, RecentTasks, TaskMap};
 use crate::unit::LogicalUnit;
-use crate::view::{ItlNexus, View};
+use crate::view::View;
 use block::{Buffer, BufferPool};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -296,7 +296,7 @@ impl Tasks {
     ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
-        let mut plan = match plan(asker, unit, &task) {
+        let mut plan = match plan(asker, nexus, &task) {
             Ok(plan) => plan,
             Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
         };
@@ -361,7 +361,7 @@ impl Tasks {
         place: Option<&PlaceQueued>,
         data_in_bytes: u32,
     ) -> ControlFlow<Input, Option<Buffer>> {
-        let ItlNexus { unit, task_set } = nexus;
+        let ItlNexus { unit, task_set, .. } = nexus;
         let share = match place {
             Some(_) => None,
             None => task_set.place_at_hand(task.attribute),
@@ -658,17 +658,15 @@ fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
 }
 
 /// Judges a task of `unit`, or of a LUN that has none.
-fn plan(asker: &Asker<'_>, unit: Option<&Arc<LogicalUnit>>, task: &Task) -> Result<Plan, Refusal> {
+fn plan(asker: &Asker<'_>, nexus: Option<&ItlNexus>, task: &Task) -> Result<Plan, Refusal> {
     let Asker { session, view, .. } = asker;
     let context = session.context(view);
-    let plan = match unit {
-        Some(unit) => unit.scsi().plan(session.nexus, &context, &task.cdb),
+    let plan = match nexus {
+        Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
         None => scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
     }?;
     if task.cdb.first() == Some(&REPORT_LUNS) {
-        for unit in view.units() {
-            unit.scsi().luns_were_reported(session.nexus);
-        }
+        session.luns_were_reported();
     }
     Ok(plan)
 }
@@ -738,7 +736,9 @@ async fn on_unit(
         let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
-            scsi.resume(session.nexus, &session.context(&view), parked, &data)
+            let logins = &UnitLogins { shared, unit };
+            let context = scsi::unit::Context { logins, ..session.context(&view) };
+            scsi.resume(session.nexus, &context, parked, &data)
         };
         let resumed = if reserves {
             if abort.check().is_err() {

@@ -120,6 +120,9 @@ pub struct LogicalUnit {
     /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
     pub(crate) recoveries: AtomicU64,
     backing: Arc<Backing>,
+    /// How often its SCSI state was locked.
+    #[cfg(test)]
+    times_locked: AtomicU64,
 }
 
 /// The sync that nobody waits for.
@@ -204,6 +207,8 @@ impl LogicalUnit {
             registrations: Mutex::default(),
             resizing: tokio::sync::Mutex::default(),
             recoveries: AtomicU64::new(0),
+            #[cfg(test)]
+            times_locked: AtomicU64::new(0),
         });
         Poison::watch(&unit, unit.options.state.as_deref())?;
         Ok(unit)
@@ -326,8 +331,15 @@ impl LogicalUnit {
 
     /// The SCSI state. Held for the time of one judgement, never across I/O.
     pub(crate) fn scsi(&self) -> ScsiGuard<'_> {
+        #[cfg(test)]
+        self.times_locked.fetch_add(1, Ordering::Relaxed);
         let unit = self.scsi.lock().unwrap_or_else(PoisonError::into_inner);
         ScsiGuard { unit, published: &self.revision }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn times_locked(&self) -> u64 {
+        self.times_locked.load(Ordering::Relaxed)
     }
 
     /// The revision of the SCSI state: while it is the same, a command that was let pass may still
@@ -461,12 +473,31 @@ mod tests {
         key: u8,
         new_key: u8,
     ) -> (Result<Plan, Refusal>, Option<UnsavedChange>) {
+        reserve_out(unit, &RegistrationRoom::unlimited(), number, REGISTER, [key, new_key])
+    }
+
+    const REGISTER: u8 = 0;
+    const REGISTER_IGNORING: u8 = 6;
+
+    fn memory_for_registrations() -> RegistrationRoom {
+        RegistrationRoom::new(&BufferPool::with_budget(&block::MemoryBudget::new(1 << 20)))
+    }
+
+    /// The same of any service action that takes two keys.
+    fn reserve_out(
+        unit: &Arc<LogicalUnit>,
+        room: &RegistrationRoom,
+        number: u8,
+        action: u8,
+        [key, new_key]: [u8; 2],
+    ) -> (Result<Plan, Refusal>, Option<UnsavedChange>) {
         let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
         let context = Context::new(&[], &port);
         let initiator = InitiatorPort { name: format!("iqn.i{number:03}"), isid: [0; 6] };
         let nexus = NexusId(number.into());
         unit.scsi().attach(nexus, initiator, port.clone());
-        let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+        let kind = u8::from(matches!(action, 1 | 2)); // WRITE EXCLUSIVE
+        let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
         let parked = loop {
             // The first answer is the unit attention of a new nexus.
             match unit.scsi().plan(nexus, &context, &cdb) {
@@ -476,10 +507,8 @@ mod tests {
             }
         };
         let mut list = [0; 24];
-        (list[7], list[15], list[20]) = (key, new_key, 1);
-        unit.change_reservations(&RegistrationRoom::unlimited(), None, |scsi| {
-            scsi.resume(nexus, &context, parked, &list)
-        })
+        (list[7], list[15], list[20]) = (key, new_key, u8::from(action == REGISTER));
+        unit.change_reservations(room, None, |scsi| scsi.resume(nexus, &context, parked, &list))
     }
 
     /// The same of a nexus that is not registered, which has to be saved.
@@ -629,6 +658,61 @@ mod tests {
             assert!(plan == Ok(Plan::Reply(Vec::new())) && change.is_none(), "all is saved");
         });
         assert_eq!(keys(&open(Some(directory.clone()))), [1, 5]);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Fault: RESERVE and RELEASE counted all registrations of the unit anew, 30 us of hashing
+    /// under its lock where there were 1,024.
+    #[test]
+    fn what_registers_nobody_counts_no_registrations() {
+        const RESERVE: u8 = 1;
+        const RELEASE: u8 = 2;
+        let (unit, room) = (open(None), memory_for_registrations());
+        let walks = || unit.counted_registrations().walks();
+        let out = |action, keys| {
+            let (plan, _) = reserve_out(&unit, &room, 1, action, keys);
+            assert_eq!(plan, Ok(Plan::Reply(Vec::new())), "{action}");
+        };
+        let before = room.left_for(None);
+        out(REGISTER_IGNORING, [0, 1]);
+        assert_eq!((walks(), room.left_for(None)), (1, before - 1));
+        for _ in 0..10 {
+            out(RESERVE, [1, 0]);
+            out(RELEASE, [1, 0]);
+        }
+        assert_eq!(walks(), 1);
+        out(REGISTER_IGNORING, [0, 0]);
+        assert_eq!((walks(), room.left_for(None)), (2, before));
+        // Another server serves the unit.
+        let other = memory_for_registrations();
+        out(REGISTER_IGNORING, [0, 1]);
+        unit.count_registrations(&unit.scsi(), &other);
+        assert_eq!((room.left_for(None), other.left_for(None)), (before, before - 1));
+    }
+
+    /// Fault: registrations whose save failed were taken back, but counted on until the next
+    /// change, and nobody might have room for that one.
+    #[test]
+    fn registrations_that_are_taken_back_count_no_more() {
+        let (directory, room) = (directory("uncounted"), memory_for_registrations());
+        let unit = open(Some(directory.clone()));
+        let register = |number| {
+            let (plan, change) = reserve_out(&unit, &room, number, REGISTER, [0, number]);
+            assert_eq!(plan, Ok(Plan::SaveState));
+            change.unwrap()
+        };
+        runtime().block_on(async {
+            assert!(are_good([register(1)]).await);
+            let before = room.left_for(None);
+            std::fs::remove_dir_all(&directory).unwrap();
+            std::fs::write(&directory, b"no directory").unwrap();
+            assert!(!are_good([register(2)]).await);
+            assert_eq!(room.left_for(None), before);
+            // PRGENERATION is now what it was with the registration that was taken back.
+            std::fs::remove_file(&directory).unwrap();
+            assert!(are_good([register(3)]).await);
+            assert_eq!(room.left_for(None), before - 1);
+        });
         std::fs::remove_dir_all(directory).unwrap();
     }
 

@@ -1,13 +1,17 @@
 //! The units that one session sees, and how that changes while it runs.
+//!
+//! A session may see hundreds of units and use few of them. What it needs at a unit, and what the
+//! unit needs to know of it, begins with its first command there: a login costs the same however
+//! many units it is shown. See docs/decisions/099.
 
 use crate::catalogue::distinct;
-use crate::options::TargetOptions;
-use crate::server::Shared;
+use crate::server::{Shared, lock};
+use crate::session::ItlNexus;
 use crate::session::Session;
-use crate::tasks::TaskSet;
 use crate::unit::LogicalUnit;
+use scsi::attention::LogicalTime;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use wire::{Lun, LunForm};
 
 /// REPORTED LUNS DATA HAS CHANGED.
@@ -16,112 +20,228 @@ const LUNS_CHANGED: u16 = 0x3f0e;
 /// The units under their numbers.
 pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 
-/// A unit as one session reaches it: SAM-5's I_T_L nexus, with the task set of its own
-/// that TST 001b of the control mode page announces (decision 087).
-#[derive(Clone, Debug)]
-pub(crate) struct ItlNexus {
-    pub(crate) unit: Arc<LogicalUnit>,
-    /// The same under all numbers that the unit has in the session, and in all of its views.
-    pub(crate) task_set: TaskSet,
+/// The LUNs that some initiators see: the same for all sessions that see the same.
+#[derive(Debug, Default)]
+pub(crate) struct LunTable {
+    /// Indexes of the units.
+    by_id: BTreeMap<u16, usize>,
+    /// Each once, however many numbers it has.
+    units: Vec<Arc<LogicalUnit>>,
+    /// For REPORT LUNS.
+    list: Vec<Lun>,
+    /// Indexes of the units by their addresses.
+    by_address: HashMap<usize, usize>,
 }
 
 /// What a session sees at one moment.
 #[derive(Debug)]
 pub(crate) struct View {
-    luns: BTreeMap<u16, ItlNexus>,
-    /// For REPORT LUNS.
-    list: Vec<Lun>,
+    luns: Arc<LunTable>,
+    /// One for each unit of the table.
+    slots: Box<[Slot]>,
+    nexuses: Arc<ItlNexuses>,
 }
 
-impl View {
-    /// The first view of a session.
-    pub(crate) fn new(luns: Luns) -> Self {
-        Self::after(&Self { luns: BTreeMap::new(), list: Vec::new() }, luns)
+/// What a session has at one of its units.
+#[derive(Debug)]
+struct Slot {
+    /// Since when the session sees the unit.
+    seen_since: LogicalTime,
+    /// From the first command on.
+    nexus: OnceLock<Arc<ItlNexus>>,
+}
+
+/// Units of one session that commands or other functions have reached: all its views share them.
+#[derive(Debug, Default)]
+pub(crate) struct ItlNexuses(Mutex<Reached>);
+
+#[derive(Debug, Default)]
+struct Reached {
+    /// The session is over.
+    is_over: bool,
+    /// By the addresses of the units.
+    by_address: HashMap<usize, Arc<ItlNexus>>,
+}
+
+impl LunTable {
+    pub(crate) fn new(luns: &Luns) -> Self {
+        let units = distinct(luns.values());
+        let by_address = index(&units);
+        let by_id = luns.iter().filter_map(|(id, unit)| {
+            let index = by_address.get(&Arc::as_ptr(unit).addr())?;
+            Some((*id, *index))
+        });
+        Self {
+            by_id: by_id.collect(),
+            list: luns.keys().map(|id| Lun::new(*id)).collect(),
+            by_address,
+            units,
+        }
     }
 
-    /// The view that follows `old` in the same session.
-    fn after(old: &Self, luns: Luns) -> Self {
-        let list = luns.keys().map(|id| Lun::new(*id)).collect();
-        let known = old.luns.values().map(|nexus| (Arc::as_ptr(&nexus.unit), &nexus.task_set));
-        let mut task_sets: HashMap<_, TaskSet> = known.map(|(at, set)| (at, set.clone())).collect();
-        let nexus = |(id, unit): (u16, Arc<LogicalUnit>)| {
-            let task_set = task_sets.entry(Arc::as_ptr(&unit)).or_default().clone();
-            (id, ItlNexus { unit, task_set })
-        };
-        Self { luns: luns.into_iter().map(nexus).collect(), list }
+    /// How many numbers there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
     }
 
-    /// Their numbers, in ascending order.
-    pub(crate) fn list(&self) -> &[Lun] {
-        &self.list
-    }
-
-    /// The numbers as they stand in a configuration, in ascending order.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
-        self.luns.keys().copied()
-    }
-
-    /// Each unit once, however many numbers it has here.
-    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
-        distinct(self.luns.values().map(|nexus| &nexus.unit))
-    }
-
-    /// The unit a LUN field names.
-    pub(crate) fn unit(&self, lun: Lun) -> Option<&ItlNexus> {
+    fn at(&self, lun: Lun) -> Option<usize> {
         match lun.form() {
-            LunForm::Unit(id) => self.luns.get(&id),
+            LunForm::Unit(id) => self.by_id.get(&id).copied(),
             _ => None,
         }
     }
 
-    /// The numbers under which `unit` is seen here.
-    pub(crate) fn luns_of(&self, unit: &Arc<LogicalUnit>) -> Vec<Lun> {
-        let same = self.luns.iter().filter(|(_, other)| Arc::ptr_eq(&other.unit, unit));
-        same.map(|(id, _)| Lun::new(*id)).collect()
+    fn unit_of(&self, id: u16) -> Option<&Arc<LogicalUnit>> {
+        self.units.get(*self.by_id.get(&id)?)
+    }
+
+    fn index_of(&self, unit: &Arc<LogicalUnit>) -> Option<usize> {
+        self.by_address.get(&Arc::as_ptr(unit).addr()).copied()
     }
 
     /// The same units under the same numbers.
-    pub(crate) fn shows(&self, luns: &Luns) -> bool {
-        let same = |((a, nexus), (b, other)): ((_, &ItlNexus), (_, _))| {
-            a == b && Arc::ptr_eq(&nexus.unit, other)
-        };
-        self.luns.len() == luns.len() && self.luns.iter().zip(luns).all(same)
-    }
-
-    pub(crate) fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
-        self.luns.values().any(|other| Arc::ptr_eq(&other.unit, unit))
+    fn shows_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+            || self.len() == other.len()
+                && self.by_id.keys().all(|id| match (self.unit_of(*id), other.unit_of(*id)) {
+                    (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+                    _ => false,
+                })
     }
 }
 
-/// From now on `session` sees `luns` of `target`. Its tasks on what it sees no more are aborted,
-/// and quiet when this is done; of the rest it is told that there is something new. SAM-5 §5.14,
-/// SPC-4 §6.33.
-pub(crate) async fn show(
-    shared: &Arc<Shared>,
-    session: &Arc<Session>,
-    target: &TargetOptions,
-    luns: Luns,
-) {
+impl ItlNexuses {
+    /// The one of `unit`, which is new if the unit was not reached before.
+    fn reach(&self, unit: &Arc<LogicalUnit>, seen_since: LogicalTime) -> Arc<ItlNexus> {
+        let mut reached = lock(&self.0);
+        if reached.is_over {
+            return Arc::new(ItlNexus::of_ended_session(Arc::clone(unit)));
+        }
+        let address = Arc::as_ptr(unit).addr();
+        let new = || Arc::new(ItlNexus::new(Arc::clone(unit), seen_since));
+        Arc::clone(reached.by_address.entry(address).or_insert_with(new))
+    }
+
+    /// All that were reached.
+    pub(crate) fn all(&self) -> Vec<Arc<ItlNexus>> {
+        lock(&self.0).by_address.values().cloned().collect()
+    }
+
+    /// Takes the one of `unit` out, which the session sees no more.
+    fn take(&self, unit: &Arc<LogicalUnit>) -> Option<Arc<ItlNexus>> {
+        lock(&self.0).by_address.remove(&Arc::as_ptr(unit).addr())
+    }
+
+    /// Takes all out: the session is over, and reaches no more.
+    pub(crate) fn end(&self) -> Vec<Arc<ItlNexus>> {
+        let mut reached = lock(&self.0);
+        reached.is_over = true;
+        std::mem::take(&mut reached.by_address).into_values().collect()
+    }
+}
+
+impl View {
+    /// The first view of a session.
+    pub(crate) fn new(luns: Arc<LunTable>) -> Self {
+        let seen_since = LogicalTime::next();
+        let slot = |_| Slot { seen_since, nexus: OnceLock::new() };
+        Self { slots: luns.units.iter().map(slot).collect(), luns, nexuses: Arc::default() }
+    }
+
+    /// The view that follows `old` in the same session.
+    fn after(old: &Self, luns: Arc<LunTable>) -> Self {
+        let now = LogicalTime::next();
+        let slot = |unit| match old.slot(unit) {
+            Some(Slot { seen_since, nexus }) => {
+                Slot { seen_since: *seen_since, nexus: nexus.clone() }
+            }
+            None => Slot { seen_since: now, nexus: OnceLock::new() },
+        };
+        let slots = luns.units.iter().map(slot).collect();
+        Self { slots, luns, nexuses: Arc::clone(&old.nexuses) }
+    }
+
+    /// Their numbers, in ascending order.
+    pub(crate) fn list(&self) -> &[Lun] {
+        &self.luns.list
+    }
+
+    /// The numbers as they stand in a configuration, in ascending order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
+        self.luns.by_id.keys().copied()
+    }
+
+    /// Each unit once, however many numbers it has here.
+    pub(crate) fn units(&self) -> &[Arc<LogicalUnit>] {
+        &self.luns.units
+    }
+
+    /// The unit a LUN field names.
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
+        self.luns.units.get(self.luns.at(lun)?)
+    }
+
+    /// What the session has at the unit that a LUN field names.
+    pub(crate) fn nexus(&self, lun: Lun) -> Option<&Arc<ItlNexus>> {
+        self.nexus_at(self.luns.at(lun)?)
+    }
+
+    /// What the session has at `unit`, if it sees it.
+    pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<&Arc<ItlNexus>> {
+        self.nexus_at(self.luns.index_of(unit)?)
+    }
+
+    fn nexus_at(&self, at: usize) -> Option<&Arc<ItlNexus>> {
+        let (slot, unit) = (self.slots.get(at)?, self.luns.units.get(at)?);
+        Some(slot.nexus.get_or_init(|| self.nexuses.reach(unit, slot.seen_since)))
+    }
+
+    /// What the session has at the units that it has reached.
+    pub(crate) fn nexuses(&self) -> &ItlNexuses {
+        &self.nexuses
+    }
+
+    /// The same units under the same numbers.
+    pub(crate) fn shows(&self, luns: &LunTable) -> bool {
+        self.luns.shows_same(luns)
+    }
+
+    pub(crate) fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.luns.index_of(unit).is_some()
+    }
+
+    fn slot(&self, unit: &Arc<LogicalUnit>) -> Option<&Slot> {
+        self.slots.get(self.luns.index_of(unit)?)
+    }
+}
+
+fn index(units: &[Arc<LogicalUnit>]) -> HashMap<usize, usize> {
+    units.iter().enumerate().map(|(at, unit)| (Arc::as_ptr(unit).addr(), at)).collect()
+}
+
+/// From now on `session` sees `luns`. Its tasks on what it sees no more are aborted, and quiet when
+/// this is done; of the rest it is told that there is something new. SAM-5 §5.14, SPC-4 §6.33.
+pub(crate) async fn show(shared: &Arc<Shared>, session: &Arc<Session>, luns: Arc<LunTable>) {
     let old = Arc::clone(&session.view());
-    let new = View::after(&old, luns);
     // Under which numbers another unit, or none, is seen now.
-    let gone: Vec<Lun> = old
-        .luns
-        .iter()
-        .filter(|(id, old)| new.luns.get(id).is_none_or(|now| !Arc::ptr_eq(&now.unit, &old.unit)))
-        .map(|(id, _)| Lun::new(*id))
-        .collect();
-    session.charge_units(new.luns.len());
-    let new = session.set_view(new, target);
+    let is_gone = |id: &u16| match (old.luns.unit_of(*id), luns.unit_of(*id)) {
+        (Some(old), Some(now)) => !Arc::ptr_eq(old, now),
+        _ => true,
+    };
+    let gone: Vec<Lun> = old.ids().filter(is_gone).map(Lun::new).collect();
+    session.charge_units(luns.len());
+    let new = session.set_view(View::after(&old, luns));
     for lun in gone {
         if let Some(aborted) = session.abort_on(shared, lun) {
             let _ = aborted.await; // the session may be over
         }
     }
     for unit in old.units().iter().filter(|unit| !new.has(unit)) {
-        unit.scsi().detach(session.nexus);
+        if let Some(nexus) = new.nexuses.take(unit) {
+            session.detach(&nexus);
+        }
     }
     for unit in new.units().iter().filter(|unit| old.has(unit)) {
-        unit.scsi().raise_for(LUNS_CHANGED, session.nexus);
+        session.scsi_of(unit).raise_for(LUNS_CHANGED, session.nexus);
     }
 }

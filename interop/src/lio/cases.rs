@@ -95,11 +95,12 @@ pub fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// Returns whether this case is known to crash LIO's kernel: iscsit_stop_session of Linux 6.1
-    /// follows a freed connection when a login replaces a session of several connections one of
-    /// which was cut.
-    pub fn crashes_lio(&self) -> bool {
-        self.connections > 1 && self.network != Network::Sound
+    /// Returns the name of the target that this case uses. LIO crashes if a login replaces a
+    /// session of several connections two seconds after the loss of one, its default
+    /// DefaultTime2Wait.
+    pub fn target(&self) -> String {
+        let is_late = self.connections > 1 && self.network != Network::Sound;
+        if is_late { self.access.late_target() } else { self.access.target() }
     }
 
     /// The cuts while a LUN is written, in this order: before a command, within its data, within

@@ -2,10 +2,11 @@
 
 use super::cases::{Case, Client, DISK, Network, cases};
 use super::clients::{Clients, Proof, succeeded, url};
-use super::guest::{Access, DISK_BYTES, Guest};
+use super::guest::{Access, DISK_BYTES, Guest, PRETENDED_FAULT};
+use super::kernel_log::{Report, known_faults};
 use crate::cutter::{Cut, Cutter, Kind};
 use crate::scratch::{Random, Scratch, pattern};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fmt;
 use std::time::Instant;
@@ -19,38 +20,41 @@ struct Stage {
     guest: Guest,
     clients: Clients,
     scratch: Scratch,
+    /// Reports of the guest's kernel that have been judged.
+    reports_judged: usize,
+    /// Known faults among the reports of all guests.
+    known_faults: usize,
 }
 
 /// Runs the cases whose names contain all of `words`, prints the result of each, and returns
-/// whether all passed. Cases that crash LIO's kernel run only when words are given. `folder` holds
-/// what `interop/kernel/fetch` has made.
+/// whether all passed. A case fails if the guest's kernel reports a fault that is not known
+/// meanwhile. `folder` holds what `interop/kernel/fetch` has made.
 ///
 /// # Errors
-/// The guest does not start or does not end, or no case has such a name.
+/// The guest does not start or does not end, its kernel's reports are not seen, or no case has such
+/// a name.
 pub fn main(folder: &str, words: &[String]) -> Result<bool> {
     let scratch = Scratch::new("lio")?;
     let clients = Clients::find(&scratch)?;
     let guest = Guest::start(folder, &scratch)?;
     println!("lio: LIO of {} at {}", guest.version(), guest.address());
-    let mut stage = Stage { guest, clients, scratch };
+    let mut stage = Stage { guest, clients, scratch, reports_judged: 0, known_faults: 0 };
     let (mut passed, mut failed) = (0, 0);
     for check in Check::all() {
         let name = check.to_string();
         if !words.iter().all(|word| name.contains(word)) {
             continue;
         }
-        if words.is_empty() && check.crashes_lio() {
-            println!("lio: not run: {name}: it crashes LIO's kernel");
-            continue;
-        }
         if !stage.guest.is_running()? {
             println!("lio: the guest has ended and is started again");
             stage.guest = Guest::start(folder, &stage.scratch)?;
+            stage.reports_judged = 0;
         }
         let (began, console) = (Instant::now(), stage.guest.console_lines());
         let result = stage.run(&check);
+        let reports = stage.judge_reports();
         let seconds = began.elapsed().as_secs_f64();
-        match result {
+        match result.and_then(|figures| reports.map(|known| figures + &known)) {
             Ok(figures) => {
                 passed += 1;
                 println!("lio: pass: {name} ({seconds:.1} s){figures}");
@@ -62,11 +66,12 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
             }
         }
     }
-    if stage.guest.is_running()? {
-        stage.guest.stop()?;
-    }
-    println!("lio: {passed} cases passed, {failed} failed");
     ensure!(passed + failed > 0, "no case is named like that");
+    if stage.guest.is_running()? {
+        stage.end()?;
+    }
+    let known = stage.known_faults;
+    println!("lio: {passed} cases passed, {failed} failed; LIO reported {known} known faults");
     Ok(failed == 0)
 }
 
@@ -86,10 +91,6 @@ impl Check {
         all.extend(cases().into_iter().zip(1..).map(|(case, seed)| Self::Row(case, seed)));
         all
     }
-
-    fn crashes_lio(&self) -> bool {
-        matches!(self, Self::Row(case, _) if case.crashes_lio())
-    }
 }
 
 impl fmt::Display for Check {
@@ -104,6 +105,55 @@ impl fmt::Display for Check {
 }
 
 impl Stage {
+    /// Returns the reports of the guest's kernel since the last call, but not one that is still
+    /// being printed.
+    fn new_reports(&mut self) -> Result<Vec<Report>> {
+        let is_running = self.guest.is_running()?;
+        let mut reports = self.guest.reports();
+        reports.pop_if(|last| last.is_cut_short && is_running);
+        let new = reports.split_off(self.reports_judged);
+        self.reports_judged += new.len();
+        self.known_faults += new.iter().filter(|report| report.known.is_some()).count();
+        Ok(new)
+    }
+
+    /// Checks that the guest runs and that its kernel has reported known faults only, and returns
+    /// how many of them.
+    fn judge_reports(&mut self) -> Result<String> {
+        let new = self.new_reports()?;
+        let unknown = new.iter().find(|report| report.known.is_none());
+        if let Some(report) = unknown {
+            bail!("the kernel reports a fault: {}", report.lines.join("\n"));
+        }
+        ensure!(self.guest.is_running()?, "the guest has ended");
+        let mut told = String::new();
+        for fault in known_faults() {
+            let count = new.iter().filter(|report| report.known == Some(fault)).count();
+            if count > 0 {
+                told += &format!(", known fault of LIO: {fault} ({count})");
+            }
+        }
+        Ok(told)
+    }
+
+    /// Checks that a report of the kernel would have been seen, and ends the guest.
+    fn end(&mut self) -> Result<()> {
+        // Of the time since the last case.
+        self.judge_reports()?;
+        self.guest.provoke_report()?;
+        let new = self.new_reports()?;
+        let unknown: Vec<_> = new.iter().filter(|report| report.known.is_none()).collect();
+        ensure!(
+            unknown.len() == 1 && unknown[0].lines == [PRETENDED_FAULT],
+            "not the pretended fault alone is taken for one: {unknown:?}"
+        );
+        println!("lio: a pretended fault of the kernel was seen");
+        self.guest.stop()?;
+        let late = self.new_reports()?;
+        ensure!(late.iter().all(|report| report.known.is_some()), "at the end: {late:?}");
+        Ok(())
+    }
+
     fn run(&self, check: &Check) -> Result<String> {
         match check {
             Check::Discovery => self.discover(),
@@ -226,8 +276,8 @@ impl Stage {
         let found = self.clients.lunar(&["discover", &portal], open)?;
         succeeded("discovery", &found)?;
         for access in [Access::Open, Access::Chap, Access::Mutual] {
-            let told = found.stdout.lines().any(|line| line == access.target());
-            ensure!(told, "{} is missing: {}", access.target(), found.stdout);
+            let is_listed = found.stdout.lines().any(|line| line == access.target());
+            ensure!(is_listed, "{} is missing: {}", access.target(), found.stdout);
         }
         Ok(String::new())
     }

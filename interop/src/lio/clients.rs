@@ -112,7 +112,7 @@ pub fn url(case: &Case, address: &str) -> String {
     let is_named = case.client == Client::Java && case.access != Access::Open;
     let user = if is_named { format!("{USER}@") } else { String::new() };
     let query = if case.digests { "?header_digest=crc32c&data_digest=crc32c" } else { "" };
-    format!("iscsi://{user}{address}/{}/{}{query}", case.access.target(), case.lun)
+    format!("iscsi://{user}{address}/{}/{}{query}", case.target(), case.lun)
 }
 
 /// Checks that a client succeeded.

@@ -1,5 +1,6 @@
 //! The guest that runs LIO: start, console, end.
 
+use super::kernel_log::{Report, reports};
 use crate::ports::free_port;
 use crate::process::{End, Server};
 use crate::scratch::Scratch;
@@ -11,9 +12,9 @@ use std::time::Duration;
 
 /// The guest is killed after this time.
 const GUEST_SECONDS_MAX: u64 = 1800;
-/// Polls of the console until LIO has started. A count and not a time: the processes may be stopped
-/// for a while.
-const START_POLLS_MAX: usize = 30_000;
+/// Polls of the console until LIO has started, or a line is there. A count and not a time: the
+/// processes may be stopped for a while.
+const POLLS_MAX: usize = 30_000;
 const POLL: Duration = Duration::from_millis(20);
 const STOP_MAX: Duration = Duration::from_secs(60);
 /// Lines of the console in a message.
@@ -29,6 +30,8 @@ pub const USER: &str = "kernel";
 pub const SECRET: &str = "first-kernel-secret";
 pub const MUTUAL_USER: &str = "lio";
 pub const MUTUAL_SECRET: &str = "second-kernel-secret";
+/// The line by which the guest's script pretends a fault of the kernel.
+pub const PRETENDED_FAULT: &str = "refcount_t: a report to be seen";
 const TARGETS: &str = "iqn.2026-11.org.lunarsan.test:lio";
 
 /// The authentication that a target of the guest demands.
@@ -43,7 +46,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the name of the target.
+    /// Returns the name of the target with LIO's default DefaultTime2Wait.
     pub fn target(self) -> String {
         let name = match self {
             Self::Open => "open",
@@ -52,12 +55,19 @@ impl Access {
         };
         format!("{TARGETS}-{name}")
     }
+
+    /// Returns the name of the target with DefaultTime2Wait 5, for several connections that are
+    /// lost: see docs/peers.md.
+    pub fn late_target(self) -> String {
+        format!("{}-late", self.target())
+    }
 }
 
 /// A running guest with LIO. Dropping it kills it.
 pub struct Guest {
     server: Server,
     port: u16,
+    report_port: u16,
     end_port: u16,
     console: PathBuf,
     disk: String,
@@ -72,13 +82,13 @@ impl Guest {
     pub fn start(folder: &str, scratch: &Scratch) -> Result<Self> {
         let disk = scratch.path("disk.img");
         File::create(&disk)?.set_len(DISK_BYTES as u64)?;
-        let (port, end_port) = (free_port()?, free_port()?);
+        let (port, end_port, report_port) = (free_port()?, free_port()?, free_port()?);
         let console = PathBuf::from(folder).join("lio.log");
         // The console of an earlier run would be taken for this one's.
         File::create(&console).with_context(|| console.display().to_string())?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kernel/guest");
         let arguments = [
-            &format!("GUEST_FORWARDS={port}:3260 {end_port}:3261"),
+            &format!("GUEST_FORWARDS={port}:3260 {end_port}:3261 {report_port}:3262"),
             &format!("GUEST_DISK={disk}"),
             &format!("GUEST_SECONDS_MAX={GUEST_SECONDS_MAX}"),
             script,
@@ -91,13 +101,13 @@ impl Guest {
             &format!("mutual_secret={MUTUAL_SECRET}"),
         ];
         let server = Server::start("env", &arguments)?;
-        let mut guest = Self { server, port, end_port, console, disk };
+        let mut guest = Self { server, port, report_port, end_port, console, disk };
         guest.wait_until_ready()?;
         Ok(guest)
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
-        for _ in 0..START_POLLS_MAX {
+        for _ in 0..POLLS_MAX {
             if self.console().contains("GUEST: ready") {
                 return Ok(());
             }
@@ -144,6 +154,28 @@ impl Guest {
         lines[lines.len().saturating_sub(CONSOLE_LINES_MAX)..].join("\n")
     }
 
+    /// Returns what its kernel has reported since the start.
+    pub fn reports(&self) -> Vec<Report> {
+        reports(&self.console())
+    }
+
+    /// Has its kernel print [`PRETENDED_FAULT`], and waits for the report.
+    ///
+    /// # Errors
+    /// The report is not on the console in time.
+    pub fn provoke_report(&mut self) -> Result<()> {
+        let before = self.reports().len();
+        drop(TcpStream::connect(("127.0.0.1", self.report_port))?);
+        for _ in 0..POLLS_MAX {
+            if self.reports().len() > before {
+                return Ok(());
+            }
+            ensure!(self.server.is_running()?, "the guest has ended: {}", self.server.log());
+            std::thread::sleep(POLL);
+        }
+        bail!("the kernel's report is not on the console: {}", self.console_after(0))
+    }
+
     /// Returns whether the guest runs; its kernel may have crashed.
     ///
     /// # Errors
@@ -152,11 +184,11 @@ impl Guest {
         self.server.is_running()
     }
 
-    /// Powers the guest off, which checks its kernel's log before.
+    /// Powers the guest off.
     ///
     /// # Errors
-    /// The kernel's log holds a fault, or the guest does not end.
-    pub fn stop(mut self) -> Result<()> {
+    /// The guest does not end.
+    pub fn stop(&mut self) -> Result<()> {
         drop(TcpStream::connect(("127.0.0.1", self.end_port))?);
         let end = self.server.wait(STOP_MAX)?;
         let passed = matches!(end, End::Exited(status) if status.success());

@@ -5,5 +5,6 @@ mod cases;
 mod check;
 mod clients;
 mod guest;
+mod kernel_log;
 
 pub use check::main;

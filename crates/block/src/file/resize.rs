@@ -1,6 +1,6 @@
 //! A file made longer or shorter while it is served.
 
-use super::{Disk, FileDevice};
+use super::{Disk, FileDevice, JobLimits};
 use crate::{BlockRange, BoxFuture, Error, ErrorKind, Geometry, Resize};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use std::io;
@@ -12,7 +12,7 @@ impl Resize for FileDevice {
             let era = self.check_writable()?;
             let new = self.disk.shape.with_size(&self.disk.name, size_bytes)?;
             let all = BlockRange::new(0, new.block_count);
-            self.blocking(all, move |disk| disk.resize(new)).await?;
+            self.blocking(all, JobLimits::default(), move |disk| disk.resize(new)).await?;
             self.commit(era).await
         })
     }

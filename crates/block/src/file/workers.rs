@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 pub(super) use budget::ThreadBudget;
-pub(super) use computing::{ComputingLimit, ComputingPermit};
+pub(super) use computing::ComputingLimit;
+use computing::ComputingPermit;
 pub(super) use queue::RunningLimits;
 use slots::ComputingSlot;
 pub(super) use slots::ComputingSlots;
@@ -54,6 +55,19 @@ struct State {
     closed: bool,
 }
 
+/// What a job needs besides a thread.
+#[derive(Clone, Copy, Default)]
+pub(super) struct JobLimits<'a> {
+    /// Has one of these permits until it ends. The permit comes first.
+    pub(super) permits: Option<&'a ComputingLimit>,
+    /// Computes, and has a slot of all pools until it ends.
+    pub(super) needs_slot: bool,
+}
+
+/// A job that needs a slot alone.
+#[cfg(test)]
+pub(super) const SLOT: JobLimits<'_> = JobLimits { permits: None, needs_slot: true };
+
 /// The job was lost: it panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("a worker thread panicked")]
@@ -87,20 +101,14 @@ impl Workers {
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Lost> {
-        self.run_within(None, job).await
+        self.run_within(JobLimits::default(), job).await
     }
 
-    /// The same for a job that computes: it goes to the threads when it gets a slot of all pools.
-    pub(crate) async fn run_computing<T: Send + 'static>(
+    /// The same for a job that goes to the threads when it has what these limits demand. The
+    /// future need not be polled for that.
+    pub(super) async fn run_within<T: Send + 'static>(
         &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Lost> {
-        self.run_within(Some(&self.slots), job).await
-    }
-
-    async fn run_within<T: Send + 'static>(
-        &self,
-        slots: Option<&ComputingSlots>,
+        limits: JobLimits<'_>,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Lost> {
         let (done, result) = oneshot::channel();
@@ -110,7 +118,7 @@ impl Workers {
             context.allow_cancel();
         }
         let job = move || {
-            // Dropped between the queue for slots and that for threads, it was found in neither.
+            // Dropped between two queues, it was found in neither.
             if done.is_closed() || context.as_ref().is_some_and(|context| !context.begin()) {
                 return;
             }
@@ -121,38 +129,38 @@ impl Workers {
             // The one who asked may be gone.
             let _ = done.send(value);
         };
-        let number = self.shared.lock().jobs.next_number();
-        let slot = match slots {
-            Some(slots) => Some((slots, self.queue_for_slot(slots, &owner, number, job))),
-            None => {
-                self.shared.submit(|jobs| jobs.push_as(&owner, number, Box::new(job)));
-                None
-            }
-        };
-        let mut waiting = WaitingJob { shared: &self.shared, owner, slot, number: Some(number) };
+        let mut waiting = self.queue(limits, owner, Box::new(job));
         let result = result.await;
-        waiting.number = None;
+        waiting.is_over = true;
         result.map_err(|_| Lost)
     }
 
-    /// Queues `job` until it gets a slot, and then for a thread, as job `number`.
-    fn queue_for_slot(
-        &self,
-        slots: &ComputingSlots,
-        owner: &JobOwner,
-        number: u64,
-        job: impl FnOnce() + Send + 'static,
-    ) -> u64 {
-        let (shared, owner_of_job) = (Arc::clone(&self.shared), owner.clone());
-        let start = move |slot: ComputingSlot| {
-            let job = move || {
-                slot.begin();
-                job();
-                drop(slot);
-            };
-            shared.submit(|jobs| jobs.push_as(&owner_of_job, number, Box::new(job)));
+    /// Queues `job` for a permit, then for a slot, then for a thread.
+    fn queue<'a>(&'a self, limits: JobLimits<'a>, owner: JobOwner, job: Job) -> WaitingJob<'a> {
+        let number = self.shared.lock().jobs.next_number();
+        let slot_number = limits.needs_slot.then(|| self.slots.next_number());
+        let (shared, slots, of_job) = (Arc::clone(&self.shared), self.slots.clone(), owner.clone());
+        let start = move |job| match slot_number {
+            Some(slot_number) => shared.queue_for_slot(&slots, &of_job, (slot_number, number), job),
+            None => shared.submit(|jobs| jobs.push_as(&of_job, number, job)),
         };
-        slots.queue(owner, Box::new(start))
+        let permit = match limits.permits {
+            Some(permits) => {
+                let start = move |permit: ComputingPermit| {
+                    start(Box::new(move || {
+                        job();
+                        drop(permit);
+                    }));
+                };
+                Some((permits, permits.queue(&owner, Box::new(start))))
+            }
+            None => {
+                start(job);
+                None
+            }
+        };
+        let slot = slot_number.map(|number| (&self.slots, number));
+        WaitingJob { shared: &self.shared, owner, permit, slot, number, is_over: false }
     }
 
     /// Queues `job`, which computes, for the owner of the current context, unless some such jobs
@@ -167,7 +175,7 @@ impl Workers {
         self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
     }
 
-    /// How many jobs were run or wait.
+    /// How many jobs have come.
     #[cfg(test)]
     pub(super) fn jobs(&self) -> u64 {
         self.shared.lock().jobs.numbered()
@@ -205,24 +213,51 @@ impl fmt::Debug for FirstJobs {
 struct WaitingJob<'a> {
     shared: &'a Shared,
     owner: JobOwner,
-    /// The slots that the job waits for, and its number there.
+    /// Whose permit the job needs, and its number there.
+    permit: Option<(&'a ComputingLimit, u64)>,
+    /// Whose slot the job needs, and its number there.
     slot: Option<(&'a ComputingSlots, u64)>,
-    /// `None`: the job has ended.
-    number: Option<u64>,
+    number: u64,
+    /// The job has ended.
+    is_over: bool,
 }
 
 impl Drop for WaitingJob<'_> {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
-        let waits = self.slot.and_then(|(slots, number)| slots.remove(&self.owner, number));
-        let removed = self.shared.lock().jobs.remove(&self.owner, number);
-        drop((waits, removed)); // not under a lock: they own memory of others
+        if self.is_over {
+            return;
+        }
+        // Nothing is dropped under a lock: jobs own memory of others, and permits.
+        drop(self.permit.map(|(permits, number)| permits.remove(&self.owner, number)));
+        drop(self.slot.map(|(slots, number)| slots.remove(&self.owner, number)));
+        let removed = self.shared.lock().jobs.remove(&self.owner, self.number);
+        drop(removed);
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `job` until it gets a slot, and then for a thread, under these numbers.
+    fn queue_for_slot(
+        self: Arc<Self>,
+        slots: &ComputingSlots,
+        owner: &JobOwner,
+        (slot_number, number): (u64, u64),
+        job: Job,
+    ) {
+        let owner_of_job = owner.clone();
+        let start = move |slot: ComputingSlot| {
+            let job = move || {
+                slot.begin();
+                job();
+                drop(slot);
+            };
+            self.submit(|jobs| jobs.push_as(&owner_of_job, number, Box::new(job)));
+        };
+        slots.queue(owner, slot_number, Box::new(start));
     }
 
     fn submit<T>(self: &Arc<Self>, push: impl FnOnce(&mut JobQueue<Job>) -> T) -> T {

@@ -5,34 +5,68 @@ use crate::{AtomicLimits, AtomicWrite, BlockRange, BoxFuture, Error, PAGE_BYTES}
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use tokio::sync::RwLockReadGuard;
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// All chunks of one atomic write are locked at once, so there is a longest one; no two of its
 /// chunks share a lock.
 pub(super) const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 const _: () = assert!((ATOMIC_BYTES_MAX as u64) < (SHARDS - 1) * CHUNK_BYTES);
 
+/// How often atomic writes have crossed borders of chunks, counted for every 64th border together.
+pub(super) struct BorderCrossings([u64; SHARDS as usize]);
+
+impl Default for BorderCrossings {
+    fn default() -> Self {
+        Self([0; SHARDS as usize])
+    }
+}
+
+impl BorderCrossings {
+    /// The count of the border at this byte.
+    pub(super) fn of(&self, border: u64) -> u64 {
+        self.0[(border / CHUNK_BYTES % SHARDS) as usize]
+    }
+
+    fn count(&mut self, bytes: Range<u64>) {
+        for chunk in chunks(bytes).skip(1) {
+            self.0[(chunk.start / CHUNK_BYTES % SHARDS) as usize] += 1;
+        }
+    }
+}
+
+type Passing<'a> = RwLockReadGuard<'a, BorderCrossings>;
+
 impl MemoryDevice {
     /// Held while more than one chunk of `bytes` is read or changed: no atomic write of several
     /// chunks comes in between. One chunk alone is whole under its own lock.
-    pub(super) async fn pass(&self, bytes: &Range<u64>) -> Option<RwLockReadGuard<'_, ()>> {
-        if has_several_chunks(bytes) { Some(self.fence.read().await) } else { None }
+    pub(super) fn pass(&self, bytes: &Range<u64>) -> Option<Passing<'_>> {
+        let pass = || self.fence.read().unwrap_or_else(PoisonError::into_inner);
+        has_several_chunks(bytes).then(pass)
     }
 
     /// [`pass`](Self::pass) for all of `range`.
-    pub(super) async fn pass_range(&self, range: BlockRange) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(super) fn pass_range(&self, range: BlockRange) -> Option<Passing<'_>> {
         let bytes = self.shape.get().byte_range(range)?;
-        self.pass(&bytes).await
+        self.pass(&bytes)
     }
 
     /// [`pass_range`](Self::pass_range), if that needs no waiting.
-    pub(super) fn try_pass(&self, range: BlockRange) -> Option<Option<RwLockReadGuard<'_, ()>>> {
+    pub(super) fn try_pass(&self, range: BlockRange) -> Option<Option<Passing<'_>>> {
         let bytes = self.shape.get().byte_range(range);
         if bytes.is_some_and(|bytes| has_several_chunks(&bytes)) {
-            self.fence.try_read().ok().map(Some)
+            match self.fence.try_read() {
+                Ok(passing) => Some(Some(passing)),
+                Err(TryLockError::Poisoned(passing)) => Some(Some(passing.into_inner())),
+                Err(TryLockError::WouldBlock) => None,
+            }
         } else {
             Some(None)
         }
+    }
+
+    /// Held while nobody else may read or change several chunks.
+    pub(super) fn fence_mut(&self) -> RwLockWriteGuard<'_, BorderCrossings> {
+        self.fence.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes under the locks of all its chunks. Who takes more than one takes them in order.
@@ -68,11 +102,13 @@ impl AtomicWrite for MemoryDevice {
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let bytes = self.limits().checked(self.shape.get(), &self.name, range, from.len())?;
-            let _alone = match chunks(bytes.clone()).nth(1) {
-                Some(_) => Some(self.fence.write().await),
-                None => None,
-            };
+            let checked = || self.limits().checked(self.shape.get(), &self.name, range, from.len());
+            let bytes = checked()?;
+            let mut fence = has_several_chunks(&bytes).then(|| self.fence_mut());
+            if let Some(crossings) = &mut fence {
+                checked()?; // a resize may have come first
+                crossings.count(bytes.clone());
+            }
             self.write_whole(bytes, &from);
             Ok(())
         })

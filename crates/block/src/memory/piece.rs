@@ -31,10 +31,15 @@ impl Piece {
         self.cost += cost;
     }
 
+    /// This poll has done a piece.
+    pub(super) fn is_over(&self) -> bool {
+        self.cost >= PIECE_COST
+    }
+
     /// Waits for the next poll if this one has done a piece. What waits can be cancelled, and then
     /// must do nothing more.
     pub(super) async fn may_go_on(&mut self) -> Result<(), Cancelled> {
-        if self.cost < PIECE_COST {
+        if !self.is_over() {
             return Ok(());
         }
         self.cost = 0;

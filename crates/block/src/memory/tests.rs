@@ -54,7 +54,7 @@ const BLOCKS: u64 = 64 * MIB / 512;
 
 /// Polls `future` as often as it wakes itself; returns what it came to, and how often it was
 /// pending.
-fn polls<T>(future: impl Future<Output = T>) -> (T, u64) {
+pub(super) fn polls<T>(future: impl Future<Output = T>) -> (T, u64) {
     let woken = Arc::new(Woken::default());
     let waker = Arc::clone(&woken).into();
     let mut context = std::task::Context::from_waker(&waker);
@@ -184,23 +184,4 @@ fn cancelled_between_pieces() {
     let context = IoContext::new(&Arc::default());
     polls(context.scope(device.write_zeroes(all, false, false))).0.unwrap();
     assert!(!context.cancel(), "it is over");
-}
-
-/// Fault: a long zeroing kept all atomic writes waiting until its end, and who came after those.
-#[test]
-fn atomic_writes_come_between_stretches() {
-    use futures_util::FutureExt;
-    let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
-    let mut zero = device.write_zeroes(BlockRange::new(0, BLOCKS), false, false);
-    assert!((&mut zero).now_or_never().is_none());
-    let atomic = device.atomic().unwrap();
-    let half = BlockRange::new(BLOCKS / 2, 256);
-    let mut write = atomic.write_atomic(half, Bytes::from(vec![1; 256 * 512]), false);
-    for _ in 1..STRETCH_BYTES / CHUNK_BYTES {
-        assert!((&mut write).now_or_never().is_none(), "not within a stretch");
-        assert!((&mut zero).now_or_never().is_none());
-    }
-    (&mut write).now_or_never().unwrap().unwrap();
-    drop(write);
-    polls(zero).0.unwrap();
 }

@@ -1,7 +1,7 @@
 //! What the target tells the unit about a long operation, and asks.
 
 use super::{Failure, LongOperation};
-use crate::attention::Attention;
+use crate::attention::{Attention, Audience};
 use crate::plan::NexusId;
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
@@ -30,8 +30,7 @@ impl BlockUnit {
         self.operations().check_exit(operation.unrestricted_exit)?;
         self.medium().check()?;
         self.check_writable()?;
-        let others = self.nexuses.ids().filter(|other| *other != by).collect();
-        self.operations_mut().begin(operation, others);
+        self.operations_mut().begin(operation, by);
         Ok(())
     }
 
@@ -75,10 +74,11 @@ impl BlockUnit {
     /// are told that the unit has become ready and its medium may have changed: they may have slept
     /// all the while. Who came later has nothing to forget.
     pub fn end_operation(&mut self) {
-        for nexus in self.operations_mut().end() {
-            self.raise_for(Attention::MEDIUM_MAY_HAVE_CHANGED.0, nexus);
+        let changed = Attention::MEDIUM_MAY_HAVE_CHANGED;
+        if let Some((by, begun)) = self.operations_mut().end() {
+            self.nexuses.announce(changed, Audience::LoggedInBefore(begun), Some(by));
         }
-        self.lost.establish(Attention::MEDIUM_MAY_HAVE_CHANGED);
+        self.lost.establish(changed);
     }
 
     /// It went wrong: the blocks stay out of reach.

@@ -73,6 +73,11 @@ impl ItNexus {
     pub const fn initiator(&self) -> &InitiatorPort {
         &self.initiator
     }
+
+    /// The target port, its name in lower case.
+    pub const fn port(&self) -> &TargetPort {
+        &self.port
+    }
 }
 
 impl PartialEq for ItNexus {
@@ -176,6 +181,14 @@ impl Registration {
     }
 }
 
+/// PRGENERATION of a unit and how many nexuses are registered. Every service action that changes a
+/// registration counts up PRGENERATION (SPC-4 §5.12.6); reserving and releasing do not.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RegistrationsVersion {
+    generation: u32,
+    registered: usize,
+}
+
 /// The reservations of one unit. A copy costs no more than what changes after it.
 ///
 /// Invariants: `kind` is one of the six types. With an all registrants type there is a
@@ -227,6 +240,13 @@ impl Reservations {
         }
     }
 
+    /// Whether the port of a registered nexus has another relative identifier now.
+    pub(crate) fn knows_port_otherwise(&self, nexus: &ItNexus) -> bool {
+        self.find(nexus).is_some_and(|at| {
+            self.registrations[at].nexus.port.relative_id != nexus.port.relative_id
+        })
+    }
+
     /// A nexus is there (again): learns the relative identifier its port has now.
     pub fn nexus_attached(&mut self, nexus: &ItNexus) {
         if let Some(at) = self.find(nexus) {
@@ -253,6 +273,11 @@ impl Reservations {
     /// How many nexuses are registered.
     pub(crate) fn registered(&self) -> usize {
         self.registrations.len()
+    }
+
+    /// While it is the same, so are the registrations, unless changes were taken back in between.
+    pub(crate) fn version(&self) -> RegistrationsVersion {
+        RegistrationsVersion { generation: self.generation, registered: self.registered() }
     }
 
     /// Where the initiators of the registrations come from.

@@ -5,7 +5,7 @@ use scsi::attention::Attention;
 use scsi::commands::COMMANDS;
 use scsi::plan::{NexusId, Plan};
 use scsi::sense::Sense;
-use scsi::unit::{InitiatorPort, StateError, UnitOptions};
+use scsi::unit::{InitiatorPort, NexusOptions, StateError, UnitOptions};
 
 const READY: [u8; 6] = [0; 6];
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 96, 0];
@@ -74,20 +74,25 @@ fn operation_code_then_service_action_then_control() {
 /// Who resets the target and comes back knows; it is so once, and of nobody else.
 #[test]
 fn who_reset_the_target_knows() {
-    let other = InitiatorPort { name: "iqn.2026-11.org.lunarsan:other".into(), isid: [0; 6] };
     let mut bench = Bench::thin();
+    let back = |bench: &mut Bench, nexus, returns_from| {
+        let initiator = InitiatorPort { name: "iqn.2026-11.org.lunarsan:i".into(), isid: [0; 6] };
+        let options = NexusOptions::new(&initiator, &crate::support::port());
+        bench.unit.attach_with(nexus, NexusOptions { returns_from, ..options });
+    };
     bench.unit.reset(Some(A));
     bench.unit.expect_return(A);
     bench.unit.detach(A);
     bench.unit.detach(B);
-    bench.unit.attach(B, other, crate::support::port());
-    assert_eq!(bench.refusal(B, &READY), Sense::POWER_ON_RESET);
-    bench.attach(A);
-    bench.reply(&READY);
-    bench.unit.detach(A);
-    bench.attach(A);
-    assert_eq!(bench.sense(&READY), Sense::POWER_ON_RESET);
-    bench.unit.expect_return(NexusId(99));
+    for stranger in [None, Some(B)] {
+        back(&mut bench, B, stranger);
+        assert_eq!(bench.refusal(B, &READY), Sense::POWER_ON_RESET);
+        bench.unit.detach(B);
+    }
+    back(&mut bench, NexusId(3), Some(A));
+    bench.run(NexusId(3), &READY).unwrap();
+    back(&mut bench, NexusId(4), Some(A));
+    assert_eq!(bench.refusal(NexusId(4), &READY), Sense::POWER_ON_RESET);
 }
 
 /// Goal: NACA is refused and a CDB is never read past its end. Method: every command of the table.

@@ -11,6 +11,7 @@ mod copy;
 mod diagnose;
 mod dispatch;
 mod format;
+mod late;
 mod medium;
 mod nexus;
 mod ports;

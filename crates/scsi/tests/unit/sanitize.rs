@@ -6,7 +6,7 @@ use scsi::copy::Party;
 use scsi::long_operation::{LongOperation, OperationKind, Work};
 use scsi::plan::{NexusId, Plan};
 use scsi::sense::Sense;
-use scsi::unit::{BlockUnit, UnitOptions};
+use scsi::unit::{BlockUnit, InitiatorPort, NexusOptions, UnitOptions};
 
 const READY: [u8; 6] = [0; 6];
 const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 252, 0];
@@ -164,6 +164,31 @@ fn who_comes_later_is_not_told_of_the_end() {
     done(&mut bench);
     bench.run(later, &READY).unwrap();
     bench.reply(&READY);
+}
+
+/// Goal: who had logged in before it began is told of its end, also where the unit comes to know
+/// that nexus after it.
+#[test]
+fn who_was_there_is_told_of_the_end_by_its_first_command() {
+    let mut bench = Bench::thin();
+    let login = |number| {
+        let initiator = InitiatorPort { name: "iqn.late".into(), isid: [0, 0, 0, 0, 0, number] };
+        NexusOptions::new(&initiator, &crate::support::port())
+    };
+    let before = login(3);
+    let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
+    begin(&mut bench, plan).unwrap();
+    let meanwhile = login(4);
+    done(&mut bench);
+    bench.unit.attach_with(NexusId(3), before);
+    bench.unit.attach_with(NexusId(4), meanwhile);
+    for nexus in [NexusId(3), NexusId(4)] {
+        assert_eq!(bench.refusal(nexus, &READY), Sense::POWER_ON_RESET);
+    }
+    assert_eq!(bench.refusal(NexusId(3), &READY), Sense::MEDIUM_MAY_HAVE_CHANGED);
+    for nexus in [NexusId(3), NexusId(4)] {
+        bench.run(nexus, &READY).unwrap();
+    }
 }
 
 /// Neither a reset nor the loss of who asked ends it.

@@ -2,7 +2,6 @@
 
 use scsi::plan::{NexusId, Plan, Refusal};
 use scsi::reservations::ItNexus;
-use scsi::rights::Rights;
 use scsi::sense::Sense;
 use scsi::share::Origin;
 use scsi::unit::{
@@ -86,7 +85,8 @@ impl Bench {
         let isid = [0x80, 0, 0, 0, (nexus.0 >> 8) as u8, nexus.0 as u8];
         let initiator = InitiatorPort { name: name.into(), isid };
         let ports = Arc::new(ItNexus::new(&initiator, &self.port).from_origin(origin));
-        self.unit.attach_with(nexus, NexusOptions { ports, rights: Rights::default() });
+        let options = NexusOptions::new(&initiator, &self.port);
+        self.unit.attach_with(nexus, NexusOptions { ports, ..options });
         while self.run(nexus, &[0; 6]).is_err() {}
     }
 

@@ -46,9 +46,10 @@ pub(crate) async fn copy(
         Err(Refusal::ReservationConflict) => return Ending::Conflict,
         Err(Refusal::Busy) => return Ending::Busy,
     };
-    let units = session.units();
+    let view = Arc::clone(&session.view());
     let copy = Copy {
-        units: &units,
+        units: view.units(),
+        attach: &|unit| drop(session.scsi_of(unit)),
         nexus: session.nexus,
         running: &running,
         abort: &abort,
@@ -109,6 +110,8 @@ impl Drop for Running<'_> {
 struct Copy<'a> {
     /// What this initiator sees in this session; nothing else exists.
     units: &'a [Arc<LogicalUnit>],
+    /// Has a unit know the nexus, which may not have sent it a command.
+    attach: &'a dyn Fn(&Arc<LogicalUnit>),
     nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,

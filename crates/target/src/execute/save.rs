@@ -7,14 +7,14 @@
 
 use super::{Ending, internal_failure};
 use crate::abort::{AbortSignal, Aborted};
-use crate::registration_room::RegistrationRoom;
+use crate::registration_room::{CountedRegistrations, RegistrationRoom};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use scsi::plan::{Plan, Refusal};
 use scsi::share::Origin;
 use scsi::unit::BlockUnit;
 use scsi::unsaved::CarriedReservations;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -81,8 +81,12 @@ impl LogicalUnit {
 
     /// Counts the registrations that there are now.
     pub(crate) fn count_registrations(&self, scsi: &BlockUnit, room: &RegistrationRoom) {
-        let mut counted = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.set(room, scsi.registration_origins());
+        self.counted_registrations().update(room, scsi);
+    }
+
+    /// Locked under the lock of the SCSI state only.
+    pub(crate) fn counted_registrations(&self) -> MutexGuard<'_, CountedRegistrations> {
+        self.registrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue_for_save(self: &Arc<Self>) -> UnsavedChange {
@@ -116,6 +120,7 @@ impl LogicalUnit {
     fn roll_back(&self) -> Vec<oneshot::Sender<bool>> {
         let mut scsi = self.scsi();
         scsi.roll_back();
+        self.counted_registrations().changes_were_taken_back(&scsi);
         std::mem::take(&mut self.save_queue().waiting)
     }
 }

@@ -5,10 +5,9 @@ use crate::abort::{AbortSignal, Aborted};
 use crate::options::Limits;
 use crate::quota::{Cost, InLine, cost};
 use crate::server::Shared;
-use crate::session::Session;
+use crate::session::{ItlNexus, Session};
 use crate::task_map::{self, TaskMap};
 use crate::unit::LogicalUnit;
-use crate::view::ItlNexus;
 use block::BufferPool;
 use futures_util::FutureExt;
 use iscsi::connection::target::{Input, Task};
@@ -216,7 +215,8 @@ impl Tasks {
             self.throttled.remove(task.id);
             let view = session.view();
             let asker = Asker { shared, session, view: &view };
-            done.extend(self.judge(&asker, view.unit(task.lun), task, None, turn));
+            let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
+            done.extend(self.judge(&asker, nexus, task, None, turn));
         }
         done
     }

@@ -2,20 +2,25 @@
 //!
 //! A pool has many threads because most of its jobs wait for a disk. Of jobs that compute, as many
 //! would have most of the processor: the thread of a core is one among them.
+//!
+//! A permit belongs to a job, not to the future that waits for the job: whoever gives a permit back
+//! hands the next job on. A future may wait for the turn of its owner, and all others with it.
 
 use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
-use crate::IoContext;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
-/// A job that has a permit for longer waits for its disk, and is not counted any more when the next
-/// job comes or ends.
+/// A job that has a permit for longer waits for its disk, and is not counted any more.
 const COMPUTING_MAX: Duration = Duration::from_secs(1);
 
 /// The limit is [`State::jobs_max`].
 const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
+
+/// Hands a job on, with its permit.
+type Start = Box<dyn FnOnce(ComputingPermit) + Send>;
 
 /// How many jobs compute at a time; their owners take turns.
 #[derive(Clone)]
@@ -23,9 +28,17 @@ pub(in crate::file) struct ComputingLimit(Arc<Mutex<State>>);
 
 struct State {
     jobs_max: usize,
-    waiting: JobQueue<Grant>,
+    waiting: JobQueue<Start>,
     next_id: u64,
     granted: Vec<Granted>,
+    /// A task looks at jobs as long as some wait for a permit.
+    is_watched: bool,
+}
+
+/// Looks at jobs that have permits: one that hangs never gives its permit back.
+struct Watch {
+    limit: ComputingLimit,
+    is_over: bool,
 }
 
 /// A permit that is in use.
@@ -35,16 +48,9 @@ struct Granted {
     place: Option<RunningPlace>,
 }
 
-struct Grant {
-    id: u64,
-    sender: oneshot::Sender<()>,
-}
-
 /// A place among the jobs that compute; to be kept until the job has ended.
 pub(in crate::file) struct ComputingPermit {
     limit: ComputingLimit,
-    owner: JobOwner,
-    number: u64,
     id: u64,
 }
 
@@ -53,63 +59,139 @@ impl ComputingLimit {
         // The limit is for all: that one owner has all permits keeps the others waiting for one
         // job.
         let waiting = JobQueue::new(UNLIMITED);
-        Self(Arc::new(Mutex::new(State { jobs_max, waiting, next_id: 0, granted: Vec::new() })))
+        Self(Arc::new(Mutex::new(State {
+            jobs_max,
+            waiting,
+            next_id: 0,
+            granted: Vec::new(),
+            is_watched: false,
+        })))
     }
 
-    /// Waits until a job of this owner ([`IoContext`]) may compute. It may be cancelled meanwhile.
-    pub(in crate::file) async fn permit(&self) -> ComputingPermit {
-        if let Some(context) = IoContext::current() {
-            context.allow_cancel();
-        }
-        let (permit, granted) = self.queue();
-        let _ = granted.await; // dropped meanwhile, the permit leaves the queue
-        permit
-    }
-
-    fn queue(&self) -> (ComputingPermit, oneshot::Receiver<()>) {
-        let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
-        let (sender, granted) = oneshot::channel();
+    /// A permit, if there is one and no job waits for it.
+    pub(in crate::file) fn try_permit(&self) -> Option<ComputingPermit> {
         let mut state = self.state();
-        let id = state.next_id;
-        state.next_id += 1;
-        let number = state.waiting.push(&owner, Grant { id, sender });
-        state.grant();
+        let now = Instant::now();
+        let is_free = state.waiting.runnable() == 0 && state.computing(now) < state.jobs_max;
+        let id = is_free.then(|| state.take(now, None));
         drop(state);
-        (ComputingPermit { limit: self.clone(), owner, number, id }, granted)
+        id.map(|id| ComputingPermit { limit: self.clone(), id })
+    }
+
+    /// Calls `start` when a job of this owner may compute, on any thread; returns the number under
+    /// which it can be removed before.
+    pub(super) fn queue(&self, owner: &JobOwner, start: Start) -> u64 {
+        let mut state = self.state();
+        let number = state.waiting.push(owner, start);
+        self.grant(state);
+        self.watch();
+        number
+    }
+
+    /// Has a task look at jobs that have permits, if some wait for one.
+    fn watch(&self) {
+        let mut state = self.state();
+        if state.is_watched || state.waiting.runnable() == 0 {
+            return;
+        }
+        // Without a runtime the next job that comes or ends looks at them.
+        let Ok(runtime) = Handle::try_current() else { return };
+        state.is_watched = true;
+        drop(state);
+        let watch = Watch { limit: self.clone(), is_over: false };
+        runtime.spawn(watch.keep_granting());
+    }
+
+    /// Takes back what no permit was given to.
+    pub(super) fn remove(&self, owner: &JobOwner, number: u64) -> Option<Start> {
+        self.state().waiting.remove(owner, number)
+    }
+
+    /// Jobs that wait for a permit.
+    #[cfg(test)]
+    pub(in crate::file) fn waiting(&self) -> usize {
+        self.state().waiting.len()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Hands jobs on as long as there are permits.
+    fn grant(&self, mut state: MutexGuard<'_, State>) {
+        let now = Instant::now();
+        let mut starts = Vec::new();
+        let mut computing = state.computing(now);
+        while computing < state.jobs_max
+            && let Some((place, start)) = state.waiting.pop()
+        {
+            computing += 1;
+            starts.push((start, state.take(now, place)));
+        }
+        drop(state); // a job that is handed on takes other locks
+        for (start, id) in starts {
+            start(ComputingPermit { limit: self.clone(), id });
+        }
+    }
+}
+
+impl Watch {
+    async fn keep_granting(mut self) {
+        loop {
+            let due = {
+                let mut state = self.limit.state();
+                let due = state.next_due();
+                state.is_watched = due.is_some();
+                due
+            };
+            self.is_over = due.is_none();
+            let Some(due) = due else { return };
+            tokio::time::sleep_until(due).await;
+            self.limit.grant(self.limit.state());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // The runtime ends: another one may be asked.
+            self.limit.state().is_watched = false;
+        }
+    }
 }
 
 impl State {
-    /// Grants permits as long as there are some.
-    fn grant(&mut self) {
+    /// When a job that has a permit stops to count. `None`: nobody waits for that.
+    fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
+        let ends = self.granted.iter().map(|granted| granted.since + COMPUTING_MAX);
+        let next = ends.filter(|end| *end > now).min().unwrap_or(now + COMPUTING_MAX);
+        (self.waiting.runnable() > 0).then_some(next)
+    }
+
+    fn computing(&self, now: Instant) -> usize {
         let computes = |granted: &&Granted| now.duration_since(granted.since) < COMPUTING_MAX;
-        let mut computing = self.granted.iter().filter(computes).count();
-        while computing < self.jobs_max
-            && let Some((place, grant)) = self.waiting.pop()
-        {
-            self.granted.push(Granted { id: grant.id, since: now, place });
-            computing += 1;
-            // Whoever has stopped waiting drops the permit.
-            let _ = grant.sender.send(());
-        }
+        self.granted.iter().filter(computes).count()
+    }
+
+    fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.granted.push(Granted { id, since: now, place });
+        id
     }
 }
 
 impl Drop for ComputingPermit {
     fn drop(&mut self) {
         let mut state = self.limit.state();
-        if state.waiting.remove(&self.owner, self.number).is_none()
-            && let Some(at) = state.granted.iter().position(|granted| granted.id == self.id)
+        if let Some(at) = state.granted.iter().position(|granted| granted.id == self.id)
             && let Some(place) = state.granted.swap_remove(at).place
         {
             state.waiting.end(&place);
         }
-        state.grant();
+        self.limit.grant(state);
     }
 }
 
@@ -122,63 +204,103 @@ impl fmt::Debug for ComputingLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::FutureExt;
-    use futures_util::future::BoxFuture;
+    use std::sync::mpsc::{self, Receiver, Sender};
 
-    type Waiting = BoxFuture<'static, ComputingPermit>;
+    /// Jobs that have begun: their numbers and permits.
+    type Begun = (usize, ComputingPermit);
 
-    /// Queues for a permit of this owner.
-    fn queue(limit: &ComputingLimit, owner: &Arc<crate::MemoryOwner>) -> Waiting {
-        let (limit, context) = (limit.clone(), IoContext::new(owner));
-        let queued = async move { limit.queue() };
-        let (permit, granted) = context.scope(queued).now_or_never().unwrap();
-        async move {
-            let _ = granted.await;
-            permit
-        }
-        .boxed()
+    fn queue(limit: &ComputingLimit, owner: &JobOwner, job: usize, begun: &Sender<Begun>) -> u64 {
+        let begun = begun.clone();
+        limit.queue(owner, Box::new(move |permit| begun.send((job, permit)).unwrap()))
     }
 
-    fn now(waiting: &mut Waiting) -> Option<ComputingPermit> {
-        waiting.now_or_never()
+    fn begun(begins: &Receiver<Begun>) -> Option<usize> {
+        begins.try_recv().ok().map(|(job, _permit)| job)
     }
 
-    /// Goal: no more jobs compute than may, owners take turns, and what is dropped, waiting or
-    /// granted, leaves its place to the next.
+    /// Goal: no more jobs compute than may, owners take turns, and what is dropped, waiting or with
+    /// its permit, leaves its place to the next.
     #[test]
     fn owners_take_turns_and_nothing_is_lost() {
         let limit = ComputingLimit::new(2);
-        let (one, other) = (Arc::default(), Arc::default());
-        let first = now(&mut queue(&limit, &one)).unwrap();
-        let second = now(&mut queue(&limit, &one)).unwrap();
-        let mut waiting: Vec<_> = (0..4).map(|_| queue(&limit, &one)).collect();
-        let mut late = queue(&limit, &other);
-        assert!(waiting.iter_mut().chain([&mut late]).all(|waiting| now(waiting).is_none()));
-        drop(waiting.remove(0));
-        drop((first, second));
-        let (of_one, of_other) = (now(&mut waiting[0]).unwrap(), now(&mut late).unwrap());
-        assert!(now(&mut waiting[1]).is_none(), "the other owner comes between");
-        drop((of_one, of_other));
-        // Granted, and dropped before that was seen.
-        drop(waiting);
+        let (one, other): (JobOwner, JobOwner) = (Some(Arc::default()), Some(Arc::default()));
+        let held = [limit.try_permit().unwrap(), limit.try_permit().unwrap()];
+        assert!(limit.try_permit().is_none());
+        let (begin, begins) = mpsc::channel();
+        let owners = [&one, &one, &one, &one, &other, &one];
+        let numbers: Vec<u64> = owners
+            .iter()
+            .enumerate()
+            .map(|(job, owner)| queue(&limit, owner, job, &begin))
+            .collect();
+        assert!(begun(&begins).is_none());
+        assert!(limit.remove(&one, numbers[1]).is_some());
+        assert!(limit.remove(&other, numbers[1]).is_none());
+        drop(held);
+        let running: Vec<_> = begins.try_iter().collect();
+        assert_eq!(running.iter().map(|(job, _)| *job).collect::<Vec<_>>(), [0, 4]);
+        assert!(limit.try_permit().is_none(), "all permits are in use");
+        drop(running);
+        // Each is dropped as soon as it has begun.
+        assert_eq!(std::iter::from_fn(|| begun(&begins)).collect::<Vec<_>>(), [2, 3, 5]);
         assert!(limit.state().granted.is_empty());
+    }
+
+    /// Goal: nobody has a permit at once while others wait for one.
+    #[test]
+    fn who_waits_comes_first() {
+        let limit = ComputingLimit::new(1);
+        let held = limit.try_permit().unwrap();
+        let (begin, begins) = mpsc::channel();
+        queue(&limit, &None, 1, &begin);
+        limit.state().granted[0].since -= COMPUTING_MAX;
+        assert!(limit.try_permit().is_none());
+        drop(held);
+        assert_eq!(begun(&begins), Some(1));
+        assert!(limit.try_permit().is_some());
     }
 
     /// Goal: jobs that wait for a disk that hangs keep nobody from others.
     #[test]
     fn a_job_that_hangs_is_not_counted() {
         let limit = ComputingLimit::new(1);
-        let owner = Arc::default();
-        let hangs = now(&mut queue(&limit, &owner)).unwrap();
-        let mut waits = queue(&limit, &owner);
-        assert!(now(&mut waits).is_none());
+        let (begin, begins) = mpsc::channel();
+        queue(&limit, &None, 0, &begin);
+        let hangs = begins.try_recv().unwrap();
+        queue(&limit, &None, 1, &begin);
+        assert!(begins.try_recv().is_err());
         limit.state().granted[0].since -= COMPUTING_MAX;
-        let mut next = queue(&limit, &owner);
-        let granted = now(&mut waits).unwrap();
-        assert!(now(&mut next).is_none(), "one takes the place of the other");
-        drop(granted);
-        drop(now(&mut next).unwrap());
+        queue(&limit, &None, 2, &begin);
+        let next = begins.try_recv().unwrap();
+        assert_eq!(next.0, 1);
+        assert!(begins.try_recv().is_err(), "one takes the place of the other");
+        drop(next);
+        assert_eq!(begun(&begins), Some(2));
         drop(hangs);
         assert!(limit.state().granted.is_empty());
+    }
+
+    /// Fault: of a disk that hangs in part, four reads kept a fifth one, of blocks in memory, from
+    /// its permit for ever: nothing came or ended that would have looked at them.
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_hangs_is_noticed_though_nothing_else_happens() {
+        let limit = ComputingLimit::new(1);
+        let (begin, mut begins) = tokio::sync::mpsc::unbounded_channel();
+        let queue = |job: usize| {
+            let begin = begin.clone();
+            limit.queue(&None, Box::new(move |permit| begin.send((job, permit)).unwrap()));
+        };
+        [0, 1, 2].into_iter().for_each(queue);
+        let mut held = Vec::new();
+        for job in 0..3 {
+            let begun = tokio::time::timeout(2 * COMPUTING_MAX, begins.recv()).await;
+            let (number, permit) = begun.expect("nobody looks").unwrap();
+            assert_eq!(number, job);
+            held.push(permit);
+        }
+        drop(held);
+        tokio::time::sleep(2 * COMPUTING_MAX).await;
+        let state = limit.state();
+        assert!(!state.is_watched && state.granted.is_empty());
     }
 }

@@ -92,17 +92,21 @@ impl ComputingSlots {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2))
     }
 
-    /// Calls `start` when a job of this owner may compute, on any thread; returns the number under
-    /// which it can be removed before.
-    pub(super) fn queue(&self, owner: &JobOwner, start: Start) -> u64 {
+    /// A number for a job that is queued later.
+    pub(super) fn next_number(&self) -> u64 {
+        self.state().waiting.next_number()
+    }
+
+    /// Calls `start` when a job of this owner may compute, on any thread. It can be removed before
+    /// under this number.
+    pub(super) fn queue(&self, owner: &JobOwner, number: u64, start: Start) {
         let mut state = self.state();
-        let number = state.waiting.push(owner, start);
+        state.waiting.push_as(owner, number, start);
         self.grant(state);
         state = self.state();
         if state.waiting.runnable() > 0 {
             self.watch(&mut state);
         }
-        number
     }
 
     /// Takes back what no slot was given to.
@@ -113,7 +117,7 @@ impl ComputingSlots {
     /// Waits on this thread until a job of this owner may compute, and begins it.
     pub(super) fn wait(&self, owner: &JobOwner) -> Option<ComputingSlot> {
         let (sender, granted) = mpsc::channel();
-        self.queue(owner, Box::new(move |slot| drop(sender.send(slot))));
+        self.queue(owner, self.next_number(), Box::new(move |slot| drop(sender.send(slot))));
         let slot = granted.recv().ok();
         slot.inspect(ComputingSlot::begin)
     }

@@ -61,6 +61,7 @@ fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<O
         let running = Running::begin(&units[0], NEXUS, None).unwrap();
         let copy = Copy {
             units,
+            attach: &|_| {},
             nexus: NEXUS,
             running: &running,
             abort: &abort,

@@ -82,6 +82,7 @@ impl<'a> Copy<'a> {
             self.abort.may_move().await.ok()?;
             net::count_moved(UNIT_COST_BYTES * self.units.len());
             let unit = self.resolve(list, cscd)?;
+            (self.attach)(unit);
             // From before it is judged: a SANITIZE that begins later overtakes the copy.
             let generation = unit.generation();
             let options = unit.scsi().options().clone();

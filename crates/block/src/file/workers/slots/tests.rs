@@ -1,6 +1,6 @@
 use super::*;
 use crate::file::tests::{MINUTE, test_workers_within};
-use crate::file::workers::{Lost, Workers};
+use crate::file::workers::{Lost, SLOT, Workers};
 use crate::{IoContext, MemoryOwner};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -36,7 +36,7 @@ impl<'a> Computing<'a> {
                 std::hint::spin_loop();
             }
         };
-        let mut result = workers.run_computing(job).boxed();
+        let mut result = workers.run_within(SLOT, job).boxed();
         assert!((&mut result).now_or_never().is_none());
         begins.recv().unwrap();
         Self { end, result }
@@ -61,7 +61,7 @@ fn few_jobs_of_many_devices_compute_at_a_time() {
     let runs = Arc::new(AtomicUsize::new(0));
     let job = |pool| {
         let runs = Arc::clone(&runs);
-        Workers::run_computing(pool, move || runs.fetch_add(1, SeqCst)).boxed()
+        Workers::run_within(pool, SLOT, move || runs.fetch_add(1, SeqCst)).boxed()
     };
     let mut jobs: Vec<_> = pools.iter().map(job).collect();
     assert!(jobs.iter_mut().all(|job| job.now_or_never().is_none()));
@@ -88,12 +88,12 @@ fn jobs_that_wait_for_a_disk_leave_their_slots() {
     let mut hang: Vec<_> = (0..8)
         .map(|_| {
             let gate = Arc::clone(&gate);
-            hanging.run_computing(move || drop(gate.read())).boxed()
+            hanging.run_within(SLOT, move || drop(gate.read())).boxed()
         })
         .collect();
     assert!(hang.iter_mut().all(|job| job.now_or_never().is_none()));
     let other = test_workers_within(1, 0, &slots);
-    assert_eq!(block_on(other.run_computing(|| 7)).unwrap(), 7);
+    assert_eq!(block_on(other.run_within(SLOT, || 7)).unwrap(), 7);
     drop(closed);
     block_on(futures_util::future::join_all(hang)).into_iter().for_each(Result::unwrap);
 }
@@ -107,11 +107,11 @@ fn jobs_that_wait_for_a_thread_leave_their_slots() {
     let (stop, stopped) = mpsc::channel::<()>();
     let mut hangs = hanging.run(move || stopped.recv().is_err()).boxed();
     assert!((&mut hangs).now_or_never().is_none());
-    let mut waits = hanging.run_computing(|| 1).boxed();
+    let mut waits = hanging.run_within(SLOT, || 1).boxed();
     assert!((&mut waits).now_or_never().is_none());
     assert_eq!(slots.waiting(), 0, "it has the slot");
     let other = test_workers_within(1, 0, &slots);
-    assert_eq!(block_on(other.run_computing(|| 7)).unwrap(), 7);
+    assert_eq!(block_on(other.run_within(SLOT, || 7)).unwrap(), 7);
     drop(stop);
     assert!(block_on(hangs).unwrap());
     assert_eq!(block_on(waits).unwrap(), 1);
@@ -131,7 +131,7 @@ fn owners_take_turns_and_nothing_is_lost() {
         .enumerate()
         .map(|(number, (owner, pool))| {
             let (order, context) = (Arc::clone(&order), IoContext::new(owner));
-            let run = pool.run_computing(move || order.lock().unwrap().push(number));
+            let run = pool.run_within(SLOT, move || order.lock().unwrap().push(number));
             let scope = Arc::clone(&context);
             (context, async move { scope.scope(run).await }.boxed())
         })

@@ -13,8 +13,9 @@ import java.util.concurrent.atomic.LongAdder;
  * failed, and dropped when another write was under way at the same blocks, for nobody can say then
  * which of both came last.
  *
- * <p>After a {@link #flush()} that failed, and when the device inside {@linkplain #losses() may
- * have lost} what it had taken, nothing is kept: reads show what is there.
+ * <p>After a {@link #flush()} that failed, when the device inside {@linkplain #losses() may have
+ * lost} writes, and when {@linkplain #doubtedReads() reads from it are doubted}, nothing is kept:
+ * reads show what is there.
  *
  * <p>For any thread. Nobody else may write to the device inside: that would not be noticed. The
  * memory taken is at most {@code bytesMax} of blocks and some 100 bytes for each.
@@ -27,6 +28,8 @@ public final class CachedDevice extends ForwardingDevice {
     private volatile BlockCache cache;
     /** Of the device inside, when the cache was empty. */
     private volatile long losses;
+    /** Likewise. */
+    private volatile long doubtedReads;
 
     /**
      * A cache that is empty.
@@ -47,6 +50,7 @@ public final class CachedDevice extends ForwardingDevice {
     public void open() throws DeviceException {
         super.open();
         losses = inner().losses();
+        doubtedReads = inner().doubtedReads();
         cache = new BlockCache(blockSize(), bytesMax / blockSize());
     }
 
@@ -173,6 +177,7 @@ public final class CachedDevice extends ForwardingDevice {
     private synchronized void forget() {
         if (cache != null) {
             losses = inner().losses();
+            doubtedReads = inner().doubtedReads();
             cache.forget();
         }
     }
@@ -186,7 +191,8 @@ public final class CachedDevice extends ForwardingDevice {
     }
 
     private BlockCache open(Operation operation, long address) throws DeviceClosedException {
-        if (cache != null && inner().losses() != losses) {
+        if (cache != null
+                && (inner().losses() != losses || inner().doubtedReads() != doubtedReads)) {
             forget();
         }
         BlockCache kept = cache;

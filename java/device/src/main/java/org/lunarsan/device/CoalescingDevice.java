@@ -76,6 +76,11 @@ public final class CoalescingDevice extends QueueingDevice {
     }
 
     @Override
+    public long doubtedReads() {
+        return inner.doubtedReads();
+    }
+
+    @Override
     public boolean unmapReadsZeroes() {
         return inner.unmapReadsZeroes();
     }

@@ -162,6 +162,19 @@ public interface Device extends AutoCloseable {
     }
 
     /**
+     * How often reads that were answered before may have found blocks without writes that had
+     * returned, while the device still has these writes: a mirror counts a member that it leaves
+     * out, since the member may have lost writes long before anything told of it. A cache above
+     * reads its blocks anew when the number has changed. No write is lost by this alone, and no
+     * flush fails for it.
+     *
+     * @return a count since it was opened; 0 where that cannot happen
+     */
+    default long doubtedReads() {
+        return 0;
+    }
+
+    /**
      * Whether writes are refused.
      *
      * @return true when write and unmap throw {@link ReadOnlyDeviceException}

@@ -87,6 +87,11 @@ public abstract class ForwardingDevice implements Device {
     }
 
     @Override
+    public long doubtedReads() {
+        return inner.doubtedReads();
+    }
+
+    @Override
     public boolean isReadOnly() {
         return inner.isReadOnly();
     }

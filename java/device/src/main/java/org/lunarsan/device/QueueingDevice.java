@@ -24,7 +24,8 @@ import java.util.concurrent.locks.ReentrantLock;
  *
  * <p><b>Reading ahead.</b> See {@link QueueOptions#prefetchBytes()}. A failure to read ahead is
  * told to nobody, the blocks are read when they are asked for. When the device
- * {@linkplain #losses() may have lost} writes, or a flush failed, what was read ahead is forgotten.
+ * {@linkplain #losses() may have lost} writes, {@linkplain #doubtedReads() reads are doubted}, or a
+ * flush failed, what was read ahead is forgotten.
  *
  * <p><b>Buffers.</b> A transfer that is given up before it begins is not done. The four transfers
  * get the buffers of callers that wait, and otherwise memory of this class: the data of
@@ -46,6 +47,8 @@ public abstract class QueueingDevice implements AsyncDevice {
     private Prefetcher prefetcher;
     /** Of the device, when what is read ahead was looked at last. */
     private long lossesSeen;
+    /** Likewise. */
+    private long doubtedReadsSeen;
     private int workers;
     private boolean opening;
 
@@ -140,6 +143,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 queue = new RequestQueue();
                 prefetcher = new Prefetcher(shape, options.prefetchBytes());
                 lossesSeen = 0;
+                doubtedReadsSeen = 0;
                 open = true;
             }
             lock.unlock();
@@ -261,6 +265,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         // Not behind the lock: a device may wait for itself there.
         boolean prefetches = options.prefetchBytes() > 0 && request.operation == Operation.READ;
         long losses = prefetches ? losses() : 0;
+        long doubtedReads = prefetches ? doubtedReads() : 0;
         QueuedRequest segment = null;
         DeviceException refusal = null;
         lock.lock();
@@ -269,7 +274,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 refusal = closed(request);
             } else {
                 if (prefetches) {
-                    forgetLost(losses);
+                    forgetWrong(losses, doubtedReads);
                 }
                 segment = enqueue(request);
                 startWorkers();
@@ -285,10 +290,11 @@ public abstract class QueueingDevice implements AsyncDevice {
         return request.done;
     }
 
-    /** What was read ahead may show writes that the device has lost since. With the lock held. */
-    private void forgetLost(long losses) {
-        if (losses != lossesSeen) {
+    /** What was read ahead may be wrong by what the device counts. With the lock held. */
+    private void forgetWrong(long losses, long doubtedReads) {
+        if (losses != lossesSeen || doubtedReads != doubtedReadsSeen) {
             lossesSeen = losses;
+            doubtedReadsSeen = doubtedReads;
             prefetcher.forget();
         }
     }

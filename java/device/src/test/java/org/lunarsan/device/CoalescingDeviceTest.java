@@ -250,6 +250,28 @@ class CoalescingDeviceTest {
         assertEquals(0, after.get(0), "served from what was read ahead");
     }
 
+    /** Goal: likewise when reads are doubted that the device answered. */
+    @Test
+    void doubtedReadsDropWhatWasReadAhead() throws Exception {
+        AtomicLong doubted = new AtomicLong();
+        Device doubtful = new ForwardingDevice(disk) {
+            @Override
+            public long doubtedReads() {
+                return doubted.get();
+            }
+        };
+        queue = new CoalescingDevice(doubtful, QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
+        queue.open();
+        write(0, 1, 64);
+        goOn();
+        readSequentially(0, 4);
+        disk.write(4, new byte[512 * 60]); // as if the power had gone
+        doubted.incrementAndGet();
+        ByteBuffer after = read(5, 1);
+        goOn();
+        assertEquals(0, after.get(0), "served from what was read ahead");
+    }
+
     /** Fault: likewise after a flush that failed, which a device need not count as a loss. */
     @Test
     void aFailedFlushDropsWhatWasReadAhead() throws Exception {

@@ -12,6 +12,9 @@ import org.lunarsan.device.Operation;
 
 /** Makes a pool of devices: writes the first labels. No state; for any thread. */
 final class Formatting {
+    /** Of the intent pages of a new mirror: each page of a later write has a higher number. */
+    static final long INTENT_SEQUENCE_LAST = 1;
+
     private Formatting() {}
 
     /** A copy of what a caller gave; what is null in it is named. */
@@ -78,7 +81,7 @@ final class Formatting {
         int regions = (int) PoolLayout.regions(label.dataBlocks(), label.unitBlocks());
         BitSet dirty = new BitSet();
         dirty.set(0, marked ? regions : 0);
-        for (long sequence = 0; sequence < 2; sequence++) {
+        for (long sequence = 0; sequence <= INTENT_SEQUENCE_LAST; sequence++) {
             MemberArea.writeIntent(
                     device, new IntentPage(label.pool(), sequence, regions, dirty));
         }

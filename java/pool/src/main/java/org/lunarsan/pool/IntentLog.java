@@ -32,6 +32,8 @@ final class IntentLog {
     /** The flush interval in which a region was written last. */
     private final int[] lastWrite;
     private int interval = 1;
+    /** The last interval that a good flush has ended. */
+    private int covered;
     /** How long a page waits for a member behind another. */
     private final Duration memberWait;
     /** Of the last page; guarded by {@code writing}. */
@@ -160,7 +162,7 @@ final class IntentLog {
             int flushed, IntPredicate same, List<MirrorMember> current) {
         writing.lock();
         try {
-            BitSet next = unmark(flushed, same);
+            BitSet next = unmark(flushed, flushed, same);
             return next == null ? List.of() : write(next, current);
         } finally {
             writing.unlock();
@@ -176,7 +178,7 @@ final class IntentLog {
             int flushed, IntPredicate same, List<MirrorMember> current, Duration limit) {
         writing.lock();
         try {
-            BitSet next = unmark(flushed + 1, same);
+            BitSet next = unmark(flushed, flushed + 1, same);
             return next == null
                     ? List.of()
                     : Parallel.runWithin(limit, Operation.WRITE, current, page(next));
@@ -186,9 +188,10 @@ final class IntentLog {
     }
 
     /** Takes marks away that no member needs; gives those that stay, null when all do. */
-    private BitSet unmark(int coldBefore, IntPredicate same) {
+    private BitSet unmark(int flushed, int coldBefore, IntPredicate same) {
         lock.lock();
         try {
+            covered = Math.max(covered, flushed);
             boolean any = false;
             for (int region = durable.nextSetBit(0); region >= 0;
                     region = durable.nextSetBit(region + 1)) {
@@ -242,6 +245,23 @@ final class IntentLog {
             }
         } finally {
             writing.unlock();
+        }
+    }
+
+    /** The regions that were written since the last good flush, or are being written. */
+    BitSet unflushed() {
+        lock.lock();
+        try {
+            BitSet regions = new BitSet();
+            for (int region = durable.nextSetBit(0); region >= 0;
+                    region = durable.nextSetBit(region + 1)) {
+                if (underWay[region] > 0 || lastWrite[region] > covered) {
+                    regions.set(region);
+                }
+            }
+            return regions;
+        } finally {
+            lock.unlock();
         }
     }
 

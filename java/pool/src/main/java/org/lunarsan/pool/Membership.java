@@ -4,11 +4,13 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import org.lunarsan.device.DeviceClosedException;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
@@ -32,9 +34,14 @@ final class Membership {
     private final Duration memberWait;
     /** Brings a member that was late up to date, in the background. */
     private final Consumer<MirrorMember> recovery;
+    /** The regions that were written since the last good flush. */
+    private final Supplier<BitSet> unflushed;
+    private final UnsecuredRegions unsecured = new UnsecuredRegions();
     /** Changes behind the lock. */
     private volatile long losses;
     private volatile long lossesTold;
+    /** How often reads of the pool have come into doubt; changes behind the lock. */
+    private volatile long doubts;
     /** Nobody begins anything, nobody is left out any more. */
     private volatile boolean closing;
     private final CountDownLatch closed = new CountDownLatch(1);
@@ -44,14 +51,17 @@ final class Membership {
      *
      * @param memberWait how long a member is waited for behind another
      * @param recovery takes those that were left out since they were late; must not wait
+     * @param unflushed gives the regions that were written since the last good flush
      */
     Membership(
             String name,
             PoolLabel label,
             List<MirrorMember> members,
             Duration memberWait,
-            Consumer<MirrorMember> recovery) {
+            Consumer<MirrorMember> recovery,
+            Supplier<BitSet> unflushed) {
         this.name = name;
+        this.unflushed = unflushed;
         this.memberWait = memberWait;
         this.recovery = recovery;
         this.label = label;
@@ -211,9 +221,55 @@ final class Membership {
     private void latchLoss(MirrorMember kept, List<MirrorMember> among) {
         long others = among.stream().filter(one -> one != kept)
                 .mapToLong(one -> one.losses() - 1).sum();
-        losses += Math.max(kept.acceptLosses() + others, 1);
+        losses += Math.max(keepAsItIs(kept) + others, 1);
         Log.warn(() -> name + ": no member has kept all writes that had returned, " + kept
                 + " is kept as it is; the next flush fails");
+    }
+
+    /**
+     * What the member shows counts from now on. A member that is copied to may have more: what was
+     * lost here since the copy.
+     *
+     * @return how often it had lost something
+     */
+    private long keepAsItIs(MirrorMember kept) {
+        BitSet regions = unflushed.get();
+        unsecured.addUrgent(regions);
+        members.stream().filter(member -> member.state() == MemberState.SYNCING)
+                .forEach(member -> member.miss(regions));
+        return kept.acceptLosses();
+    }
+
+    UnsecuredRegions unsecured() {
+        return unsecured;
+    }
+
+    /**
+     * A region was written anew, unless a member that was written has lost something since.
+     *
+     * @param additions how often unsecured regions had been added before
+     * @param written the members that were written
+     */
+    void secured(int region, int additions, Set<MirrorMember> written) throws DeviceException {
+        for (MirrorMember member : written) {
+            // It is left out, or kept as it is: then more is unsecured.
+            mistrust(member);
+        }
+        lock.readLock().lock();
+        try {
+            if (written.stream().allMatch(MirrorMember::isCurrent)) {
+                unsecured.remove(region, additions);
+            }
+        } finally {
+            lock.readLock().unlock();
+        }
+    }
+
+    /** Reads that were answered before may have found what is not there any more. */
+    void doubtReads() {
+        lock.writeLock().lock();
+        doubts++;
+        lock.writeLock().unlock();
     }
 
     /** How many losses of the pool failed flushes of callers have told of. */
@@ -303,6 +359,15 @@ final class Membership {
     }
 
     /**
+     * How often a member was left out that may have answered reads with blocks that it had lost,
+     * and how often members doubted their own reads.
+     */
+    long doubtedReads() {
+        return doubts + members.stream().filter(member -> member.device != null)
+                .mapToLong(member -> member.device.doubtedReads()).sum();
+    }
+
+    /**
      * While the pool is closed: the labels of the others say that these are not current. Behind the
      * lock, alone.
      *
@@ -361,6 +426,9 @@ final class Membership {
                 if (member.isCurrent() && !next.contains(member)) {
                     logLeftOut(member);
                     member.become(MemberState.STALE);
+                    // Counted when the member is not read any more. Whatever it failed with, it may
+                    // have lost writes before, and no flush of it has told.
+                    doubts++;
                 }
             }
             BitSet places = new BitSet();
@@ -382,7 +450,7 @@ final class Membership {
                 // again.
                 repeated = true;
                 if (lossCounted) {
-                    last.acceptLosses();
+                    keepAsItIs(last);
                 } else {
                     latchLoss(last, List.of(last));
                 }
@@ -412,6 +480,7 @@ final class Membership {
             return;
         }
         truth.has(lost);
+        unsecured.add(lost);
         for (MirrorMember member : members) {
             if (member != truth && member.isWritten()) {
                 member.miss(lost);
@@ -422,6 +491,9 @@ final class Membership {
     /** Puts another device in the place of a member that is of no use. Behind the lock, alone. */
     void replace(MirrorMember with) {
         List<MirrorMember> changed = new ArrayList<>(members);
+        // The sum never falls back to a number that a cache has seen.
+        MemberDevice before = members.get(with.index).device;
+        doubts += 1 + (before == null ? 0 : before.doubtedReads());
         changed.set(with.index, with);
         members = List.copyOf(changed);
     }

@@ -7,6 +7,7 @@ import java.util.BitSet;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 import org.lunarsan.device.BufferPool;
 import org.lunarsan.device.DeviceException;
@@ -31,6 +32,8 @@ final class Mirror {
     /** Failures whose members were not left out yet: marks of what they missed must stay. */
     private final AtomicInteger untold = new AtomicInteger();
     private final BufferPool buffers = new BufferPool();
+    /** Held while unsecured regions are written anew; before all other locks. */
+    private final ReentrantLock securing = new ReentrantLock();
     private final Duration memberWait;
     private volatile CompletableFuture<Void> recoveries = CompletableFuture.completedFuture(null);
 
@@ -45,7 +48,8 @@ final class Mirror {
             List<MirrorMember> members,
             IntentLog intents,
             Duration memberWait) {
-        this.membership = new Membership(name, label, members, memberWait, this::recover);
+        this.membership = new Membership(
+                name, label, members, memberWait, this::recover, intents::unflushed);
         this.intents = intents;
         this.memberWait = memberWait;
     }
@@ -248,13 +252,42 @@ final class Mirror {
         long told = membership.lossesTold();
         boolean done = false;
         try {
-            flushMembers();
+            do {
+                secureUrgent();
+                flushMembers();
+            } while (membership.unsecured().nextUrgent(0) >= 0);
             membership.refuseLosses(told);
             done = true;
         } finally {
             if (!done) {
                 membership.tellLosses();
             }
+        }
+    }
+
+    /** Secures the regions for which flushes wait. Called without any lock. */
+    private void secureUrgent() throws DeviceException {
+        if (membership.unsecured().nextUrgent(0) < 0) {
+            return;
+        }
+        securing.lock();
+        try {
+            new Securing(this).secureUrgent();
+        } finally {
+            securing.unlock();
+        }
+    }
+
+    /** Secures a region that is to be copied. Called without any lock. */
+    void secure(int region) throws DeviceException {
+        if (!membership.unsecured().has(region)) {
+            return;
+        }
+        securing.lock();
+        try {
+            new Securing(this).secure(region);
+        } finally {
+            securing.unlock();
         }
     }
 
@@ -293,10 +326,15 @@ final class Mirror {
         return all;
     }
 
-    /** Whether all current members have a region, and none of them may have missed a change. */
+    /**
+     * Whether all current members have a region, durably after a flush, and none of them may have
+     * missed a change.
+     */
     private boolean isSame(int region) {
-        return untold.get() == 0 && membership.members().stream()
-                .allMatch(member -> !member.isCurrent() || member.holds(region, region));
+        return untold.get() == 0
+                && !membership.unsecured().has(region)
+                && membership.members().stream().allMatch(
+                        member -> !member.isCurrent() || member.holds(region, region));
     }
 
     /** Whether a member missed a change that no label tells of: marks stay for it. */

@@ -17,6 +17,8 @@ final class MirrorOpening {
     private final List<MirrorMember> current = new ArrayList<>();
     /** A member takes no writes: none is written, what is marked waits for another opening. */
     private boolean readOnly;
+    /** Regions that were marked for writes; not those of a new mirror. */
+    private final BitSet written = new BitSet();
 
     MirrorOpening(String name, Assembly found, boolean openDegraded, Duration memberWait) {
         this.name = name;
@@ -37,7 +39,12 @@ final class MirrorOpening {
         }
         readOnly = members.stream()
                 .anyMatch(member -> member.device != null && member.device.isReadOnly());
-        Mirror mirror = new Mirror(name, found.label(), members, readIntents(), memberWait);
+        IntentLog intents = readIntents();
+        Mirror mirror = new Mirror(name, found.label(), members, intents, memberWait);
+        if (!readOnly) {
+            // Nobody knows whether a flush failed before the pool was left.
+            mirror.membership().unsecured().add(written);
+        }
         if (!readOnly && !placesOfCurrent().equals(found.label().current())) {
             // Before anything is written that the missing ones miss.
             mirror.membership().setCurrent(current);
@@ -78,6 +85,9 @@ final class MirrorOpening {
                     MemberArea.readIntent(member.device, label.pool(), regions);
             if (page.isPresent()) {
                 dirty.or(page.get().dirty());
+                if (page.get().sequence() > Formatting.INTENT_SEQUENCE_LAST) {
+                    written.or(page.get().dirty());
+                }
                 sequence = Math.max(sequence, page.get().sequence());
             } else {
                 dirty.set(0, regions);

@@ -34,7 +34,8 @@ import org.lunarsan.device.Operation;
  *
  * <p><b>Lost writes.</b> Members with a volatile cache can lose what they had acknowledged. One
  * that has is left out. When all have, one is kept as it is, {@link #losses()} counts, and the next
- * flush fails.
+ * flush fails. The flush after that first writes anew, from what the member shows, the regions
+ * that no good flush has covered: a device may call blocks clean that a failed flush did not write.
  *
  * <p><b>Power cuts.</b> Members can differ then where writes were under way. Their regions are
  * marked on the members before the writes are sent, and copied from one member to the others when
@@ -224,6 +225,16 @@ public final class MirroredDevice implements Device {
     public long losses() {
         Mirror now = mirror;
         return now == null ? 0 : now.membership().losses();
+    }
+
+    /**
+     * Counts each member that is left out: its device may have lost writes, and answered reads
+     * without them, before anything told of it.
+     */
+    @Override
+    public long doubtedReads() {
+        Mirror now = mirror;
+        return now == null ? 0 : now.membership().doubtedReads();
     }
 
     /** True when all members do. Otherwise an unmap does nothing: members would differ after it. */

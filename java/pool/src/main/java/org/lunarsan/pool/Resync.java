@@ -107,7 +107,7 @@ final class Resync {
         long end = Math.min(first + label.unitBlocks(), label.dataBlocks());
         for (long at = first; at < end; at += piece) {
             int blocks = (int) Math.min(piece, end - at);
-            List<MirrorMember> bad = copy(region, at, blocks);
+            List<MirrorMember> bad = copySecured(region, at, blocks);
             for (int losses = 0; !bad.isEmpty(); losses++) {
                 if (losses == PIECE_LOSSES_MAX) {
                     throw Membership.lossOf(bad.getFirst());
@@ -115,14 +115,25 @@ final class Resync {
                 // Then it is decided who has the region, for all who miss it.
                 mirror.membership().leaveOut(
                         bad.stream().filter(one -> !one.hasLost()).toList());
-                bad = copy(region, at, blocks);
+                bad = copySecured(region, at, blocks);
             }
         }
     }
 
+    /** As {@link #copy(int, long, int)}, of a region whose source cannot lose it in silence. */
+    private List<MirrorMember> copySecured(int region, long address, int blocks)
+            throws DeviceException {
+        List<MirrorMember> bad;
+        do {
+            mirror.secure(region);
+            bad = copy(region, address, blocks);
+        } while (bad == null);
+        return bad;
+    }
+
     /**
      * Those that could not be read, though nobody else has the region, or one that has lost
-     * something; empty: it is done.
+     * something; empty: it is done; null: it has to be secured before.
      */
     private List<MirrorMember> copy(int region, long address, int blocks) throws DeviceException {
         RangeLocks.Held held = mirror.ranges().acquire(address, blocks);
@@ -132,6 +143,9 @@ final class Resync {
                 refuseStopped(address);
                 if (target.isCurrent() && target.holds(region, region)) {
                     return List.of();
+                }
+                if (mirror.membership().unsecured().has(region)) {
+                    return null;
                 }
                 ByteBuffer data =
                         ByteBuffer.allocate(blocks * mirror.membership().label().blockSize());

@@ -163,6 +163,11 @@ public final class StripedDevice implements Device {
     }
 
     @Override
+    public long doubtedReads() {
+        return given.stream().mapToLong(Device::doubtedReads).sum();
+    }
+
+    @Override
     public boolean unmapReadsZeroes() {
         return given.stream().allMatch(Device::unmapReadsZeroes);
     }

@@ -15,6 +15,10 @@
  * }
  * }</pre>
  *
+ * <p>What wraps other devices also extends
+ * {@link org.lunarsan.device.testkit.HangingContract}: transfers are given up while a device inside
+ * hangs.
+ *
  * <p><b>Randomness.</b> All of it comes from one seed, {@link org.lunarsan.device.testkit.Seed},
  * which stands in the message of a test that fails and is set with {@code -Dlunar.seed=…}.
  *

@@ -1,0 +1,85 @@
+//! Zeroes and deallocation of long ranges: in stretches, which are done in pieces.
+
+#[cfg(test)]
+mod tests;
+
+use super::piece::Piece;
+use super::{MemoryDevice, atomic, chunks};
+use crate::{BlockRange, Error};
+use std::ops::Range;
+
+/// A longer range is cleared in stretches of this. Whole atomic writes may come between two, and no
+/// stretch tears one.
+pub(super) const STRETCH_BYTES: u64 = atomic::ATOMIC_BYTES_MAX as u64;
+
+/// A stretch begins anew so often. After that it is done in one piece: others could have it begin
+/// anew without end.
+pub(super) const RESTARTS_MAX: u32 = 2;
+
+impl MemoryDevice {
+    /// Gives back whole pages and zeroes parts of a page. Chunks that do not exist cost nothing,
+    /// however long the range is.
+    pub(super) async fn deallocate(&self, range: BlockRange) -> Result<(), Error> {
+        let bytes = self.shape.get().checked_range(&self.name, range)?;
+        let mut piece = Piece::default();
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let stretch = stretch(at..bytes.end);
+            at = stretch.end;
+            self.change(range, stretch, &mut piece, |chunk| self.clear_chunk(chunk)).await?;
+            at = self.next_existing(at..bytes.end, &mut piece);
+        }
+        Ok(())
+    }
+
+    /// Writes zeroes.
+    pub(super) async fn zero(&self, range: BlockRange) -> Result<(), Error> {
+        let bytes = self.shape.get().checked_range(&self.name, range)?;
+        let mut piece = Piece::default();
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let stretch = stretch(at..bytes.end);
+            at = stretch.end;
+            self.change(range, stretch, &mut piece, |chunk| self.zero_chunk(chunk)).await?;
+        }
+        Ok(())
+    }
+
+    /// Calls `change` for each chunk of `stretch`, a part of `range`; it returns what that cost.
+    ///
+    /// An atomic write that comes between two pieces, and crosses the border between them, would
+    /// keep only what lies before that border. The stretch begins anew then, as if all of it came
+    /// after the write.
+    async fn change(
+        &self,
+        range: BlockRange,
+        stretch: Range<u64>,
+        piece: &mut Piece,
+        change: impl Fn(Range<u64>) -> u32,
+    ) -> Result<(), Error> {
+        let (mut at, mut crossings, mut restarts) = (stretch.start, None, 0);
+        while at < stretch.end {
+            piece.may_go_on().await.map_err(|e| self.cancelled(e))?;
+            let fence = self.pass(&stretch);
+            self.shape.get().checked_range(&self.name, range)?;
+            let count = |at| fence.as_ref().map(|crossings| crossings.of(at));
+            if at > stretch.start && count(at) != crossings {
+                (at, restarts) = (stretch.start, restarts + 1);
+            }
+            for chunk in chunks(at..stretch.end) {
+                at = chunk.end;
+                piece.count(change(chunk));
+                if piece.is_over() && restarts < RESTARTS_MAX {
+                    break;
+                }
+            }
+            crossings = count(at);
+        }
+        Ok(())
+    }
+}
+
+/// The first of `bytes` that are cleared together.
+fn stretch(bytes: Range<u64>) -> Range<u64> {
+    bytes.start..bytes.end.min(bytes.start.saturating_add(STRETCH_BYTES))
+}

@@ -1,0 +1,284 @@
+package org.lunarsan.device.testkit;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.Fault;
+import org.lunarsan.device.FaultyDevice;
+import org.lunarsan.device.Geometry;
+import org.lunarsan.device.MemoryDevice;
+import org.lunarsan.device.Operation;
+
+/**
+ * The contract of {@link AsyncDevice} where a transfer is given up while a device inside hangs, as
+ * tests. They make the devices inside.
+ *
+ * <p>JUnit makes an object for each test; the tests start threads of their own.
+ */
+@Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+public abstract class HangingContract {
+    private static final int BLOCK = 512;
+    /** Blocks of each device inside: 2 MiB of data beside what pools keep for themselves. */
+    private static final int INNER_BLOCKS = 8192;
+    /** Blocks that a test writes. */
+    private static final int AT = 8;
+    private static final int LENGTH = 4;
+    /** Blocks that no test touches before it reads them: caches have none of them. */
+    private static final int COLD = 1024;
+    private static final int COLD_STEP = 64;
+
+    private final List<FaultyDevice> inside = new ArrayList<>();
+    private AsyncDevice device;
+
+    /** For subclasses. */
+    protected HangingContract() {}
+
+    /**
+     * Makes the device under test.
+     *
+     * @param inside the devices inside, closed and blank; each hangs where a test says so
+     * @return closed; the contract opens and closes it
+     * @throws Exception when it cannot be made
+     */
+    protected abstract AsyncDevice make(List<? extends Device> inside) throws Exception;
+
+    /**
+     * How many devices are inside.
+     *
+     * @return the count, at least 1
+     */
+    protected int insideCount() {
+        return 1;
+    }
+
+    @BeforeEach
+    void openDevice() throws Exception {
+        for (int index = 0; index < insideCount(); index++) {
+            inside.add(new FaultyDevice(
+                    new MemoryDevice("inside" + index, new Geometry(BLOCK, INNER_BLOCKS)),
+                    index));
+        }
+        device = make(inside);
+        device.open();
+    }
+
+    @AfterEach
+    void closeDevice() throws Exception {
+        goOn();
+        device.close();
+    }
+
+    private static byte[] filled(int value, int blocks) {
+        byte[] data = new byte[BLOCK * blocks];
+        Arrays.fill(data, (byte) value);
+        return data;
+    }
+
+    private static void fill(ByteBuffer buffer, int value) {
+        for (int at = 0; at < buffer.limit(); at++) {
+            buffer.put(at, (byte) value);
+        }
+    }
+
+    /** Has the next such operation of each device inside hang. */
+    private void hang(Operation operation) {
+        inside.forEach(one -> one.inject(Fault.of(new Fault.Hang()).on(operation).times(1)));
+    }
+
+    /** Returns when any device inside hangs. */
+    private void awaitHanging() throws InterruptedException {
+        CountDownLatch any = new CountDownLatch(1);
+        List<Thread> waiting = new ArrayList<>();
+        for (FaultyDevice one : inside) {
+            waiting.add(Thread.ofVirtual().start(() -> {
+                try {
+                    one.awaitHanging(1);
+                    any.countDown();
+                } catch (InterruptedException over) {
+                    // Another one hangs.
+                }
+            }));
+        }
+        any.await();
+        for (Thread thread : waiting) {
+            thread.interrupt();
+            thread.join();
+        }
+    }
+
+    /** Nothing hangs any more, nor will. */
+    private void goOn() {
+        inside.forEach(FaultyDevice::heal);
+        inside.forEach(FaultyDevice::release);
+    }
+
+    private interface Call {
+        void run() throws DeviceException;
+    }
+
+    private static CompletableFuture<Void> started(Call call) {
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        Thread.ofPlatform().daemon().start(() -> {
+            try {
+                call.run();
+                done.complete(null);
+            } catch (Throwable failure) {
+                done.completeExceptionally(failure);
+            }
+        });
+        return done;
+    }
+
+    private ByteBuffer buffer(GivingUp way) {
+        return way.ordinal() % 2 == 0
+                ? ByteBuffer.allocate(LENGTH * BLOCK) : ByteBuffer.allocateDirect(LENGTH * BLOCK);
+    }
+
+    /**
+     * Goal: a write ends when it is given up, though a device inside hangs. The disk gets the data
+     * as it was, or none; later writes to these blocks wait and win, others do not wait.
+     */
+    @Test
+    void aWriteGivenUpEndsInItsTime() throws Exception {
+        for (GivingUp way : GivingUp.values()) {
+            device.write(AT, filled(1, LENGTH));
+            hang(Operation.WRITE);
+            ByteBuffer buffer = buffer(way);
+            fill(buffer, 2);
+            CompletableFuture<Void> write = device.writeAsync(AT, buffer);
+            awaitHanging();
+            way.giveUp(write);
+            assertTrue(write.isDone(), () -> way + " did not end it");
+            assertEquals(0, buffer.position(), way::toString);
+            fill(buffer, 0x66);
+            // Those that are to hang have their chance elsewhere otherwise.
+            inside.forEach(FaultyDevice::heal);
+            CompletableFuture<Void> later =
+                    device.writeAsync(AT + 2, ByteBuffer.wrap(filled(3, 1)));
+            CompletableFuture<Void> waiting = started(() -> device.write(AT + 3, filled(4, 1)));
+            device.write(AT + LENGTH, filled(5, 1));
+            assertFalse(later.isDone(), () -> way + ": a later write did not wait");
+            assertFalse(waiting.isDone(), () -> way + ": a call that waits did not");
+            goOn();
+            later.join();
+            waiting.join();
+            byte[] found = new byte[(LENGTH + 1) * BLOCK];
+            device.read(AT, found);
+            for (int at = 0; at < 2 * BLOCK; at++) {
+                byte value = found[at];
+                assertTrue(value == 1 || value == 2, () -> way + " let the disk get " + value);
+                assertEquals(found[at - at % BLOCK], value, () -> way + ": a torn block");
+            }
+            for (int at = 2 * BLOCK; at < found.length; at++) {
+                assertEquals(at / BLOCK + 1, found[at], way + ", byte " + at);
+            }
+        }
+    }
+
+    /** Goal: a read that is given up ends then, and leaves its buffer alone. */
+    @Test
+    void aReadGivenUpLeavesItsBuffer() throws Exception {
+        List<ByteBuffer> buffers = new ArrayList<>();
+        for (GivingUp way : GivingUp.values()) {
+            int address = COLD + way.ordinal() * COLD_STEP;
+            hang(Operation.READ);
+            ByteBuffer buffer = buffer(way);
+            CompletableFuture<Void> read = device.readAsync(address, buffer);
+            awaitHanging();
+            way.giveUp(read);
+            assertTrue(read.isDone(), () -> way + " did not end it");
+            assertEquals(0, buffer.position(), way::toString);
+            fill(buffer, 0x11);
+            buffers.add(buffer);
+            inside.forEach(FaultyDevice::heal);
+            device.write(AT, filled(1, 1));
+            goOn();
+        }
+        device.flush();
+        // It ends what is under way.
+        device.close();
+        for (ByteBuffer buffer : buffers) {
+            assertEquals(ByteBuffer.wrap(filled(0x11, LENGTH)), buffer.clear());
+        }
+        device.open();
+    }
+
+    /** Goal: a flush and an unmap end when they are given up; the next ones do their work. */
+    @Test
+    void whatHasNoBufferEndsInItsTime() throws Exception {
+        for (GivingUp way : GivingUp.values()) {
+            device.write(AT, filled(1, LENGTH));
+            for (Operation operation : List.of(Operation.FLUSH, Operation.UNMAP)) {
+                hang(operation);
+                CompletableFuture<Void> future = operation == Operation.FLUSH
+                        ? device.flushAsync() : device.unmapAsync(AT, 1);
+                awaitHanging();
+                way.giveUp(future);
+                assertTrue(future.isDone(), () -> way + " did not end " + operation);
+                goOn();
+            }
+            device.unmap(AT, LENGTH);
+            device.flush();
+            byte[] found = filled(0x5A, LENGTH);
+            device.read(AT, found);
+            assertEquals(ByteBuffer.wrap(new byte[LENGTH * BLOCK]), ByteBuffer.wrap(found));
+        }
+    }
+
+    /** Goal: an interrupt ends no call that waits for a device that hangs, and is kept. */
+    @Test
+    void anInterruptIsKept() throws Exception {
+        device.write(AT, filled(1, 1));
+        hang(Operation.WRITE);
+        CompletableFuture<Boolean> kept = new CompletableFuture<>();
+        Thread caller = Thread.ofPlatform().daemon().start(() -> {
+            try {
+                device.write(AT, filled(2, 1));
+                kept.complete(Thread.currentThread().isInterrupted());
+            } catch (Throwable failure) {
+                kept.completeExceptionally(failure);
+            }
+        });
+        awaitHanging();
+        caller.interrupt();
+        goOn();
+        assertTrue(kept.join(), "the interrupt is gone");
+        byte[] found = new byte[BLOCK];
+        device.read(AT, found);
+        assertEquals(2, found[0]);
+    }
+
+    /** Goal: closing ends, whatever was given up before, and no write comes after it. */
+    @Test
+    void closingEndsAfterSomethingWasGivenUp() throws Exception {
+        device.write(AT, filled(1, LENGTH));
+        device.flush();
+        hang(Operation.WRITE);
+        ByteBuffer buffer = ByteBuffer.wrap(filled(2, LENGTH));
+        CompletableFuture<Void> write = device.writeAsync(AT, buffer);
+        awaitHanging();
+        write.cancel(false);
+        fill(buffer, 0x66);
+        CompletableFuture<Void> closing = started(device::close);
+        goOn();
+        closing.join();
+        device.open();
+        byte[] found = new byte[BLOCK];
+        device.read(AT, found);
+        assertTrue(found[0] == 1 || found[0] == 2, () -> "the disk got " + found[0]);
+    }
+}

@@ -1,0 +1,525 @@
+package org.lunarsan.pool;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
+import org.lunarsan.device.AsyncDevice;
+import org.lunarsan.device.CachedDevice;
+import org.lunarsan.device.CoalescingDevice;
+import org.lunarsan.device.Device;
+import org.lunarsan.device.DeviceException;
+import org.lunarsan.device.QueueOptions;
+
+/**
+ * One mirror on trial, from its first opening to its last check: threads that write, read and flush
+ * beside faults of its members. The thread that runs it is the only one that does the latter.
+ */
+final class TrialRound {
+    /** Something done while no call is under way. */
+    interface Alone {
+        void run() throws Exception;
+    }
+
+    private static final int THREADS = 4;
+    private static final int LENGTH_MAX = 3;
+    /** Around borders of regions of 128 blocks, and in most of them; each thread has its own. */
+    private static final int[] PLACES = {0, 124, 252, 300, 511, 600, 764, 900, 1008};
+    private static final int TRIES_MAX = 60;
+    private static final long STALL_SECONDS_MAX = 180;
+    private static final long COPY_SECONDS_MAX = 5;
+
+    private final TrialMembers members;
+    private final TrialCounts counts;
+    private final boolean withPageCache;
+    private final Random random;
+    private final AtomicInteger toWrite;
+    private final TrialLedger ledger = new TrialLedger(Members.BLOCKS);
+    private final AtomicReference<Throwable> failure = new AtomicReference<>();
+    private final ReentrantReadWriteLock calls = new ReentrantReadWriteLock(true);
+    private final Object lossLock = new Object();
+
+    // Changed while no call is under way.
+    private MirroredDevice pool;
+    private AsyncDevice front;
+    private TrialPageCache pages;
+    /** Guarded by the loss lock. */
+    private long lossesSeen;
+
+    TrialRound(
+            TrialMembers members,
+            TrialCounts counts,
+            boolean withPageCache,
+            Random random,
+            int writes) {
+        this.members = members;
+        this.counts = counts;
+        this.withPageCache = withPageCache;
+        this.random = random;
+        toWrite = new AtomicInteger(writes);
+    }
+
+    TrialLedger ledger() {
+        return ledger;
+    }
+
+    void note(String event) {
+        ledger.note(event);
+    }
+
+    void dropPages() {
+        if (pages != null) {
+            pages.drop();
+        }
+    }
+
+    /** Runs it to its end; what it throws is what went wrong. */
+    void run() throws Exception {
+        open();
+        List<Thread> threads = new ArrayList<>();
+        for (int index = 0; index < THREADS; index++) {
+            Worker worker = new Worker(index, new Random(random.nextLong()));
+            threads.add(Thread.ofPlatform().daemon().name("trial " + index).start(worker::run));
+        }
+        try {
+            disturb();
+        } catch (Exception | AssertionError wrong) {
+            failure.compareAndSet(null, wrong);
+        }
+        members.heal();
+        for (Thread thread : threads) {
+            thread.join(TimeUnit.SECONDS.toMillis(STALL_SECONDS_MAX));
+            if (thread.isAlive()) {
+                failure.compareAndSet(null, stalled(thread));
+            }
+        }
+        if (failure.get() != null) {
+            throw new ExecutionException(failure.get());
+        }
+        end();
+    }
+
+    private static AssertionError stalled(Thread thread) {
+        AssertionError stalled = new AssertionError("a call does not end, though all members work");
+        stalled.setStackTrace(thread.getStackTrace());
+        return stalled;
+    }
+
+    private boolean isOver() {
+        return failure.get() != null || toWrite.get() <= 0;
+    }
+
+    private void disturb() throws Exception {
+        long began = System.nanoTime();
+        int left = toWrite.get();
+        while (!isOver()) {
+            pause();
+            switch (random.nextInt(10)) {
+                case 0, 1, 2, 3, 4 -> {
+                    counts.faults.increment();
+                    members.fault(random, this);
+                }
+                case 5, 6, 7 -> {
+                    members.heal();
+                    pool.resync();
+                }
+                case 8 -> members.heal();
+                default -> exclusively(this::recover);
+            }
+            if (toWrite.get() != left) {
+                left = toWrite.get();
+                began = System.nanoTime();
+            } else if (System.nanoTime() - began > TimeUnit.SECONDS.toNanos(STALL_SECONDS_MAX)) {
+                throw new AssertionError("no write has ended for " + STALL_SECONDS_MAX + " s: "
+                        + pool.status());
+            }
+        }
+    }
+
+    private void pause() {
+        LockSupport.parkNanos(
+                TimeUnit.MILLISECONDS.toNanos(1 + random.nextInt(members.pauseMillisMax())));
+    }
+
+    /** Does something while no call is under way; heals the members, so that calls end. */
+    void exclusively(Alone work) throws Exception {
+        members.heal();
+        if (!calls.writeLock().tryLock(STALL_SECONDS_MAX, TimeUnit.SECONDS)) {
+            throw new AssertionError("calls do not end, though all members work");
+        }
+        try {
+            work.run();
+        } finally {
+            calls.writeLock().unlock();
+        }
+    }
+
+    private void recover() throws Exception {
+        if (pool.status().health() == PoolStatus.Health.FAILED || random.nextInt(4) == 0) {
+            reopen();
+        } else if (random.nextBoolean()) {
+            resync();
+        }
+    }
+
+    /** Copies to stale members, for some time at most; a fault may come to pass late. */
+    private void resync() throws Exception {
+        try {
+            pool.resync().get(COPY_SECONDS_MAX, TimeUnit.SECONDS);
+        } catch (ExecutionException | TimeoutException failed) {
+            // A member was bad in the middle of it.
+            members.heal();
+        }
+    }
+
+    /** Closing flushes for nobody: what was not flushed may be gone. */
+    private void reopen() throws Exception {
+        members.loseClean();
+        try {
+            front.close();
+        } catch (DeviceException told) {
+            // It says what it could not flush, and what the next opening copies.
+        }
+        ledger.lost("closed");
+        open();
+    }
+
+    private void open() throws Exception {
+        for (int tries = 1; ; tries++) {
+            pool = MirroredDevice.of(members.devices(),
+                    MirrorOptions.DEFAULT.withMemberMillisMax(members.memberMillisMax()));
+            stack(pool);
+            try {
+                front.open();
+                break;
+            } catch (DeviceException failed) {
+                if (tries == TRIES_MAX) {
+                    throw failed;
+                }
+                members.heal();
+                pause();
+            }
+        }
+        synchronized (lossLock) {
+            lossesSeen = front.losses();
+        }
+        counts.openings.increment();
+        note("opened " + states());
+    }
+
+    /** What callers have on top of the pool. */
+    private void stack(MirroredDevice bottom) {
+        Device top = bottom;
+        pages = null;
+        if (withPageCache) {
+            pages = new TrialPageCache(bottom);
+            top = pages;
+        } else if (random.nextInt(3) > 0) {
+            top = new CachedDevice(bottom, (16 + random.nextInt(200)) * Members.BLOCK);
+        }
+        int ahead = random.nextBoolean() ? 8 * Members.BLOCK : 0;
+        front = random.nextBoolean()
+                ? AsyncDevice.of(top)
+                : new CoalescingDevice(top, QueueOptions.DEFAULT.withPrefetchBytes(ahead));
+    }
+
+    private List<String> states() {
+        return pool.status().members().stream()
+                .map(member -> member.state() + "/" + member.regionsToCopy()).toList();
+    }
+
+    /** From the report of a loss on, all that was not flushed may be gone. */
+    private void noteLosses() {
+        synchronized (lossLock) {
+            long now = front.losses();
+            if (now != lossesSeen) {
+                lossesSeen = now;
+                counts.losses.increment();
+                ledger.lost("counted");
+            }
+        }
+    }
+
+    private boolean flush() {
+        TrialLedger.Flush begun = ledger.beginFlush();
+        boolean done = false;
+        try {
+            front.flush();
+            done = true;
+        } catch (DeviceException failed) {
+            counts.flushesFailed.increment();
+        }
+        noteLosses();
+        ledger.endFlush(begun, done);
+        counts.flushes.increment();
+        return done;
+    }
+
+    void flushUntilGood() throws Exception {
+        for (int tries = 0; !flush(); tries++) {
+            if (tries == TRIES_MAX) {
+                throw new AssertionError("no flush succeeds, though all members work: "
+                        + pool.status());
+            }
+            members.heal();
+            if (pool.status().health() == PoolStatus.Health.FAILED) {
+                reopen();
+            }
+        }
+    }
+
+    /** Reads every block and looks at what it holds; nobody else reads or writes. */
+    void checkAll() throws DeviceException {
+        for (int first = 0; first < Members.BLOCKS; first += 64) {
+            check(first, 64, true, ByteBuffer.allocate(64 * Members.BLOCK));
+        }
+    }
+
+    /**
+     * Reads each block that is written, one by one, while no call is under way: those last that a
+     * cache has kept longest, or first.
+     */
+    void readPlaces(boolean newestFirst) {
+        for (int index = 0; index < PLACES.length; index++) {
+            int place = PLACES[newestFirst ? PLACES.length - 1 - index : index];
+            for (int block = 0; block < THREADS * LENGTH_MAX; block++) {
+                int at = place + (newestFirst ? THREADS * LENGTH_MAX - 1 - block : block);
+                try {
+                    check(at, 1, true, ByteBuffer.allocate(Members.BLOCK));
+                } catch (DeviceException failed) {
+                    counts.readsFailed.increment();
+                }
+            }
+        }
+    }
+
+    private void check(int first, int count, boolean own, ByteBuffer buffer)
+            throws DeviceException {
+        TrialLedger.Look look = ledger.beginRead(first, count);
+        front.read(first, buffer.clear());
+        noteLosses();
+        judge(look, buffer.flip(), own);
+    }
+
+    private void judge(TrialLedger.Look look, ByteBuffer found, boolean own) {
+        int[] versions = new int[found.remaining() / Members.BLOCK];
+        for (int index = 0; index < versions.length; index++) {
+            int at = index * Members.BLOCK;
+            versions[index] = found.getInt(at);
+            for (int word = at; own && word < at + Members.BLOCK; word += Integer.BYTES) {
+                if (found.getInt(word) != versions[index]) {
+                    throw new TrialLedger.Violation("block " + (look.first() + index)
+                            + " is torn");
+                }
+            }
+        }
+        ledger.endRead(look, versions, own);
+        counts.reads.increment();
+    }
+
+    private void end() throws Exception {
+        flushUntilGood();
+        checkAll();
+        writeLast();
+        for (int tries = 0; !isSettled(); tries++) {
+            if (tries == TRIES_MAX) {
+                throw new AssertionError("not healthy, though all members work: "
+                        + pool.status());
+            }
+            members.heal();
+            if (pool.status().health() == PoolStatus.Health.FAILED) {
+                reopen();
+            }
+            resync();
+            pause();
+        }
+        front.close();
+        List<byte[]> contents = members.contents();
+        for (byte[] one : contents) {
+            int at = Arrays.mismatch(contents.getFirst(), one);
+            if (at >= 0) {
+                throw new TrialLedger.Violation("members differ at block " + at / Members.BLOCK);
+            }
+        }
+        counts.comparisons.increment();
+        open();
+        pool.copies().exceptionally(told -> null).join();
+        checkAll();
+        front.close();
+    }
+
+    /** It comes after all writes that were given up: none is under way when it has returned. */
+    private void writeLast() throws DeviceException {
+        for (int place : PLACES) {
+            int blocks = THREADS * LENGTH_MAX;
+            int version = counts.nextVersion();
+            ByteBuffer data = ByteBuffer.allocate(blocks * Members.BLOCK);
+            while (data.hasRemaining()) {
+                data.putInt(version);
+            }
+            long losses = ledger.beginWrite(place, blocks, version);
+            front.write(place, data.flip());
+            ledger.endWrite(place, blocks, true, false, losses);
+        }
+    }
+
+    /** Whether all members are current, and stay so while all is read and their power is cut. */
+    private boolean isSettled() throws Exception {
+        flushUntilGood();
+        if (pool.status().health() != PoolStatus.Health.HEALTHY) {
+            return false;
+        }
+        members.cutAfterFlush();
+        dropPages();
+        checkAll();
+        flushUntilGood();
+        return pool.status().health() == PoolStatus.Health.HEALTHY;
+    }
+
+    /** One thread that writes to blocks of its own. */
+    private final class Worker {
+        private final int number;
+        private final Random random;
+        /** Of a read that was given up: the device must leave it alone. */
+        private ByteBuffer givenUp;
+
+        Worker(int number, Random random) {
+            this.number = number;
+            this.random = random;
+        }
+
+        void run() {
+            try {
+                while (!isOver()) {
+                    calls.readLock().lock();
+                    try {
+                        step();
+                    } finally {
+                        calls.readLock().unlock();
+                    }
+                }
+            } catch (Throwable wrong) {
+                failure.compareAndSet(null, wrong);
+            }
+        }
+
+        private void step() throws Exception {
+            switch (random.nextInt(24)) {
+                case 0 -> flush();
+                case 1, 2, 3, 4, 5, 6 -> read(number, true);
+                case 7, 8 -> read(random.nextInt(THREADS), false);
+                case 9, 10 -> readAsync();
+                default -> write();
+            }
+        }
+
+        /** Blocks of one thread never meet those of another; regions do. */
+        private int place(int thread) {
+            return PLACES[random.nextInt(PLACES.length)] + thread * LENGTH_MAX;
+        }
+
+        private ByteBuffer buffer(int blocks, int fill) {
+            int bytes = blocks * Members.BLOCK;
+            ByteBuffer made = random.nextInt(3) == 0
+                    ? ByteBuffer.allocateDirect(bytes) : ByteBuffer.allocate(bytes);
+            fill(made, fill);
+            return made;
+        }
+
+        private void fill(ByteBuffer buffer, int with) {
+            for (int at = 0; at < buffer.capacity(); at += Integer.BYTES) {
+                buffer.putInt(at, with);
+            }
+        }
+
+        private void read(int thread, boolean own) {
+            int blocks = 1 + random.nextInt(LENGTH_MAX);
+            try {
+                check(place(thread), blocks, own, buffer(blocks, TrialLedger.NOISE));
+            } catch (DeviceException failed) {
+                counts.readsFailed.increment();
+            }
+        }
+
+        private void write() throws InterruptedException {
+            int first = place(number);
+            int blocks = 1 + random.nextInt(LENGTH_MAX);
+            int version = counts.nextVersion();
+            ByteBuffer data = buffer(blocks, version);
+            long losses = ledger.beginWrite(first, blocks, version);
+            boolean[] givenUp = new boolean[1];
+            boolean done = random.nextBoolean() ? waitedWrite(first, data)
+                    : settle(front.writeAsync(first, data), () -> givenUp[0] = true);
+            // The buffer is ours again, however the write has ended.
+            fill(data, TrialLedger.NOISE);
+            ledger.endWrite(first, blocks, done, givenUp[0], losses);
+            counts.givenUp.add(givenUp[0] ? 1 : 0);
+            (done ? counts.writes : counts.writesFailed).increment();
+            toWrite.decrementAndGet();
+        }
+
+        private boolean waitedWrite(int first, ByteBuffer data) {
+            try {
+                front.write(first, data);
+                return true;
+            } catch (DeviceException failed) {
+                return false;
+            }
+        }
+
+        private void readAsync() throws InterruptedException {
+            checkGivenUp();
+            int first = place(number);
+            int blocks = 1 + random.nextInt(LENGTH_MAX);
+            ByteBuffer into = buffer(blocks, TrialLedger.NOISE);
+            TrialLedger.Look look = ledger.beginRead(first, blocks);
+            if (settle(front.readAsync(first, into), () -> { })) {
+                noteLosses();
+                judge(look, into.flip(), true);
+            } else {
+                fill(into, TrialLedger.NOISE);
+                givenUp = into;
+            }
+        }
+
+        private void checkGivenUp() {
+            for (int at = 0; givenUp != null && at < givenUp.capacity(); at += Integer.BYTES) {
+                if (givenUp.getInt(at) != TrialLedger.NOISE) {
+                    throw new TrialLedger.Violation("a read that was given up went on");
+                }
+            }
+        }
+
+        /** Waits for a transfer, or gives it up after some time. */
+        private boolean settle(CompletableFuture<Void> transfer, Runnable onGivingUp)
+                throws InterruptedException {
+            boolean bounded = random.nextBoolean();
+            if (bounded) {
+                transfer.orTimeout(random.nextInt(5000), TimeUnit.MICROSECONDS);
+            } else if (random.nextInt(16) == 0 && transfer.cancel(false)) {
+                onGivingUp.run();
+            }
+            try {
+                transfer.get();
+                return true;
+            } catch (ExecutionException failed) {
+                if (failed.getCause() instanceof TimeoutException) {
+                    onGivingUp.run();
+                }
+                return false;
+            } catch (CancellationException givenUp) {
+                return false;
+            }
+        }
+    }
+}
