@@ -1,15 +1,24 @@
 //! Which URL opens what. The one place that knows.
 
 use crate::output::Failure;
-use block::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
+use block::{BlockDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
 use control::device_url::{DeviceUrl, LocalOptions, Opener};
 use initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens devices of this machine.
-#[derive(Clone, Copy, Debug)]
-pub struct LocalOpener;
+/// Opens devices of this machine. Those of one opener that are on one file system know of each
+/// other's writes.
+#[derive(Clone, Debug)]
+pub struct LocalOpener {
+    file_systems: FileSystems,
+}
+
+impl Default for LocalOpener {
+    fn default() -> Self {
+        Self { file_systems: FileSystems::new(control::process_memory_bytes()) }
+    }
+}
 
 impl Opener for LocalOpener {
     fn open(
@@ -18,7 +27,7 @@ impl Opener for LocalOpener {
         options: &LocalOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         match url {
-            DeviceUrl::File(path) => open_file(path, options),
+            DeviceUrl::File(path) => open_file(path, options, &self.file_systems),
             DeviceUrl::Memory { size_bytes } => {
                 let (block, physical) = (options.block_bytes, options.physical_block_bytes);
                 Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
@@ -83,12 +92,16 @@ pub async fn open(
             let disk = RemoteDisk::connect(url, session).await?;
             Ok(Opened::Remote(Arc::new(disk)))
         }
-        _ => LocalOpener.open(url, local).map(Opened::Local),
+        _ => LocalOpener::default().open(url, local).map(Opened::Local),
     }
 }
 
-fn open_file(path: &Path, options: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let device = FileDevice::open(FileOptions {
+fn open_file(
+    path: &Path,
+    options: &LocalOptions,
+    file_systems: &FileSystems,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let file = FileOptions {
         path: path.to_owned(),
         create_size_bytes: options.size_bytes,
         block_bytes: options.block_bytes,
@@ -97,7 +110,8 @@ fn open_file(path: &Path, options: &LocalOptions) -> Result<Arc<dyn BlockDevice>
         io_uring: options.io_uring,
         read_only: options.read_only,
         thin: options.thin,
-    })?;
+    };
+    let device = FileDevice::open_in(file, file_systems)?;
     let size = device.geometry().size_bytes();
     match options.size_bytes {
         Some(wanted) if wanted != size => Err(Failure::new(format!(

@@ -65,7 +65,7 @@ pub fn serve(
         Origin::File { .. } => Hangup::Applies,
         Origin::Arguments => Hangup::Ends,
     };
-    let opened = Opened::open(configuration.clone(), origin, Arc::new(LocalOpener))?;
+    let opened = Opened::open(configuration.clone(), origin, Arc::new(LocalOpener::default()))?;
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
     let api = bind_api(&configuration, hangup == Hangup::Applies)?;
     let daemon = Arc::new(opened.serve()?);

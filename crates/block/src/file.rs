@@ -5,6 +5,7 @@ mod clear;
 mod commit;
 mod direct;
 mod disk;
+mod inline_writes;
 mod lock;
 mod open;
 mod ranges;
@@ -23,6 +24,7 @@ use crate::{
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
 use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
+use inline_writes::Syncer;
 use ring::{Flights, Memory, ReadAnswer, Transfer};
 use std::io;
 use std::ops::Range;
@@ -33,6 +35,7 @@ use workers::{
     Workers,
 };
 
+pub use inline_writes::FileSystems;
 pub use lock::FileIdentity;
 pub use open::{FileOptions, file_identity};
 pub use ring::with_ring;
@@ -83,9 +86,9 @@ const AT_HAND_BYTES_MAX: usize = 64 << 10;
 ///
 /// * Cached data is read inline (`preadv2` with `RWF_NOWAIT`), the rest by the ring of the core
 ///   ([`with_ring`]) or, where there is none, by a bounded pool of threads. Writes go into the page
-///   cache inline, but by way of the pool for a while after one was slow, while a sync takes long
-///   or a piece of the file is cleared, and always where a file system may wait for another machine
-///   or process. With `direct`, all goes past the page cache, by way of the ring, or of the pool.
+///   cache inline, one at a time of a file system. They go by way of the pool for a while after one
+///   was slow, while a sync takes long, while much is to be written back, while a piece of the file
+///   is cleared, and always where a file system may wait for another machine or process. With `direct`, all goes past the page cache, by way of the ring, or of the pool.
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
 ///   poisoned until it is recovered or opened again: writes and flushes give `Poisoned`, reads go
 ///   on.
@@ -97,6 +100,8 @@ const AT_HAND_BYTES_MAX: usize = 64 << 10;
 pub struct FileDevice {
     disk: Arc<Disk>,
     commit: Arc<GroupCommit>,
+    /// Has the file synced when much of its file system is to be written back.
+    syncer: Arc<Syncer>,
     workers: Workers,
     /// Of this device; [`COMPUTING`] is of all.
     maps: ComputingLimit,
@@ -117,15 +122,22 @@ impl FileDevice {
     /// neither file nor block device, no permission, in use (by whom, where that can be seen), an
     /// impossible shape ([`Geometry::new`]), direct I/O not possible.
     pub fn open(options: FileOptions) -> Result<Arc<Self>, Error> {
-        let (disk, sync_failed, created) = open::open(&options)?;
+        Self::open_in(options, &FileSystems::default())
+    }
+
+    /// The same for one of several devices: those on one file system know of each other's writes
+    /// if they are opened with one value of `file_systems`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(options: FileOptions, file_systems: &FileSystems) -> Result<Arc<Self>, Error> {
+        let (disk, sync_failed, created) = open::open(&options, file_systems)?;
         let disk = Arc::new(disk);
         let synced = Arc::clone(&disk);
         let opened = Self::with_sync(disk, move || {
-            let _syncing = synced.pace.syncing();
-            rustix::fs::fdatasync(&synced.file).map_err(|errno| {
+            synced.sync().inspect_err(|error| {
                 let device = &synced.name;
-                tracing::error!(%device, error = %errno, "a sync failed: no writes any more");
-                errno.into()
+                tracing::error!(%device, %error, "a sync failed: no writes any more");
             })
         });
         *opened.created() = created;
@@ -143,10 +155,14 @@ impl FileDevice {
             InlineRead::Always => LONG_MEMORY_READS_MAX,
             InlineRead::NoWait | InlineRead::Never => LONG_READS_MAX,
         };
+        let commit = GroupCommit::new(sync);
+        let workers = Workers::new("lunar-file", THREADS, &ALL_THREADS, COMPUTING.clone());
+        let writes = Arc::clone(&disk.writes);
         Arc::new(Self {
+            syncer: Syncer::new(writes, Arc::clone(&commit), workers.first_jobs()),
             disk,
-            commit: GroupCommit::new(sync),
-            workers: Workers::new("lunar-file", THREADS, &ALL_THREADS, COMPUTING.clone()),
+            commit,
+            workers,
             maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
@@ -362,6 +378,7 @@ impl Drop for FileDevice {
     /// What is with rings is waited for as what is with workers.
     fn drop(&mut self) {
         self.flights.settle(CLOSING_WAIT_MAX);
+        self.syncer.close(CLOSING_WAIT_MAX);
     }
 }
 

@@ -12,11 +12,16 @@ const MEMORY_PART: u64 = 4;
 /// The default of `[limits] memory_bytes_max`: a quarter of the machine's memory, or of the least
 /// limit of a control group that this process is in (version 1 and 2), and at least 256 MiB.
 pub fn memory_bytes_max_default() -> usize {
+    let bytes = process_memory_bytes() / MEMORY_PART;
+    usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MAX_LEAST)
+}
+
+/// The memory of the machine, or the least limit of a control group that this process is in.
+pub fn process_memory_bytes() -> u64 {
     // Not from /proc/meminfo: where ProcSubset=pid holds (systemd.exec(5)), there is none.
     let machine = rustix::system::sysinfo();
     let machine_bytes = machine.totalram.saturating_mul(machine.mem_unit.into());
-    let bytes = memory_bytes(Path::new("/"), machine_bytes) / MEMORY_PART;
-    usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MAX_LEAST)
+    memory_bytes(Path::new("/"), machine_bytes)
 }
 
 /// The memory of the machine, or less where a control group has less, as `/proc` below `root` says.

@@ -22,6 +22,8 @@ pub struct Attack {
     pub limits: &'static str,
     /// The attacker's own target has a LUN on a slow disk.
     pub slow_disk: bool,
+    /// The attacker's own target has LUNs on a slow file system.
+    pub slow_ext4: Option<SlowExt4>,
     /// Lines for the LUN of the well-behaved client.
     pub shared_lun: &'static str,
     /// Owners that share the limit of that LUN, the well-behaved client included: it is to have
@@ -33,6 +35,15 @@ pub struct Attack {
     pub descriptors: u32,
     /// Attacks until it is told to stop.
     pub run: fn(&Attacker) -> Result<()>,
+}
+
+/// An ext4 file system on a slow disk, with files that are LUNs with a write-back cache.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowExt4 {
+    /// Room of the file system in MiB.
+    pub room_mib: u64,
+    /// Length of each LUN in MiB; its file is sparse.
+    pub lun_mib: u64,
 }
 
 impl Attack {
@@ -51,6 +62,7 @@ impl Attack {
             logs_in: true,
             limits: "",
             slow_disk: false,
+            slow_ext4: None,
             shared_lun: "",
             limit_owners: 1,
             many_files: false,
@@ -91,6 +103,13 @@ impl Attack {
     #[must_use]
     pub const fn on_a_slow_disk(mut self) -> Self {
         self.slow_disk = true;
+        self
+    }
+
+    /// The attack uses [`Destination::SlowExt4`](super::attacker::Destination::SlowExt4).
+    #[must_use]
+    pub const fn on_a_slow_ext4(mut self, slow_ext4: SlowExt4) -> Self {
+        self.slow_ext4 = Some(slow_ext4);
         self
     }
 

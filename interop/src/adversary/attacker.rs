@@ -29,6 +29,8 @@ pub enum Destination {
     Own,
     /// Another LUN of that target, on a disk that takes half a second for each call.
     Slow,
+    /// The first of [`SLOW_LUNS`](server::SLOW_LUNS) LUNs of that target on a slow file system.
+    SlowExt4,
     /// A LUN of a target that demands CHAP; the attacker knows the secret.
     Chap,
     /// The first LUN of a target that has 256 of them.
@@ -45,6 +47,7 @@ impl Destination {
             Self::Neighbour => (server::TARGET_SHARED, LUN_NEIGHBOUR, None),
             Self::Own => (server::TARGET_OWN, 0, None),
             Self::Slow => (server::TARGET_OWN, LUN_SLOW, None),
+            Self::SlowExt4 => (server::TARGET_OWN, server::LUN_SLOW_EXT4, None),
             Self::Many => (server::TARGET_MANY, 0, None),
             Self::Files => (server::TARGET_FILES, 0, None),
             Self::Chap => (server::TARGET_CHAP, 0, Some(server::CREDENTIAL)),

@@ -1,11 +1,11 @@
 //! The server under attack: `lunar target` in a control group with a memory limit, with the disks
 //! of the well-behaved client and of the attacker.
 
-use super::attack::Attack;
+use super::attack::{Attack, SlowExt4};
 use super::login::Credential;
 use super::memory_group::MemoryGroup;
 use crate::lunar::Lunar;
-use crate::powercut::{Operation, PowerCutDisk};
+use crate::powercut::{Ext4, LoopDevice, Operation, PowerCutDisk, make_ext4};
 use crate::process::Server;
 use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
@@ -45,6 +45,12 @@ pub const LUN_NEIGHBOUR: u8 = 1;
 pub const LUN_SLOW: u8 = 1;
 /// How long each call that reads or writes takes there.
 const SLOW_CALL: Duration = Duration::from_millis(500);
+/// The first LUN of the attacker's target on a slow file system.
+pub const LUN_SLOW_EXT4: u8 = 2;
+/// How many there are.
+pub const SLOW_LUNS: u8 = 16;
+/// How long each call takes on the disk below.
+const SLOW_EXT4_CALL: Duration = Duration::from_millis(100);
 
 /// Bytes of each disk. All of it is in memory and written before, by us: it does not count as the
 /// server's.
@@ -60,7 +66,28 @@ pub struct AttackedServer {
     lunar: Lunar,
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
+    // Each lies on the next one.
+    slow_ext4: Option<MountedExt4>,
     slow_disk: Option<PowerCutDisk>,
+}
+
+/// An ext4 file system on a loop device; unmounted when it is dropped, then detached.
+struct MountedExt4 {
+    ext4: Ext4,
+    _device: LoopDevice,
+}
+
+impl MountedExt4 {
+    /// Makes one on `disk`.
+    fn new(disk: &PowerCutDisk, slow: SlowExt4) -> Result<Self> {
+        let lower = disk.path("ext4.img");
+        // The disk counts what it keeps for a power cut as well.
+        disk.set_room(2 * (slow.room_mib << 20));
+        std::fs::File::create(&lower)?.set_len(slow.room_mib << 20)?;
+        let device = LoopDevice::attach(&lower, 512)?;
+        make_ext4(&device)?;
+        Ok(Self { ext4: Ext4::mount(&device)?, _device: device })
+    }
 }
 
 impl AttackedServer {
@@ -70,13 +97,20 @@ impl AttackedServer {
     /// It does not listen in time.
     pub fn start(attack: &Attack, parent: &str) -> Result<Self> {
         let scratch = Scratch::inside(parent, "adversary")?;
-        let slow_disk = match attack.slow_disk {
+        let slow_disk = match attack.slow_disk || attack.slow_ext4.is_some() {
             true => Some(PowerCutDisk::mount("adversary")?),
             false => None,
         };
+        let slow_ext4 = match (&slow_disk, attack.slow_ext4) {
+            (Some(disk), Some(slow)) => Some(MountedExt4::new(disk, slow)?),
+            _ => None,
+        };
         scratch.secret("secret", CREDENTIAL.secret)?;
-        let slow = slow_disk.as_ref().map(|disk| disk.path("slow.img"));
-        let configuration = configuration(&scratch, slow.as_deref(), attack)?;
+        let folders = SlowFolders {
+            disk: slow_disk.as_ref().filter(|_| attack.slow_disk).map(|disk| disk.path("")),
+            ext4: slow_ext4.as_ref().map(|mounted| mounted.ext4.path("")),
+        };
+        let configuration = configuration(&scratch, &folders, attack)?;
         let path = scratch.path("lunar.toml");
         std::fs::write(&path, configuration)?;
         let group = MemoryGroup::new(MEMORY_BYTES_MAX).map(Arc::new);
@@ -88,10 +122,11 @@ impl AttackedServer {
         let before = format!("{} {}", enter.unwrap_or_default(), limit.unwrap_or_default());
         let lunar = Lunar::start_after(&before, &["target", "--config", &path])?;
         if let Some(disk) = &slow_disk {
-            disk.slow(Operation::Write, SLOW_CALL);
-            disk.slow(Operation::Read, SLOW_CALL);
+            let time = if attack.slow_ext4.is_some() { SLOW_EXT4_CALL } else { SLOW_CALL };
+            disk.slow(Operation::Write, time);
+            disk.slow(Operation::Read, time);
         }
-        Ok(Self { lunar, group, scratch, slow_disk })
+        Ok(Self { lunar, group, scratch, slow_ext4, slow_disk })
     }
 
     /// Where it listens.
@@ -167,7 +202,13 @@ pub fn remove_leftovers(parent: &str) {
     }
 }
 
-fn configuration(scratch: &Scratch, slow: Option<&str>, attack: &Attack) -> Result<String> {
+/// Where the files of slow LUNs are.
+struct SlowFolders {
+    disk: Option<String>,
+    ext4: Option<String>,
+}
+
+fn configuration(scratch: &Scratch, slow: &SlowFolders, attack: &Attack) -> Result<String> {
     let state = scratch.path("state");
     let secret = scratch.path("secret");
     let chap = format!("chap = {{ user = \"{}\", secret_file = \"{secret}\" }}", CREDENTIAL.user);
@@ -194,9 +235,8 @@ fn configuration(scratch: &Scratch, slow: Option<&str>, attack: &Attack) -> Resu
                 writeln!(text, "{}", attack.shared_lun)?;
             }
         }
-        if let Some(slow) = slow.filter(|_| name == TARGET_OWN) {
-            writeln!(text, "[[target.lun]]\nid = {LUN_SLOW}\ndevice = \"file:{slow}\"")?;
-            writeln!(text, "size = {DISK_BYTES}")?;
+        if name == TARGET_OWN {
+            slow_luns(&mut text, slow, attack)?;
         }
     }
     writeln!(text, "[[target]]\nname = \"{TARGET_MANY}\"")?;
@@ -212,4 +252,18 @@ fn configuration(scratch: &Scratch, slow: Option<&str>, attack: &Attack) -> Resu
         }
     }
     Ok(text)
+}
+
+fn slow_luns(text: &mut String, slow: &SlowFolders, attack: &Attack) -> Result<()> {
+    if let Some(folder) = &slow.disk {
+        writeln!(text, "[[target.lun]]\nid = {LUN_SLOW}\ndevice = \"file:{folder}/slow.img\"")?;
+        writeln!(text, "size = {DISK_BYTES}")?;
+    }
+    if let (Some(folder), Some(ext4)) = (&slow.ext4, attack.slow_ext4) {
+        for id in LUN_SLOW_EXT4..LUN_SLOW_EXT4 + SLOW_LUNS {
+            writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{folder}/{id}.img\"")?;
+            writeln!(text, "size = {}\ncache = \"write-back\"", ext4.lun_mib << 20)?;
+        }
+    }
+    Ok(())
 }

@@ -76,11 +76,11 @@ impl PieceSize {
     }
 }
 
-/// Keeps inline transfers and pieces of clears apart, and has clears leave time to transfers that
-/// wait.
+/// Keeps inline transfers apart from pieces of clears and from writes of workers, and has clears
+/// leave time to transfers that wait.
 #[derive(Debug, Default)]
 pub(super) struct ClearGate {
-    /// Pieces that are with the system.
+    /// Pieces, and writes of workers, that are with the system.
     pieces: AtomicUsize,
     inline: AtomicUsize,
     /// Transfers of workers and rings, which may wait for the lock.
@@ -129,7 +129,13 @@ impl ClearGate {
         CountGuard(&self.pieces)
     }
 
-    /// A piece is with the system.
+    /// Held while a write of a worker is with the system: an inline write would wait for the lock
+    /// of the file as long as it does.
+    pub(super) fn worker_write(&self) -> CountGuard<'_> {
+        self.piece()
+    }
+
+    /// A piece, or a write of a worker, is with the system.
     pub(super) fn is_closed(&self) -> bool {
         self.pieces.load(SeqCst) > 0
     }

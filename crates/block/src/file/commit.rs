@@ -1,6 +1,6 @@
 //! Group commit: many who wait for durability share one sync.
 
-use super::workers::Workers;
+use super::workers::{FirstJobs, Workers};
 use crate::{Durations, PoisonWatcher, SyncCounts};
 use std::fmt;
 use std::io;
@@ -49,12 +49,18 @@ pub(crate) struct Era(u64);
 /// Who waits for one sync.
 struct Group {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
+    unasked: Option<Ended>,
     era: Era,
 }
+
+/// Called after a sync that nobody waits for.
+type Ended = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
+    /// The next sync is wanted also if nobody waits for it.
+    unasked: Option<Ended>,
     /// A sync runs, and will look for waiters when it is done.
     running: bool,
     /// The next sync waits for so many.
@@ -138,6 +144,23 @@ impl GroupCommit {
         result.await.unwrap_or(Err(SyncError::Poisoned))
     }
 
+    /// Has the disk synced though nobody asked. After a failed sync it is not synced. Calls `ended`
+    /// in any case, from any thread.
+    pub(crate) fn sync_unasked(self: &Arc<Self>, jobs: &FirstJobs, ended: Ended) {
+        let (before, begin) = {
+            let mut state = self.state();
+            let before = state.unasked.replace(ended);
+            (before, !std::mem::replace(&mut state.running, true))
+        };
+        if let Some(ended) = before {
+            ended();
+        }
+        if begin {
+            let this = Arc::clone(self);
+            jobs.run_first(move || this.serve());
+        }
+    }
+
     /// Syncs once more and, when that goes well and `between` too, forgets that a sync has failed;
     /// blocks. Where none has, it is a sync as any other.
     pub(crate) fn recover(&self, between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
@@ -192,6 +215,9 @@ impl GroupCommit {
                 // Some may be gone.
                 let _ = waiter.send(result.clone());
             }
+            if let Some(ended) = group.unasked {
+                ended();
+            }
         }
     }
 
@@ -204,11 +230,12 @@ impl GroupCommit {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.expected = 0;
-        if state.waiters.is_empty() {
+        if state.waiters.is_empty() && state.unasked.is_none() {
             state.running = false;
             return None;
         }
-        Some(Group { waiters: std::mem::take(&mut state.waiters), era: self.era() })
+        let (waiters, unasked) = (std::mem::take(&mut state.waiters), state.unasked.take());
+        Some(Group { waiters, unasked, era: self.era() })
     }
 
     fn sync_once(&self, group: &Group) -> Result<(), SyncError> {

@@ -3,6 +3,7 @@
 use super::backing::Backing;
 use super::clear::ClearGate;
 use super::direct::DirectAlignment;
+use super::inline_writes::DiskWrites;
 use super::ranges::{RangeGuard, RangeLock};
 use crate::resize::Shape;
 use crate::{BlockRange, BufferPool, Error, ErrorKind, Geometry};
@@ -10,9 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 /// A longer transfer goes to a worker, so that it does not hold up the other work of the core.
 pub(super) const INLINE_BYTES_MAX: usize = 1 << 20;
@@ -20,18 +19,6 @@ pub(super) const INLINE_BYTES_MAX: usize = 1 << 20;
 /// How often an inline transfer asks for its range before it leaves the waiting to a worker. Most
 /// holders are through in a microsecond.
 const INLINE_TRIES_MAX: u32 = 64;
-
-/// An inline write that takes longer is slow: the kernel throttles, or waits for its journal.
-const SLOW_WRITE: Duration = Duration::from_millis(2);
-
-/// While a sync takes longer than this, writes go to workers: where the disk hangs they would as
-/// well, and take the core and all its other disks along.
-const SLOW_SYNC: Duration = Duration::from_millis(200);
-
-/// For as long as a slow write took, writes go to workers, but for no longer than this. Their own
-/// writes are watched too: while those are slow, it goes on. A fixed time would be wrong: where the
-/// system only gave the core to somebody else for some milliseconds, it would be lost to workers.
-const SLOW_WRITE_ESCAPE_MAX: Duration = Duration::from_millis(200);
 
 /// How cached data can be read without blocking.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,7 +52,7 @@ pub(super) struct Disk {
     pub(super) ranges: RangeLock,
     /// For transfers that direct I/O cannot do as they come, and for zeroes.
     pub(super) bounce: OnceLock<BufferPool>,
-    pub(super) pace: Pace,
+    pub(super) writes: Arc<DiskWrites>,
     pub(super) clear_gate: ClearGate,
     pub(super) backing: Arc<Backing>,
 }
@@ -137,31 +124,73 @@ impl Disk {
         }
     }
 
-    /// Writes into the page cache if that is quick of late; `false`: nothing was written.
+    /// Writes into the page cache if that will not block, as far as can be told; `false`: nothing
+    /// was written.
     pub(super) fn write_inline(&self, bytes: &Range<u64>, from: &[u8]) -> io::Result<bool> {
-        if !self.inline_write
-            || self.direct.is_some()
-            || from.len() > INLINE_BYTES_MAX
-            || self.pace.is_slow()
-        {
+        self.write_inline_by(bytes, from, write_fully)
+    }
+
+    /// The same with another system call.
+    pub(super) fn write_inline_by(
+        &self,
+        bytes: &Range<u64>,
+        from: &[u8],
+        write: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        if !self.inline_write || self.direct.is_some() || from.len() > INLINE_BYTES_MAX {
             return Ok(false);
         }
         let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
         let Some(_gate) = self.clear_gate.try_inline() else { return Ok(false) };
         self.still_there(bytes)?;
-        self.pace.measure(|| write_fully(&self.file, from, bytes.start))?;
+        let Some(_inline) = self.writes.try_inline(from.len()) else { return Ok(false) };
+        write(&self.file, from, bytes.start)?;
         Ok(true)
     }
 
     /// Writes `from`, as long as `bytes`; blocks.
     pub(super) fn write(&self, bytes: &Range<u64>, from: &[u8]) -> io::Result<()> {
+        self.write_by(bytes, from, write_fully)
+    }
+
+    /// The same with another system call for the page cache.
+    pub(super) fn write_by(
+        &self,
+        bytes: &Range<u64>,
+        from: &[u8],
+        write: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
         match self.direct {
             Some(alignment) => self.write_direct(alignment, bytes, from),
             None => {
+                self.writes.wait_for_room();
                 let _guard = self.ranges.lock(bytes, true);
                 self.still_there(bytes)?;
-                self.pace.measure(|| write_fully(&self.file, from, bytes.start))
+                // An inline write would wait for the lock of the file, which this one holds.
+                let _gate = self.writes_compute().then(|| self.clear_gate.worker_write());
+                let _write = self.writes.begin(from.len());
+                write(&self.file, from, bytes.start)
             }
+        }
+    }
+
+    /// Syncs what was written; blocks.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let syncing = self.writes.syncing();
+        let synced = rustix::fs::fdatasync(&self.file);
+        drop(syncing);
+        self.look_for_room();
+        Ok(synced?)
+    }
+
+    /// Has the room of the file system looked at, if writes take some.
+    pub(super) fn look_for_room(&self) {
+        if self.thin
+            && self.inline_write
+            && self.sector_bytes == 1
+            && let Ok(room) = rustix::fs::fstatvfs(&self.file)
+        {
+            self.writes.set_room(room.f_bavail.saturating_mul(room.f_frsize));
         }
     }
 
@@ -229,66 +258,6 @@ impl Drop for TransferGuard {
 impl Drop for Disk {
     fn drop(&mut self) {
         super::lock::unlock(&self.file);
-    }
-}
-
-/// How quick writes into the page cache are.
-#[derive(Debug)]
-pub(super) struct Pace {
-    start: Instant,
-    slow_until_nanos: AtomicU64,
-    /// When the sync began that runs now, 0 if none does.
-    syncing_since_nanos: AtomicU64,
-}
-
-/// A sync runs while this lives.
-pub(super) struct Syncing<'a>(&'a Pace);
-
-impl Drop for Syncing<'_> {
-    fn drop(&mut self) {
-        self.0.syncing_since_nanos.store(0, Relaxed);
-    }
-}
-
-impl Pace {
-    pub(super) fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            slow_until_nanos: AtomicU64::new(0),
-            syncing_since_nanos: AtomicU64::new(0),
-        }
-    }
-
-    /// To be held during a sync. One runs at a time.
-    pub(super) fn syncing(&self) -> Syncing<'_> {
-        self.syncing_since_nanos.store(self.nanos().max(1), Relaxed);
-        Syncing(self)
-    }
-
-    fn is_slow(&self) -> bool {
-        let slow_until = self.slow_until_nanos.load(Relaxed);
-        let syncing_since = self.syncing_since_nanos.load(Relaxed);
-        if slow_until == 0 && syncing_since == 0 {
-            return false;
-        }
-        let now = self.nanos();
-        let long = syncing_since.saturating_add(SLOW_SYNC.as_nanos() as u64);
-        now < slow_until || (syncing_since > 0 && now > long)
-    }
-
-    pub(super) fn measure<T>(&self, write: impl FnOnce() -> T) -> T {
-        let begin = Instant::now();
-        let result = write();
-        let took = begin.elapsed();
-        if took > SLOW_WRITE {
-            let escape = took.min(SLOW_WRITE_ESCAPE_MAX).as_nanos() as u64;
-            self.slow_until_nanos.fetch_max(self.nanos() + escape, Relaxed);
-        }
-        result
-    }
-
-    fn nanos(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
     }
 }
 

@@ -3,7 +3,8 @@
 use super::backing::Backing;
 use super::clear::ClearGate;
 use super::direct::DirectAlignment;
-use super::disk::{Disk, InlineRead, Pace};
+use super::disk::{Disk, InlineRead};
+use super::inline_writes::FileSystems;
 use super::lock::{FileIdentity, lock};
 use super::ranges::RangeLock;
 use super::ring;
@@ -29,8 +30,10 @@ const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
 const CLAIM_TRIES_MAX: u32 = 10;
 const CLAIM_PAUSE: Duration = Duration::from_millis(20);
 
-/// `f_type` of a file system in memory; statfs(2).
+/// `f_type` of the file system in memory; statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
+/// Of the one that knows no limits.
+const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
 /// `f_type` of file systems that may wait for another machine or another process: 9p, AFS, Ceph,
 /// CIFS, FUSE, GFS2, Lustre, NFS, OCFS2, SMB 2; statfs(2) and their own headers.
@@ -100,7 +103,10 @@ pub(super) struct Opened {
 }
 
 /// Opens, makes, checks and locks. `true`: a sync of what was there has failed.
-pub(super) fn open(options: &FileOptions) -> Result<(Disk, bool, Option<CreatedFile>), Error> {
+pub(super) fn open(
+    options: &FileOptions,
+    file_systems: &FileSystems,
+) -> Result<(Disk, bool, Option<CreatedFile>), Error> {
     let opening = Opening::new(options);
     // An impossible shape is refused before a file is made.
     let size = options.create_size_bytes.unwrap_or(u64::from(options.block_bytes));
@@ -114,7 +120,7 @@ pub(super) fn open(options: &FileOptions) -> Result<(Disk, bool, Option<CreatedF
         Some(_) => opening.existing(&entry)?,
         None => opening.new_file(&entry)?,
     };
-    Ok((opening.disk(opened.file)?, opened.sync_failed, opened.created))
+    Ok((opening.disk(opened.file, file_systems)?, opened.sync_failed, opened.created))
 }
 
 pub(super) struct Opening<'a> {
@@ -305,7 +311,7 @@ impl<'a> Opening<'a> {
         false
     }
 
-    fn disk(&self, file: File) -> Result<Disk, Error> {
+    fn disk(&self, file: File, file_systems: &FileSystems) -> Result<Disk, Error> {
         let unreadable = |error: io::Error| self.refused("it cannot be looked at").because(error);
         let metadata = file.metadata().map_err(unreadable)?;
         let is_device = metadata.file_type().is_block_device();
@@ -333,7 +339,9 @@ impl<'a> Opening<'a> {
         };
         let granularity = u32::try_from(metadata.blksize()).unwrap_or(PAGE_BYTES as u32);
         let sector = |file: &File| rustix::fs::ioctl_blksszget(file).unwrap_or(PAGE_BYTES as u32);
-        Ok(Disk {
+        let in_memory = matches!(magic, Some(TMPFS_MAGIC | RAMFS_MAGIC));
+        let writes = file_systems.disk(FileIdentity::of(&metadata).device, in_memory);
+        let disk = Disk {
             name: Arc::clone(&self.name),
             inline_read,
             inline_write,
@@ -349,11 +357,13 @@ impl<'a> Opening<'a> {
             sector_bytes: if is_device { sector(&file) } else { 1 },
             ranges: RangeLock::default(),
             bounce: OnceLock::new(),
-            pace: Pace::new(),
+            writes,
             clear_gate: ClearGate::default(),
             backing,
             file,
-        })
+        };
+        disk.look_for_room();
+        Ok(disk)
     }
 
     /// What the kernel asks of direct I/O; a page where it does not say.

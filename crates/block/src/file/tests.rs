@@ -82,6 +82,11 @@ pub(super) fn test_workers_within(
     Workers::new("test", limits, &BUDGET, slots.clone())
 }
 
+/// A disk without a device.
+pub(super) fn open_disk(options: &FileOptions) -> Disk {
+    open::open(options, &FileSystems::default()).unwrap().0
+}
+
 fn refused(options: FileOptions) -> String {
     let error = FileDevice::open(options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Open);
@@ -486,15 +491,14 @@ fn contract_direct_in_larger_units() {
     let next = std::sync::atomic::AtomicU32::new(0);
     let make = |shape: Geometry| -> Arc<dyn BlockDevice> {
         let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let mut disk = open::open(&FileOptions {
+        let options = FileOptions {
             path: scratch.0.join(format!("{number}.img")),
             block_bytes: shape.block_bytes,
             physical_block_bytes: shape.physical_block_bytes,
             direct: true,
             ..scratch.options(shape.size_bytes())
-        })
-        .unwrap()
-        .0;
+        };
+        let mut disk = open_disk(&options);
         let alignment = direct::DirectAlignment { memory_bytes: 4096, offset_bytes: 8192 };
         disk.direct = Some(alignment);
         FileDevice::with_sync(Arc::new(disk), || Ok(()))
@@ -543,7 +547,7 @@ fn room() {
 fn syncs_are_shared() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let syncs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&syncs);
     let (go, may_go) = std::sync::mpsc::channel();
@@ -576,7 +580,7 @@ fn syncs_are_shared() {
 #[test]
 fn poisoned() {
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let device = FileDevice::with_sync(disk, || Err(io::Error::from_raw_os_error(5)));
     let one = BlockRange::new(0, 1);
     let write = |durable| device.write(one, Bytes::from(vec![1; 512]), durable);
@@ -600,7 +604,7 @@ fn poisoned() {
 fn recovered() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let broken = Arc::new(AtomicBool::new(true));
     let fails = Arc::clone(&broken);
     let device = FileDevice::with_sync(disk, move || match fails.load(SeqCst) {
@@ -626,7 +630,7 @@ fn recovered() {
 fn a_recovery_hides_no_failure() {
     use std::sync::Mutex;
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&scratch.options(1 << 20)).unwrap().0);
+    let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let (begun, syncs) = std::sync::mpsc::channel();
     let (say, said) = std::sync::mpsc::channel();
     let said = Mutex::new(said);
@@ -656,20 +660,6 @@ fn a_recovery_hides_no_failure() {
     assert_eq!(device.sync_counts().unwrap().failures, 2);
 }
 
-/// While a sync takes long, writes do not go inline: they might wait with it.
-#[test]
-fn no_inline_write_beside_a_long_sync() {
-    let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
-    let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
-    assert!(inline());
-    let syncing = disk.pace.syncing();
-    std::thread::sleep(std::time::Duration::from_millis(250));
-    assert!(!inline());
-    drop(syncing);
-    assert!(inline());
-}
-
 /// A file that shrank under the device gives `Medium` with the blocks, not zeroes.
 #[test]
 fn shrunk() {
@@ -689,39 +679,6 @@ fn shrunk() {
         assert_eq!((error.kind, error.range), (ErrorKind::Medium, Some(range)));
     }
     assert_eq!(pool.in_use_bytes(), 0);
-}
-
-/// After a slow write, the next ones are left to workers for a while.
-#[test]
-fn slow_writes_leave_the_core() {
-    let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
-    let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
-    // The machine may be slow by itself, but not every time.
-    assert!((0..20).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        inline()
-    }));
-    // For 200 ms: who looks later than that, as the machine is slow, sees nothing of it.
-    assert!((0..20).any(|_| {
-        disk.pace.measure(|| std::thread::sleep(Duration::from_millis(250)));
-        !inline()
-    }));
-}
-
-/// A core that was taken away for a few milliseconds writes inline again soon: the 200 ms that it
-/// once left all writes to workers were most of what was to be seen of the tail of small writes.
-#[test]
-fn a_write_is_left_to_workers_for_as_long_as_one_took() {
-    let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(1 << 20)).unwrap().0;
-    let inline = || disk.write_inline(&(0..512), &[1; 512]).unwrap();
-    // The machine may be slow by itself, but not every time.
-    assert!((0..20).any(|_| {
-        disk.pace.measure(|| std::thread::sleep(std::time::Duration::from_millis(3)));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        inline()
-    }));
 }
 
 /// No runtime is needed, and what is dropped half-way gives its buffers back.

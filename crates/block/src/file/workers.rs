@@ -183,7 +183,29 @@ impl Workers {
 
     /// Runs `job` before all others: for the one job of its kind that others wait for.
     pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
-        self.shared.submit(|jobs| jobs.push_first(Box::new(job)));
+        self.first_jobs().run_first(job);
+    }
+
+    /// For [`run_first`](Self::run_first) by others than the owner of the pool.
+    pub(crate) fn first_jobs(&self) -> FirstJobs {
+        FirstJobs(Arc::clone(&self.shared))
+    }
+}
+
+/// Runs jobs before all others of a pool. What is begun when the pool is closed is not waited for.
+#[derive(Clone)]
+pub(crate) struct FirstJobs(Arc<Shared>);
+
+impl FirstJobs {
+    /// As [`Workers::run_first`].
+    pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
+        self.0.submit(|jobs| jobs.push_first(Box::new(job)));
+    }
+}
+
+impl fmt::Debug for FirstJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FirstJobs").field("name", &self.0.name).finish_non_exhaustive()
     }
 }
 

@@ -14,6 +14,7 @@ mod many_hosts;
 mod many_sessions;
 mod numbering;
 mod reservations;
+mod slow_writes;
 mod text;
 mod unread;
 mod withheld;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Attack> {
         copy::ATTACKS,
         long_operations::ATTACKS,
         limits::ATTACKS,
+        slow_writes::ATTACKS,
     ]
     .concat()
 }

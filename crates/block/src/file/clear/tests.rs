@@ -1,8 +1,8 @@
 //! Pieces, on a clock that is told, and who has the lock between them.
 
 use super::*;
-use crate::file::tests::Scratch;
-use crate::file::{FileDevice, open};
+use crate::file::tests::{Scratch, open_disk};
+use crate::file::FileDevice;
 use crate::{BlockDevice, BlockRange, Sparse};
 use bytes::Bytes;
 
@@ -70,7 +70,7 @@ fn huge_ranges_take_few_calls() {
 #[test]
 fn pieces_with_data_are_short() {
     let scratch = Scratch::new();
-    let disk = open::open(&scratch.options(2048 * MIB)).unwrap().0;
+    let disk = open_disk(&scratch.options(2048 * MIB));
     let data = 1024 * MIB + 4096..1088 * MIB;
     for at in (data.start..data.end).step_by(MIB as usize) {
         disk.write(&(at..at + 4096), &[1; 4096]).unwrap();
@@ -134,7 +134,7 @@ fn writes_leave_the_core_during_a_piece() {
 #[test]
 fn clears_give_way_between_pieces() {
     let scratch = Scratch::new();
-    let disk = std::sync::Arc::new(open::open(&scratch.options(64 * MIB)).unwrap().0);
+    let disk = std::sync::Arc::new(open_disk(&scratch.options(64 * MIB)));
     let gate = &disk.clear_gate;
     let pauses = || gate.pauses.load(SeqCst);
     let clear = || {

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::contract::Contract;
-use crate::file::tests::{Scratch, closes};
-use crate::file::{FileDevice, FileOptions, open};
+use crate::file::tests::{Scratch, closes, open_disk};
+use crate::file::{FileDevice, FileOptions};
 use crate::{BlockDevice, BlockRange, BufferPool, ErrorKind, Geometry};
 use bytes::Bytes;
 use std::fs::File;
@@ -35,7 +35,7 @@ fn options(scratch: &Scratch, blocks: u64) -> FileOptions {
 /// Whether there are rings for the files of `scratch`; where not, why the test has nothing to show.
 fn skipped(scratch: &Scratch, test: &str) -> bool {
     let options = FileOptions { path: scratch.0.join("probe.img"), ..options(scratch, 1) };
-    let by_ring = open::open(&options).unwrap().0.by_ring;
+    let by_ring = open_disk(&options).by_ring;
     if !by_ring {
         eprintln!("SKIPPED: {test}: no io_uring, or none for files of {}", scratch.0.display());
     }
@@ -253,7 +253,7 @@ async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64,
 
 /// A device whose file is one end of a pipe, where a transfer takes as long as the test wants.
 fn piped(scratch: &Scratch, blocks: u64) -> (Arc<FileDevice>, File) {
-    let mut disk = open::open(&options(scratch, blocks)).unwrap().0;
+    let mut disk = open_disk(&options(scratch, blocks));
     let (reader, writer) = std::io::pipe().unwrap();
     disk.file = File::from(OwnedFd::from(reader));
     (FileDevice::with_sync(Arc::new(disk), || Ok(())), File::from(OwnedFd::from(writer)))
@@ -348,7 +348,7 @@ fn in_parts() {
 #[test]
 fn tried_again() {
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&options(&scratch, 8)).unwrap().0);
+    let disk = Arc::new(open_disk(&options(&scratch, 8)));
     let transfer = || {
         let hold = disk.try_hold(&(0..8192), false).unwrap();
         let (answer, _) = tokio::sync::oneshot::channel();
@@ -485,7 +485,7 @@ fn a_call_for_a_batch() {
 #[test]
 fn syncs_come_after() {
     let scratch = Scratch::new();
-    let disk = Arc::new(open::open(&options(&scratch, 64)).unwrap().0);
+    let disk = Arc::new(open_disk(&options(&scratch, 64)));
     let early = Arc::new(AtomicU32::new(0));
     let (path, seen) = (scratch.options(0).path, Arc::clone(&early));
     let pool = BufferPool::default();

@@ -1,0 +1,338 @@
+//! Which writes into the page cache may be made on a core, decided for all disks of a file system.
+//!
+//! A write into the page cache blocks where the kernel has the writer wait for the disk: in the
+//! journal of the file system, for room, for memory. All files of a file system share its journal
+//! and its disk, so they share one [`FileSystemWrites`] ([decision 100][]):
+//!
+//! * One inline write of a file system runs at a time, on all cores together. A write that blocks
+//!   takes one core along, never two.
+//! * After a slow inline write, workers write for a while, longer each time. After a slow write of a
+//!   worker they go on until several in a row were quick.
+//! * Bytes that no sync covers yet are counted. Beyond a limit workers write, and the files that
+//!   hold most of these bytes are synced.
+//!
+//! [decision 100]: ../../../../docs/decisions/100-writes-that-may-block.md
+
+mod dirty;
+mod oldest;
+#[cfg(test)]
+mod tests;
+
+pub(super) use dirty::Syncer;
+use dirty::{DirtyBytes, DiskBytes};
+use oldest::Oldest;
+use std::ops::Deref;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// A write that takes longer is slow: the kernel has it wait. A long write may take more, by
+/// [`SLOW_WRITE_NANOS_PER_BYTE`].
+const SLOW_WRITE: Duration = Duration::from_millis(5);
+
+/// What the slowest machines need to copy a byte.
+const SLOW_WRITE_NANOS_PER_BYTE: u64 = 4;
+
+/// While a sync takes longer than this, writes go to workers: where the disk hangs they would as
+/// well.
+const SLOW_SYNC: Duration = Duration::from_millis(200);
+
+/// After the first slow inline write, workers write for as long as it took, but for no longer than
+/// this. A fixed time would be wrong: where the system only gave the core to somebody else for some
+/// milliseconds, it would be lost to workers.
+const FIRST_ESCAPE_MAX: Duration = Duration::from_secs(1);
+
+/// After the second one in a row workers write for so long, and after each further one twice as long
+/// as before …
+const SECOND_ESCAPE: Duration = Duration::from_secs(1);
+/// … up to this.
+const ESCAPE_MAX: Duration = Duration::from_secs(60);
+
+/// A slow inline write that comes so long after the last escape is the first one again.
+const STRIKES_KEPT: Duration = Duration::from_secs(60);
+
+/// Writes of workers in a row that have to be quick before inline writes come back.
+const QUICK_WRITES_MIN: u32 = 8;
+
+/// How often a core asks for the turn of its inline write. The write of another core is through in
+/// a microsecond or two, as a rule.
+const TURN_TRIES_MAX: u32 = 128;
+
+/// A core does not wait for the turn if it is held for longer than this.
+const TURN_HELD_MAX: Duration = Duration::from_micros(100);
+
+/// The file systems of all disks of a process that are opened with one value of this type. Clones
+/// share.
+#[derive(Clone, Debug)]
+pub struct FileSystems(Arc<Registry>);
+
+#[derive(Debug)]
+struct Registry {
+    memory_bytes: u64,
+    clock: Arc<Clock>,
+    known: Mutex<Vec<(u64, Weak<FileSystemWrites>)>>,
+    /// File systems whose bytes are counted: they share the memory.
+    counted: AtomicUsize,
+}
+
+impl Default for FileSystems {
+    /// For disks of a process with at least 1 GiB of memory.
+    fn default() -> Self {
+        Self::new(1 << 30)
+    }
+}
+
+impl FileSystems {
+    /// For a process that may use this memory, page cache included: what the machine has, or the
+    /// limit of its control group.
+    pub fn new(memory_bytes: u64) -> Self {
+        Self::with_clock(memory_bytes, Clock::System(Instant::now()))
+    }
+
+    fn with_clock(memory_bytes: u64, clock: Clock) -> Self {
+        Self(Arc::new(Registry {
+            memory_bytes,
+            clock: Arc::new(clock),
+            known: Mutex::default(),
+            counted: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The part of one disk on the file system `device`, or block device.
+    pub(super) fn disk(&self, device: u64, in_memory: bool) -> Arc<DiskWrites> {
+        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, writes)| writes.strong_count() > 0);
+        let found = known.iter().find(|(known, _)| *known == device);
+        let file_system = found.and_then(|(_, writes)| writes.upgrade()).unwrap_or_else(|| {
+            let made = Arc::new(FileSystemWrites::new(&self.0, in_memory));
+            known.push((device, Arc::downgrade(&made)));
+            made
+        });
+        Arc::new(DiskWrites { file_system, bytes: DiskBytes::default() })
+    }
+}
+
+/// Nanoseconds since some moment.
+#[derive(Debug)]
+enum Clock {
+    System(Instant),
+    #[cfg(test)]
+    Manual(AtomicU64),
+}
+
+impl Clock {
+    fn nanos(&self) -> u64 {
+        match self {
+            Self::System(start) => start.elapsed().as_nanos() as u64,
+            #[cfg(test)]
+            Self::Manual(nanos) => nanos.load(Relaxed),
+        }
+    }
+}
+
+/// What the disks of one file system share.
+#[derive(Debug)]
+pub(super) struct FileSystemWrites {
+    registry: Arc<Registry>,
+    clock: Arc<Clock>,
+    /// Its files are memory: a write waits for no disk, and leaves nothing to write back.
+    in_memory: bool,
+    /// When the inline write began that runs now, 0 if none does.
+    inline_since_nanos: AtomicU64,
+    slow_until_nanos: AtomicU64,
+    /// Writes of workers that have to be quick before inline writes come back.
+    quick_writes_missing: AtomicU32,
+    strikes: Mutex<Strikes>,
+    /// Syncs, and writes of workers, that are with the kernel.
+    syncs: Oldest,
+    worker_writes: Oldest,
+    dirty: DirtyBytes,
+}
+
+/// Slow inline writes in a row.
+#[derive(Debug, Default)]
+struct Strikes {
+    count: u32,
+    escape_end_nanos: u64,
+}
+
+impl FileSystemWrites {
+    fn new(registry: &Arc<Registry>, in_memory: bool) -> Self {
+        if !in_memory {
+            registry.counted.fetch_add(1, Relaxed);
+        }
+        Self {
+            registry: Arc::clone(registry),
+            clock: Arc::clone(&registry.clock),
+            in_memory,
+            inline_since_nanos: AtomicU64::new(0),
+            slow_until_nanos: AtomicU64::new(0),
+            quick_writes_missing: AtomicU32::new(0),
+            strikes: Mutex::default(),
+            syncs: Oldest::default(),
+            worker_writes: Oldest::default(),
+            dirty: DirtyBytes::default(),
+        }
+    }
+
+    /// Whether the kernel may have a write wait, as far as is known at this moment.
+    fn may_block(&self, now: u64) -> bool {
+        self.dirty.is_full()
+            || self.quick_writes_missing.load(Relaxed) > 0
+            || now < self.slow_until_nanos.load(Relaxed)
+            || self.syncs.is_older(now, SLOW_SYNC)
+            || self.worker_writes.is_older(now, SLOW_WRITE)
+    }
+
+    /// Takes the turn of the one inline write, from `now` on.
+    fn try_turn(&self, now: u64) -> bool {
+        for _ in 0..TURN_TRIES_MAX {
+            match self.inline_since_nanos.compare_exchange(0, now, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(since) if now.saturating_sub(since) > TURN_HELD_MAX.as_nanos() as u64 => break,
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+        false
+    }
+
+    /// An inline write has ended that took so long, and was slow.
+    fn strike(&self, now: u64, took: u64) {
+        let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
+        if now > strikes.escape_end_nanos.saturating_add(STRIKES_KEPT.as_nanos() as u64) {
+            strikes.count = 0;
+        }
+        let escape = match strikes.count.checked_sub(1) {
+            None => Duration::from_nanos(took).min(FIRST_ESCAPE_MAX),
+            Some(doubled) => {
+                self.quick_writes_missing.store(QUICK_WRITES_MIN, Relaxed);
+                SECOND_ESCAPE.saturating_mul(1 << doubled.min(16)).min(ESCAPE_MAX)
+            }
+        };
+        strikes.count = strikes.count.saturating_add(1);
+        strikes.escape_end_nanos = now.saturating_add(escape.as_nanos() as u64);
+        self.slow_until_nanos.fetch_max(strikes.escape_end_nanos, Relaxed);
+    }
+}
+
+impl Drop for FileSystemWrites {
+    fn drop(&mut self) {
+        if !self.in_memory {
+            self.registry.counted.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+fn is_slow(took_nanos: u64, bytes: usize) -> bool {
+    let copying = SLOW_WRITE_NANOS_PER_BYTE.saturating_mul(bytes as u64);
+    took_nanos > copying.saturating_add(SLOW_WRITE.as_nanos() as u64)
+}
+
+/// Writes of one disk into the page cache.
+#[derive(Debug)]
+pub(super) struct DiskWrites {
+    file_system: Arc<FileSystemWrites>,
+    bytes: DiskBytes,
+}
+
+impl Deref for DiskWrites {
+    type Target = FileSystemWrites;
+
+    fn deref(&self) -> &FileSystemWrites {
+        &self.file_system
+    }
+}
+
+impl DiskWrites {
+    /// Held during a write of `bytes` on a core. `None`: it may block there.
+    pub(super) fn try_inline(&self, bytes: usize) -> Option<InlineWrite<'_>> {
+        // 0 says that no inline write runs.
+        let begun = self.clock.nanos().max(1);
+        if self.may_block(begun) || !(self.in_memory || self.try_turn(begun)) {
+            return None;
+        }
+        Some(InlineWrite { disk: self, bytes, begun })
+    }
+
+    /// Before a write of a worker, without locks: begins to write back if that is due, and waits a
+    /// moment where too much is to be written back.
+    pub(super) fn wait_for_room(&self) {
+        self.write_back_if_full();
+        self.wait_for_syncs();
+    }
+
+    /// Held during a write of `bytes` by a worker.
+    pub(super) fn begin(&self, bytes: usize) -> WorkerWrite<'_> {
+        let begun = self.clock.nanos();
+        WorkerWrite { disk: self, bytes, begun, id: self.worker_writes.begin(begun) }
+    }
+
+    /// Held during a sync. One runs at a time.
+    pub(super) fn syncing(&self) -> Syncing<'_> {
+        let covered = self.bytes.unsynced();
+        Syncing { disk: self, covered, id: self.syncs.begin(self.clock.nanos()) }
+    }
+}
+
+/// A write on a core; ends when it is dropped.
+pub(super) struct InlineWrite<'a> {
+    disk: &'a DiskWrites,
+    bytes: usize,
+    begun: u64,
+}
+
+impl Drop for InlineWrite<'_> {
+    fn drop(&mut self) {
+        let disk = self.disk;
+        let ended = disk.clock.nanos();
+        let took = ended.saturating_sub(self.begun);
+        if is_slow(took, self.bytes) {
+            disk.strike(ended, took);
+        }
+        if !disk.in_memory {
+            disk.file_system.count(&disk.bytes, self.bytes as u64);
+            disk.inline_since_nanos.store(0, Release);
+        }
+    }
+}
+
+/// A write by a worker; ends when it is dropped.
+pub(super) struct WorkerWrite<'a> {
+    disk: &'a DiskWrites,
+    bytes: usize,
+    begun: u64,
+    id: u64,
+}
+
+impl Drop for WorkerWrite<'_> {
+    fn drop(&mut self) {
+        let disk = self.disk;
+        disk.worker_writes.end(self.id);
+        let missing = &disk.quick_writes_missing;
+        if is_slow(disk.clock.nanos().saturating_sub(self.begun), self.bytes) {
+            missing.store(QUICK_WRITES_MIN, Relaxed);
+        } else if missing.load(Relaxed) > 0 {
+            // Two that end at once may both find the last one.
+            let _ = missing.fetch_update(Relaxed, Relaxed, |missing| missing.checked_sub(1));
+        }
+        if !disk.in_memory {
+            disk.file_system.count(&disk.bytes, self.bytes as u64);
+        }
+    }
+}
+
+/// A sync runs while this lives. Whether it goes well or not, the kernel has nothing more to write
+/// of what it covers.
+pub(super) struct Syncing<'a> {
+    disk: &'a DiskWrites,
+    covered: u64,
+    id: u64,
+}
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.disk.syncs.end(self.id);
+        self.disk.file_system.release(&self.disk.bytes, self.covered);
+    }
+}

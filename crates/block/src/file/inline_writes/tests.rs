@@ -1,0 +1,342 @@
+//! Time stands still in these tests unless they move it, and a stand-in for the system call blocks
+//! until it is told to go on.
+
+use super::dirty::INLINE_PART;
+use super::*;
+use crate::file::disk::{Disk, write_fully};
+use crate::file::tests::{MINUTE, Scratch};
+use crate::file::{FileDevice, FileOptions, open};
+use crate::{BlockDevice, BlockRange, ErrorKind};
+use bytes::Bytes;
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+const MIB: u64 = 1 << 20;
+
+/// Disks of one file system, and their time.
+struct Rig {
+    scratch: Scratch,
+    file_systems: FileSystems,
+    disks: std::cell::Cell<u32>,
+}
+
+impl Rig {
+    fn new(memory_bytes: u64) -> Self {
+        let clock = Clock::Manual(AtomicU64::new(1));
+        let file_systems = FileSystems::with_clock(memory_bytes, clock);
+        Self { scratch: Scratch::new(), file_systems, disks: std::cell::Cell::new(0) }
+    }
+
+    fn options(&self, size_bytes: u64) -> FileOptions {
+        let number = self.disks.replace(self.disks.get() + 1);
+        let path = self.scratch.0.join(format!("{number}.img"));
+        FileOptions { path, thin: false, ..self.scratch.options(size_bytes) }
+    }
+
+    /// A disk whose bytes are counted, whatever lies below the folder for temporary files.
+    fn disk(&self) -> Disk {
+        let mut disk = open::open(&self.options(MIB), &self.file_systems).unwrap().0;
+        disk.writes = self.file_systems.disk(1, false);
+        disk
+    }
+
+    /// A device whose syncs are this function.
+    fn device(
+        &self,
+        sync: impl Fn(&Disk) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Arc<FileDevice> {
+        let disk = Arc::new(self.disk());
+        let synced = Arc::clone(&disk);
+        FileDevice::with_sync(disk, move || {
+            let _syncing = synced.writes.syncing();
+            sync(&synced)
+        })
+    }
+
+    fn advance(&self, time: Duration) {
+        let Clock::Manual(nanos) = &*self.file_systems.0.clock else { return };
+        nanos.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    /// A write by which so much time passes.
+    fn taking(&self, time: Duration) -> impl Fn(&File, &[u8], u64) -> io::Result<()> {
+        move |file, from, offset| {
+            self.advance(time);
+            write_fully(file, from, offset)
+        }
+    }
+}
+
+/// A write that blocks until it is told to go on: what begins it, and what lets it end.
+fn blocking() -> (impl FnOnce(&File, &[u8], u64) -> io::Result<()> + Send, Receiver<()>, Sender<()>)
+{
+    let (begun, begins) = channel();
+    let (go, may_go) = channel::<()>();
+    let write = move |file: &File, from: &[u8], offset: u64| {
+        begun.send(()).map_err(io::Error::other)?;
+        may_go.recv_timeout(MINUTE).map_err(io::Error::other)?;
+        write_fully(file, from, offset)
+    };
+    (write, begins, go)
+}
+
+fn writes_inline(disk: &Disk) -> bool {
+    disk.write_inline(&(0..512), &[1; 512]).unwrap()
+}
+
+fn write(disk: &Disk) {
+    disk.write(&(0..512), &[1; 512]).unwrap();
+}
+
+/// Fault: each file was slow for itself, so that as many files of a slow file system as there were
+/// held the core up one after the other.
+#[test]
+fn a_slow_write_sends_the_other_disks_of_its_file_system_to_workers() {
+    let rig = Rig::new(1 << 30);
+    let (first, second) = (rig.disk(), rig.disk());
+    let mut elsewhere = rig.disk();
+    elsewhere.writes = rig.file_systems.disk(2, false);
+    assert!(writes_inline(&first) && writes_inline(&second));
+    let slow = rig.taking(Duration::from_millis(300));
+    assert!(first.write_inline_by(&(0..512), &[1; 512], slow).unwrap());
+    assert!(!writes_inline(&first) && !writes_inline(&second) && writes_inline(&elsewhere));
+    rig.advance(Duration::from_millis(299));
+    assert!(!writes_inline(&second));
+    rig.advance(Duration::from_millis(1));
+    assert!(writes_inline(&first) && writes_inline(&second));
+}
+
+/// Goal: a file system that is slow again and again blocks a core less and less often, and gets
+/// inline writes back only after quick writes of workers.
+#[test]
+fn escapes_double() {
+    let rig = Rig::new(1 << 30);
+    let disk = rig.disk();
+    let slow = || {
+        let slow = rig.taking(Duration::from_millis(6));
+        assert!(disk.write_inline_by(&(0..512), &[1; 512], slow).unwrap());
+    };
+    slow();
+    rig.advance(Duration::from_millis(6));
+    for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+        slow();
+        rig.advance(Duration::from_secs(seconds) - Duration::from_nanos(1));
+        (0..QUICK_WRITES_MIN).for_each(|_| write(&disk));
+        assert!(!writes_inline(&disk), "{seconds} s");
+        rig.advance(Duration::from_nanos(1));
+    }
+    slow();
+    rig.advance(ESCAPE_MAX);
+    for _ in 0..QUICK_WRITES_MIN {
+        assert!(!writes_inline(&disk));
+        write(&disk);
+    }
+    assert!(writes_inline(&disk));
+    rig.advance(STRIKES_KEPT + Duration::from_nanos(1));
+    slow();
+    rig.advance(Duration::from_millis(6));
+    assert!(writes_inline(&disk), "it is the first one again");
+}
+
+/// A slow write of a worker says the same of the file system as one of a core does, and so does one
+/// that is not through yet.
+#[test]
+fn slow_writes_of_workers_keep_cores_away() {
+    let rig = Rig::new(1 << 30);
+    let (slow, other) = (rig.disk(), rig.disk());
+    slow.write_by(&(0..512), &[1; 512], |_, _, _| {
+        assert!(writes_inline(&other));
+        let beside = slow.write_inline(&(4096..4608), &[1; 512]).unwrap();
+        assert!(!beside, "it holds the lock of its file");
+        rig.advance(SLOW_WRITE + Duration::from_micros(10));
+        assert!(!writes_inline(&other));
+        Ok(())
+    })
+    .unwrap();
+    for _ in 0..QUICK_WRITES_MIN {
+        assert!(!writes_inline(&other));
+        write(&other);
+    }
+    assert!(writes_inline(&other) && writes_inline(&slow));
+    // A long write may take longer.
+    let long = vec![1; MIB as usize];
+    slow.write_by(&(0..MIB), &long, rig.taking(SLOW_WRITE + Duration::from_millis(4))).unwrap();
+    assert!(writes_inline(&other));
+}
+
+/// A core that was taken away for a few milliseconds writes inline again soon: the 200 ms that it
+/// once left all writes to workers were most of what was to be seen of the tail of small writes.
+#[test]
+fn a_write_is_left_to_workers_for_as_long_as_one_took() {
+    let rig = Rig::new(1 << 30);
+    let disk = rig.disk();
+    let taken = rig.taking(Duration::from_millis(8));
+    assert!(disk.write_inline_by(&(0..512), &[1; 512], taken).unwrap());
+    assert!(!writes_inline(&disk));
+    rig.advance(Duration::from_millis(8));
+    assert!(writes_inline(&disk));
+}
+
+/// Fault: while one core was blocked in a write, a second one waited for the lock of the same file,
+/// or was blocked by another file.
+#[test]
+fn one_inline_write_of_a_file_system_runs_at_a_time() {
+    let rig = Rig::new(1 << 30);
+    let (first, second) = (rig.disk(), rig.disk());
+    let mut elsewhere = rig.disk();
+    elsewhere.writes = rig.file_systems.disk(2, false);
+    let (write, begins, go) = blocking();
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(|| first.write_inline_by(&(0..512), &[1; 512], write));
+        begins.recv_timeout(MINUTE).unwrap();
+        let behind = 4096..4608;
+        assert!(!first.write_inline(&behind, &[1; 512]).unwrap());
+        assert!(!writes_inline(&second) && writes_inline(&elsewhere));
+        go.send(()).unwrap();
+        assert!(blocked.join().unwrap().unwrap());
+    });
+    assert!(writes_inline(&first) && writes_inline(&second));
+}
+
+/// In memory no write waits for a disk, and two cores may write to two files.
+#[test]
+fn file_systems_in_memory_have_no_turn_and_no_limit() {
+    let rig = Rig::new(MIB);
+    let (mut first, mut second) = (rig.disk(), rig.disk());
+    first.writes = rig.file_systems.disk(3, true);
+    second.writes = rig.file_systems.disk(3, true);
+    let (write, begins, go) = blocking();
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(|| first.write_inline_by(&(0..512), &[1; 512], write));
+        begins.recv_timeout(MINUTE).unwrap();
+        assert!((0..1024).all(|_| writes_inline(&second)));
+        go.send(()).unwrap();
+        assert!(blocked.join().unwrap().unwrap());
+    });
+    assert!(!first.writes.dirty.is_full());
+}
+
+/// While a sync of any disk of the file system takes long, writes do not go inline: they might wait
+/// with it.
+#[test]
+fn no_inline_write_beside_a_long_sync() {
+    let rig = Rig::new(1 << 30);
+    let (synced, other) = (rig.disk(), rig.disk());
+    let long = synced.writes.syncing();
+    rig.advance(SLOW_SYNC / 2);
+    let quick = other.writes.syncing();
+    assert!(writes_inline(&other));
+    rig.advance(SLOW_SYNC / 2 + Duration::from_nanos(1));
+    assert!(!writes_inline(&other) && !writes_inline(&synced));
+    drop(long);
+    assert!(writes_inline(&other), "the other sync began later");
+    drop(quick);
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn write_to(device: &FileDevice, blocks: u32) -> Result<(), crate::Error> {
+    let data = Bytes::from(vec![1; 512 * blocks as usize]);
+    block_on(device.write(BlockRange::new(0, u64::from(blocks)), data, false))
+}
+
+/// Fault: writes on cores filled the memory with what was to be written back, until the kernel had
+/// the cores wait. At the limit workers write, and the disk that holds most is synced, whoever
+/// writes; when that is over inline writes come back.
+#[test]
+fn much_to_write_back_is_synced_and_left_to_workers() {
+    let rig = Rig::new(INLINE_PART * 512 * 1024);
+    let (begun, syncs) = channel();
+    let (go, may_go) = channel::<()>();
+    let may_go = Mutex::new(may_go);
+    let full = rig.device(move |_| {
+        begun.send(()).map_err(io::Error::other)?;
+        may_go.lock().unwrap().recv_timeout(MINUTE).map_err(io::Error::other)
+    });
+    let other = rig.device(|_| Ok(()));
+    let none_began = || syncs.try_recv().is_err();
+    write_to(&full, 1024).unwrap();
+    assert!(!full.disk.writes.dirty.is_full(), "the limit is not passed yet");
+    write_to(&full, 8).unwrap();
+    assert!(none_began() && full.disk.writes.dirty.is_full());
+    let jobs = other.workers.jobs();
+    write_to(&other, 8).unwrap();
+    assert_eq!(other.workers.jobs(), jobs + 1, "a worker wrote");
+    syncs.recv_timeout(MINUTE).unwrap();
+    assert!(!writes_inline(&full.disk) && !writes_inline(&other.disk));
+    go.send(()).unwrap();
+    full.syncer.wait_until_idle(MINUTE);
+    assert!(none_began());
+    assert!(writes_inline(&full.disk) && writes_inline(&other.disk));
+}
+
+/// A flush covers what was written before it, and no more.
+#[test]
+fn a_flush_makes_room_for_inline_writes() {
+    let rig = Rig::new(INLINE_PART * 512 * 8);
+    let device = rig.device(|disk| {
+        disk.write(&(0..512), &[2; 512])?;
+        Ok(())
+    });
+    assert!((0..9).all(|_| writes_inline(&device.disk)));
+    assert!(!writes_inline(&device.disk));
+    block_on(device.flush()).unwrap();
+    device.syncer.wait_until_idle(MINUTE);
+    assert_eq!(device.disk.writes.bytes.unsynced(), 512);
+    assert!(writes_inline(&device.disk));
+}
+
+/// Goal: the error of a sync that nobody asked for is known to all, as that of a flush is; bytes of
+/// that disk do not keep others from inline writes for ever.
+#[test]
+fn an_error_while_writing_back_poisons_the_disk() {
+    let rig = Rig::new(INLINE_PART * 512 * 8);
+    let broken = rig.device(|_| Err(io::Error::from_raw_os_error(5)));
+    let other = rig.device(|_| Ok(()));
+    write_to(&broken, 16).unwrap();
+    write_to(&other, 1).unwrap();
+    broken.syncer.wait_until_idle(MINUTE);
+    assert_eq!(block_on(broken.flush()).unwrap_err().kind, ErrorKind::Poisoned);
+    assert_eq!(write_to(&broken, 1).unwrap_err().kind, ErrorKind::Poisoned);
+    assert!(writes_inline(&other.disk));
+}
+
+/// Bytes of a disk that is closed count no more, and file systems share the memory.
+#[test]
+fn what_is_closed_is_forgotten() {
+    let rig = Rig::new(INLINE_PART * 512 * 8);
+    let device = rig.device(|_| Ok(()));
+    let other = rig.device(|_| Ok(()));
+    write_to(&device, 16).unwrap();
+    assert!(other.disk.writes.dirty.is_full());
+    drop(device);
+    assert!(!other.disk.writes.dirty.is_full());
+    let elsewhere = rig.file_systems.disk(2, false);
+    assert_eq!(elsewhere.limit_bytes(), 4 * 512);
+    elsewhere.set_room(0);
+    assert_eq!(elsewhere.limit_bytes(), 4 * 512);
+    drop(elsewhere);
+    assert_eq!(other.disk.writes.limit_bytes(), 8 * 512);
+}
+
+/// A worker waits for syncs where the memory is full of what is to be written back.
+#[test]
+fn workers_wait_where_too_much_is_to_be_written_back() {
+    let rig = Rig::new(INLINE_PART * 512 * 8);
+    let (begun, syncs) = channel();
+    let (go, may_go) = channel::<()>();
+    let may_go = Mutex::new(may_go);
+    let device = rig.device(move |_| {
+        begun.send(()).map_err(io::Error::other)?;
+        may_go.lock().unwrap().recv_timeout(MINUTE).map_err(io::Error::other)
+    });
+    write_to(&device, 64).unwrap();
+    go.send(()).unwrap();
+    write_to(&device, 1).unwrap();
+    syncs.recv_timeout(MINUTE).unwrap();
+    let left = device.disk.writes.bytes.unsynced();
+    assert!(left <= 512, "{left} bytes are to be written back");
+}
