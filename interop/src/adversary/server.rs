@@ -67,7 +67,7 @@ pub struct AttackedServer {
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
     // Each lies on the next one.
-    slow_ext4: Option<MountedExt4>,
+    _slow_ext4: Option<MountedExt4>,
     slow_disk: Option<PowerCutDisk>,
 }
 
@@ -126,7 +126,7 @@ impl AttackedServer {
             disk.slow(Operation::Write, time);
             disk.slow(Operation::Read, time);
         }
-        Ok(Self { lunar, group, scratch, slow_ext4, slow_disk })
+        Ok(Self { lunar, group, scratch, _slow_ext4: slow_ext4, slow_disk })
     }
 
     /// Where it listens.

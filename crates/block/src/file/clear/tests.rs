@@ -1,8 +1,8 @@
 //! Pieces, on a clock that is told, and who has the lock between them.
 
 use super::*;
-use crate::file::tests::{Scratch, open_disk};
 use crate::file::FileDevice;
+use crate::file::tests::{Scratch, open_disk};
 use crate::{BlockDevice, BlockRange, Sparse};
 use bytes::Bytes;
 

@@ -273,7 +273,8 @@ async fn direct(
 
 fn lane(way: Way, file: PathBuf, options: &LocalOptions) -> Result<Lane, Failure> {
     use control::device_url::Opener;
-    let device = device_url::LocalOpener::default().open(&DeviceUrl::File(file.clone()), options)?;
+    let device =
+        device_url::LocalOpener::default().open(&DeviceUrl::File(file.clone()), options)?;
     Ok(Lane { way, client: Client::Own(Opened::Local(device)), file })
 }
 
