@@ -3,6 +3,7 @@
 use super::*;
 use block::Operation;
 use futures_util::future::{Either, join_all, select};
+use std::pin::Pin;
 
 /// Of the disk: four pieces of a VERIFY.
 const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
@@ -39,6 +40,13 @@ fn is_good(ending: Option<Ending>) -> bool {
     matches!(ending, Some(Ending::Good(_)))
 }
 
+/// Polls the commands, and takes out those that end GOOD; returns how many.
+fn take_good<F: Future<Output = Ending>>(commands: &mut Vec<Pin<Box<F>>>) -> usize {
+    let before = commands.len();
+    commands.retain_mut(|command| !is_good(command.as_mut().now_or_never()));
+    before - commands.len()
+}
+
 /// Fault: UNMAPs and WRITE SAMEs of 64 sessions held their ranges while they queued for the disk.
 /// A COMPARE AND WRITE of another host waited for all of them, and the writes of everybody behind
 /// it, up to 14.8 s.
@@ -54,20 +62,13 @@ fn one_clear_at_a_time_holds_its_range() {
         runtime().block_on(async {
             let clear = |_| Box::pin(run_as(&unit, &owners[0], &plan, &[], &abort));
             let mut clears: Vec<_> = (0..8).map(clear).collect();
-            let mut ended = |clears: &mut Vec<_>| {
-                let before = clears.len();
-                clears.retain_mut(|clear: &mut std::pin::Pin<Box<_>>| {
-                    !is_good(clear.as_mut().now_or_never())
-                });
-                before - clears.len()
-            };
-            assert_eq!(ended(&mut clears), 0);
+            assert_eq!(take_good(&mut clears), 0);
             let mut compare = Box::pin(run_as(&unit, &owners[1], &compare, &[0; 1024], &abort));
             assert!((&mut compare).now_or_never().is_none());
             let mut write = Box::pin(run_as(&unit, &owners[2], &write, &[7; 512], &abort));
             assert!((&mut write).now_or_never().is_none());
             device.release();
-            assert_eq!(ended(&mut clears), 1);
+            assert_eq!(take_good(&mut clears), 1);
             assert!(is_good((&mut compare).now_or_never()));
             assert!(is_good((&mut write).now_or_never()));
             assert_eq!(device.seen(operation), 1, "only one was waited for");
@@ -153,7 +154,7 @@ fn clears_that_wait_for_their_range_let_others_go_on() {
 fn verify_holds_no_range() {
     let (device, unit) = disk(OutOfSpace::Fail);
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
-    let zeroes = all(0).leak();
+    let zeroes: &'static [u8] = all(0).leak();
     let verify = |compare| Plan::Verify { range: ALL, compare };
     let write = Plan::WriteAndVerify { range: ALL, compare: Compare::Medium };
     let plans = [Compare::Medium, Compare::Bytes, Compare::OneBlock].map(verify);
@@ -186,9 +187,10 @@ fn atomic_writes_are_verified_whole_or_not_at_all() {
     *old.last_mut().unwrap() = 9;
     new[0] = 9;
     good(&unit, Plan::Write { range: ALL, durable: true }, &old);
-    let verify = Plan::Verify { range: ALL, compare: Compare::OneBlock };
+    let verify = || Plan::Verify { range: ALL, compare: Compare::OneBlock };
+    let plan = verify();
     device.inject(Fault::new(Effect::Hang).on(Operation::Read).after(3));
-    let mut running = Box::pin(run_as(&unit, &memory, &verify, &[5; 512], &abort));
+    let mut running = Box::pin(run_as(&unit, &memory, &plan, &[5; 512], &abort));
     assert!((&mut running).now_or_never().is_none());
     assert_eq!((device.seen(Operation::Read), device.hanging()), (4, 1));
     let atomic = Plan::WriteAtomic { range: ALL, durable: true };
@@ -203,6 +205,6 @@ fn atomic_writes_are_verified_whole_or_not_at_all() {
     // One that has begun before.
     let _alone = unit.ranges.lock(range(0, 1), true).now_or_never().unwrap();
     let before = device.seen(Operation::Read);
-    assert_eq!(sense_of(&unit, verify, &[5; 512]).information, Some(0));
+    assert_eq!(sense_of(&unit, verify(), &[5; 512]).information, Some(0));
     assert_eq!(device.seen(Operation::Read), before + 1, "read as one");
 }
