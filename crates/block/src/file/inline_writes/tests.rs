@@ -68,9 +68,10 @@ impl Rig {
     }
 }
 
+type BlockingWrite = Box<dyn FnOnce(&File, &[u8], u64) -> io::Result<()> + Send>;
+
 /// A write that blocks until it is told to go on: what begins it, and what lets it end.
-fn blocking() -> (impl FnOnce(&File, &[u8], u64) -> io::Result<()> + Send, Receiver<()>, Sender<()>)
-{
+fn blocking() -> (BlockingWrite, Receiver<()>, Sender<()>) {
     let (begun, begins) = channel();
     let (go, may_go) = channel::<()>();
     let write = move |file: &File, from: &[u8], offset: u64| {
@@ -78,7 +79,7 @@ fn blocking() -> (impl FnOnce(&File, &[u8], u64) -> io::Result<()> + Send, Recei
         may_go.recv_timeout(MINUTE).map_err(io::Error::other)?;
         write_fully(file, from, offset)
     };
-    (write, begins, go)
+    (Box::new(write), begins, go)
 }
 
 fn writes_inline(disk: &Disk) -> bool {
