@@ -158,6 +158,8 @@ pub(crate) struct Session {
     rights: ArcSwap<SessionRights>,
     /// The nexus whose TARGET COLD RESET ended the initiator's last session, if one did.
     returns_from: Option<NexusId>,
+    /// Units tell the initiator that its LUNs have changed, and it has not asked for them since.
+    luns_changed: AtomicBool,
     machine: Mutex<TargetSession>,
     members: Mutex<BTreeMap<u16, Member>>,
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
@@ -220,6 +222,7 @@ impl Session {
             buffer_charges: Mutex::default(),
             rights: ArcSwap::from_pointee(rights),
             returns_from: parts.returns_from,
+            luns_changed: AtomicBool::new(false),
             key: parts.key,
             tsih: parts.tsih,
             nexus: parts.nexus,

@@ -14,9 +14,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
 use wire::{Lun, LunForm};
 
-/// REPORTED LUNS DATA HAS CHANGED.
-const LUNS_CHANGED: u16 = 0x3f0e;
-
 /// The units under their numbers.
 pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 
@@ -241,7 +238,5 @@ pub(crate) async fn show(shared: &Arc<Shared>, session: &Arc<Session>, luns: Arc
             session.detach(&nexus);
         }
     }
-    for unit in new.units().iter().filter(|unit| old.has(unit)) {
-        session.scsi_of(unit).raise_for(LUNS_CHANGED, session.nexus);
-    }
+    session.raise_luns_changed(new.units().iter().filter(|unit| old.has(unit)));
 }

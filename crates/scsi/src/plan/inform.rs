@@ -114,11 +114,14 @@ pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, S
         0x10 => (&[], &[]),
         _ => return Err(Sense::invalid_field_in_cdb(2, None)),
     };
+    let luns = units.len() + well_known.len();
+    let list_bytes = u32::try_from(luns * size_of::<Lun>()).unwrap_or(u32::MAX);
     let mut reply = alloc::vec![0; HEADER_BYTES];
-    for lun in units.iter().chain(well_known) {
+    reply[..4].copy_from_slice(&list_bytes.to_be_bytes());
+    // A short answer must not cost what a long list does.
+    let wanted = (raw.allocation_bytes as usize).div_ceil(size_of::<Lun>());
+    for lun in units.iter().chain(well_known).take(wanted) {
         reply.extend_from_slice(&lun.0);
     }
-    let list_bytes = u32::try_from(reply.len() - HEADER_BYTES).unwrap_or(u32::MAX);
-    reply[..4].copy_from_slice(&list_bytes.to_be_bytes());
     Ok(cut(reply, raw.allocation_bytes))
 }

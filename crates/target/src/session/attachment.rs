@@ -16,7 +16,7 @@ use scsi::reservations::ItNexus;
 use scsi::rights::Rights;
 use scsi::unit::{BlockUnit, Logins, NexusOptions};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 /// A unit as one session reaches it: SAM-5's I_T_L nexus, with the task set of its own
@@ -30,6 +30,9 @@ pub(crate) struct ItlNexus {
     /// Changes under the lock of the unit's SCSI state.
     state: AtomicU8,
 }
+
+/// REPORTED LUNS DATA HAS CHANGED.
+const LUNS_CHANGED: u16 = 0x3f0e;
 
 /// The unit does not know the nexus yet.
 const UNKNOWN: u8 = 0;
@@ -152,9 +155,22 @@ impl Session {
         }
     }
 
+    /// Tells the initiator at each of these units that its LUNs have changed.
+    pub(crate) fn raise_luns_changed<'a>(&self, units: impl Iterator<Item = &'a Arc<LogicalUnit>>) {
+        for unit in units {
+            self.scsi_of(unit).raise_for(LUNS_CHANGED, self.nexus);
+        }
+        // Behind the last one: a report that comes between leaves the rest to the next.
+        self.luns_changed.store(true, SeqCst);
+    }
+
     /// The initiator was told of its LUNs. To a unit that does not know the nexus there is nothing
     /// new about them.
     pub(crate) fn luns_were_reported(&self) {
+        // A session may use thousands of units, and ask again and again.
+        if !self.luns_changed.swap(false, SeqCst) {
+            return;
+        }
         for nexus in self.view().nexuses().all() {
             nexus.unit.scsi().luns_were_reported(self.nexus);
         }
