@@ -633,26 +633,21 @@ impl BlockUnit {
         Ok((&mut self.conditions.reservations, &nexus.ports))
     }
 
-    /// Comes to know those of these nexuses that have logged in and have not been attached.
-    pub(crate) fn attach_each<'a>(
-        &mut self,
-        ports: impl Iterator<Item = &'a ItNexus>,
-        logins: &dyn Logins,
-    ) {
-        for ports in ports {
-            if self.nexuses.find(ports).is_none() {
-                logins.attach(ports, self);
-            }
-        }
+    /// The nexus between these ports, if it is there: it is attached if it was not yet.
+    fn find(&mut self, ports: &ItNexus, logins: &dyn Logins) -> Option<NexusId> {
+        self.nexuses.find(ports).or_else(|| {
+            logins.attach(ports, self);
+            self.nexuses.find(ports)
+        })
     }
 
     /// Establishes unit attentions for the nexuses of these ports, as far as they are there.
-    pub(crate) fn tell(&mut self, attentions: Vec<(ItNexus, Attention)>) {
+    pub(crate) fn tell(&mut self, attentions: Vec<(ItNexus, Attention)>, logins: &dyn Logins) {
         if attentions.is_empty() {
             return;
         }
         for (ports, attention) in &attentions {
-            let there = self.nexuses.find(ports);
+            let there = self.find(ports, logins);
             if let Some(waiting) = there.and_then(|nexus| self.nexuses.attentions(nexus)) {
                 waiting.establish(*attention);
             }
@@ -661,8 +656,8 @@ impl BlockUnit {
     }
 
     /// Which of these are there now.
-    pub(crate) fn present(&self, ports: &[ItNexus]) -> Vec<NexusId> {
-        ports.iter().filter_map(|ports| self.nexuses.find(ports)).collect()
+    pub(crate) fn present(&mut self, ports: &[ItNexus], logins: &dyn Logins) -> Vec<NexusId> {
+        ports.iter().filter_map(|ports| self.find(ports, logins)).collect()
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Sense> {

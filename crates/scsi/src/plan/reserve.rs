@@ -76,10 +76,8 @@ pub(crate) fn persistent_out_list(
         return Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());
     }
     let save = unit.unsaved.add(before, outcome.save);
-    let told = outcome.attentions.iter().map(|(ports, _)| ports);
-    unit.attach_each(told.chain(&outcome.abort), context.logins);
-    unit.tell(outcome.attentions);
-    let nexuses = unit.present(&outcome.abort);
+    unit.tell(outcome.attentions, context.logins);
+    let nexuses = unit.present(&outcome.abort, context.logins);
     Ok(match (nexuses.is_empty(), save) {
         (false, save) => Plan::AbortTasksOf { nexuses, save },
         (true, true) => Plan::SaveState,
