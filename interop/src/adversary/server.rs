@@ -66,8 +66,8 @@ pub struct AttackedServer {
     lunar: Lunar,
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
-    // Each lies on the next one.
-    slow_ext4: Option<MountedExt4>,
+    /// Dropped before the disk that it lies on.
+    _slow_ext4: Option<MountedExt4>,
     slow_disk: Option<PowerCutDisk>,
 }
 
@@ -126,7 +126,7 @@ impl AttackedServer {
             disk.slow(Operation::Write, time);
             disk.slow(Operation::Read, time);
         }
-        Ok(Self { lunar, group, scratch, slow_ext4, slow_disk })
+        Ok(Self { lunar, group, scratch, _slow_ext4: slow_ext4, slow_disk })
     }
 
     /// Where it listens.
