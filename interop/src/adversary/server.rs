@@ -66,7 +66,11 @@ pub struct AttackedServer {
     lunar: Lunar,
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
+<<<<<<< HEAD
     // Each lies on the next one.
+=======
+    /// Dropped before the disk that it lies on.
+>>>>>>> w-inline
     _slow_ext4: Option<MountedExt4>,
     slow_disk: Option<PowerCutDisk>,
 }
