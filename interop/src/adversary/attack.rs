@@ -22,6 +22,8 @@ pub struct Attack {
     pub limits: &'static str,
     /// The attacker's own target has a LUN on a slow disk.
     pub slow_disk: bool,
+    /// The LUN of the well-behaved client is a disk in the server's memory, not a file.
+    pub memory_lun: bool,
     /// Lines for the LUN of the well-behaved client.
     pub shared_lun: &'static str,
     /// Owners that share the limit of that LUN, the well-behaved client included: it is to have
@@ -51,6 +53,7 @@ impl Attack {
             logs_in: true,
             limits: "",
             slow_disk: false,
+            memory_lun: false,
             shared_lun: "",
             limit_owners: 1,
             many_files: false,
@@ -91,6 +94,14 @@ impl Attack {
     #[must_use]
     pub const fn on_a_slow_disk(mut self) -> Self {
         self.slow_disk = true;
+        self
+    }
+
+    /// The LUN of the well-behaved client is a disk in the server's memory. It is gone with the
+    /// server: only what the client reads is compared with what it wrote.
+    #[must_use]
+    pub const fn on_a_memory_lun(mut self) -> Self {
+        self.memory_lun = true;
         self
     }
 

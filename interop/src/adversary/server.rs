@@ -61,6 +61,7 @@ pub struct AttackedServer {
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
     slow_disk: Option<PowerCutDisk>,
+    memory_lun: bool,
 }
 
 impl AttackedServer {
@@ -91,7 +92,7 @@ impl AttackedServer {
             disk.slow(Operation::Write, SLOW_CALL);
             disk.slow(Operation::Read, SLOW_CALL);
         }
-        Ok(Self { lunar, group, scratch, slow_disk })
+        Ok(Self { lunar, group, scratch, slow_disk, memory_lun: attack.memory_lun })
     }
 
     /// Where it listens.
@@ -112,13 +113,16 @@ impl AttackedServer {
         self.lunar.server()
     }
 
-    /// The disk of the well-behaved client as it stands in its file.
+    /// The disk of the well-behaved client as it stands in its file; `None`: it was in memory.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn shared_disk(&self) -> Result<Vec<u8>> {
+    pub fn shared_disk(&self) -> Result<Option<Vec<u8>>> {
+        if self.memory_lun {
+            return Ok(None);
+        }
         let path = self.scratch.path("shared.img");
-        std::fs::read(&path).context(path)
+        std::fs::read(&path).context(path).map(Some)
     }
 
     /// Stops the server as an administrator does; how it failed to.
@@ -186,11 +190,16 @@ fn configuration(scratch: &Scratch, slow: Option<&str>, attack: &Attack) -> Resu
         writeln!(text, "header_digest = [\"none\", \"crc32c\"]")?;
         writeln!(text, "data_digest = [\"none\", \"crc32c\"]\n{line}")?;
         for (id, disk) in disks.iter().enumerate() {
-            let path = scratch.path(&format!("{disk}.img"));
-            std::fs::write(&path, vec![0; DISK_BYTES as usize])?;
-            writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
-            writeln!(text, "cache = \"write-back\"")?;
-            if (name, id) == (TARGET_SHARED, usize::from(LUN_SHARED)) {
+            let is_shared = (name, id) == (TARGET_SHARED, usize::from(LUN_SHARED));
+            if is_shared && attack.memory_lun {
+                writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"mem:{DISK_BYTES}\"")?;
+            } else {
+                let path = scratch.path(&format!("{disk}.img"));
+                std::fs::write(&path, vec![0; DISK_BYTES as usize])?;
+                writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
+                writeln!(text, "cache = \"write-back\"")?;
+            }
+            if is_shared {
                 writeln!(text, "{}", attack.shared_lun)?;
             }
         }
