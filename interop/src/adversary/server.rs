@@ -73,6 +73,7 @@ pub struct AttackedServer {
 >>>>>>> w-inline
     _slow_ext4: Option<MountedExt4>,
     slow_disk: Option<PowerCutDisk>,
+    memory_lun: bool,
 }
 
 /// An ext4 file system on a loop device; unmounted when it is dropped, then detached.
@@ -130,7 +131,11 @@ impl AttackedServer {
             disk.slow(Operation::Write, time);
             disk.slow(Operation::Read, time);
         }
+<<<<<<< HEAD
         Ok(Self { lunar, group, scratch, _slow_ext4: slow_ext4, slow_disk })
+=======
+        Ok(Self { lunar, group, scratch, slow_disk, memory_lun: attack.memory_lun })
+>>>>>>> w-memdev
     }
 
     /// Where it listens.
@@ -151,13 +156,16 @@ impl AttackedServer {
         self.lunar.server()
     }
 
-    /// The disk of the well-behaved client as it stands in its file.
+    /// The disk of the well-behaved client as it stands in its file; `None`: it was in memory.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn shared_disk(&self) -> Result<Vec<u8>> {
+    pub fn shared_disk(&self) -> Result<Option<Vec<u8>>> {
+        if self.memory_lun {
+            return Ok(None);
+        }
         let path = self.scratch.path("shared.img");
-        std::fs::read(&path).context(path)
+        std::fs::read(&path).context(path).map(Some)
     }
 
     /// Stops the server as an administrator does; how it failed to.
@@ -231,11 +239,16 @@ fn configuration(scratch: &Scratch, slow: &SlowFolders, attack: &Attack) -> Resu
         writeln!(text, "header_digest = [\"none\", \"crc32c\"]")?;
         writeln!(text, "data_digest = [\"none\", \"crc32c\"]\n{line}")?;
         for (id, disk) in disks.iter().enumerate() {
-            let path = scratch.path(&format!("{disk}.img"));
-            std::fs::write(&path, vec![0; DISK_BYTES as usize])?;
-            writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
-            writeln!(text, "cache = \"write-back\"")?;
-            if (name, id) == (TARGET_SHARED, usize::from(LUN_SHARED)) {
+            let is_shared = (name, id) == (TARGET_SHARED, usize::from(LUN_SHARED));
+            if is_shared && attack.memory_lun {
+                writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"mem:{DISK_BYTES}\"")?;
+            } else {
+                let path = scratch.path(&format!("{disk}.img"));
+                std::fs::write(&path, vec![0; DISK_BYTES as usize])?;
+                writeln!(text, "[[target.lun]]\nid = {id}\ndevice = \"file:{path}\"")?;
+                writeln!(text, "cache = \"write-back\"")?;
+            }
+            if is_shared {
                 writeln!(text, "{}", attack.shared_lun)?;
             }
         }

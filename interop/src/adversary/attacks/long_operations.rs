@@ -10,6 +10,7 @@ use crate::adversary::flood::Flood;
 use crate::adversary::server::{MANY_LUNS, SHARED_LBA};
 use crate::adversary::session::{Session, flags};
 use anyhow::Result;
+use std::time::Duration;
 
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
@@ -24,6 +25,11 @@ pub const ATTACKS: &[Attack] = &[
         write_same(attacker, 400, Destination::Neighbour)
     })
     .summary("400 sessions: WRITE SAME (16) of 65,535 blocks over a neighbour LUN at depth 128"),
+    Attack::new("write-atomic-beside-zeroing", 65, write_atomic_beside_zeroing)
+        .on_a_memory_lun()
+        .summary(
+            "64 sessions: WRITE SAME of zeroes and UNMAP of a disk in memory; one: WRITE ATOMIC",
+        ),
     Attack::new("unmap-descriptors", 4, |attacker| unmap(attacker, 4, &[256, 4095])).summary(
         "UNMAP with 256 and with 4,096 descriptors, on the attacker's half of the shared LUN",
     ),
@@ -112,6 +118,49 @@ fn write_same(attacker: &Attacker, sessions: usize, destination: Destination) ->
         },
         |_, _| {},
     )
+}
+
+/// The atomic writes cross a border of the chunks that the disk is locked by.
+fn write_atomic_beside_zeroing(attacker: &Attacker) -> Result<()> {
+    const CHUNK_BLOCKS: u64 = (64 << 10) / 512;
+    const BLOCKS: u32 = 60_000;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let first = u64::from(SHARED_LBA);
+    std::thread::scope(|scope| {
+        let atomic = Flood::new(1, Destination::Shared).numbered_from(64).paced(PAUSE);
+        let writes = scope.spawn(move || {
+            atomic.reading(
+                attacker,
+                |session| {
+                    let lba = first + CHUNK_BLOCKS * (1 + session.random.below(10)) - 8;
+                    let mut cdb = cdb::sixteen(0x9c, 0, lba, 0);
+                    cdb[12..14].copy_from_slice(&16_u16.to_be_bytes());
+                    let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 8192);
+                    session.queue(&command.with_data(vec![0x5a; 8192]));
+                },
+                Session::keep_r2t,
+            )
+        });
+        let mut commands = 0;
+        let zeroed = Flood::new(64, Destination::Shared).reading(
+            attacker,
+            |session| {
+                commands += 1;
+                let (data, cdb) = match commands % 3 {
+                    0 => {
+                        let (cdb, list) = cdb::unmap([(first + 2048, BLOCKS)]);
+                        (list, cdb)
+                    }
+                    _ => (vec![0; 512], cdb::sixteen(0x93, 0, first + 2048, BLOCKS)),
+                };
+                let bytes = data.len() as u32;
+                let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
+                session.queue(&command.with_data(data));
+            },
+            |_, _| {},
+        );
+        writes.join().unwrap_or(Ok(())).and(zeroed)
+    })
 }
 
 fn unmap(attacker: &Attacker, sessions: usize, counts: &[u64]) -> Result<()> {
