@@ -22,13 +22,10 @@ pub struct Attack {
     pub limits: &'static str,
     /// The attacker's own target has a LUN on a slow disk.
     pub slow_disk: bool,
-<<<<<<< HEAD
     /// The attacker's own target has LUNs on a slow file system.
     pub slow_ext4: Option<SlowExt4>,
-=======
     /// The LUN of the well-behaved client is a disk in the server's memory, not a file.
     pub memory_lun: bool,
->>>>>>> w-memdev
     /// Lines for the LUN of the well-behaved client.
     pub shared_lun: &'static str,
     /// Owners that share the limit of that LUN, the well-behaved client included: it is to have
@@ -67,11 +64,8 @@ impl Attack {
             logs_in: true,
             limits: "",
             slow_disk: false,
-<<<<<<< HEAD
             slow_ext4: None,
-=======
             memory_lun: false,
->>>>>>> w-memdev
             shared_lun: "",
             limit_owners: 1,
             many_files: false,
@@ -115,18 +109,18 @@ impl Attack {
         self
     }
 
-<<<<<<< HEAD
     /// The attack uses [`Destination::SlowExt4`](super::attacker::Destination::SlowExt4).
     #[must_use]
     pub const fn on_a_slow_ext4(mut self, slow_ext4: SlowExt4) -> Self {
         self.slow_ext4 = Some(slow_ext4);
-=======
+        self
+    }
+
     /// The LUN of the well-behaved client is a disk in the server's memory. It is gone with the
     /// server: only what the client reads is compared with what it wrote.
     #[must_use]
     pub const fn on_a_memory_lun(mut self) -> Self {
         self.memory_lun = true;
->>>>>>> w-memdev
         self
     }
 

@@ -66,11 +66,7 @@ pub struct AttackedServer {
     lunar: Lunar,
     group: Option<Arc<MemoryGroup>>,
     scratch: Scratch,
-<<<<<<< HEAD
-    // Each lies on the next one.
-=======
     /// Dropped before the disk that it lies on.
->>>>>>> w-inline
     _slow_ext4: Option<MountedExt4>,
     slow_disk: Option<PowerCutDisk>,
     memory_lun: bool,
@@ -131,11 +127,8 @@ impl AttackedServer {
             disk.slow(Operation::Write, time);
             disk.slow(Operation::Read, time);
         }
-<<<<<<< HEAD
-        Ok(Self { lunar, group, scratch, _slow_ext4: slow_ext4, slow_disk })
-=======
-        Ok(Self { lunar, group, scratch, slow_disk, memory_lun: attack.memory_lun })
->>>>>>> w-memdev
+        let (memory_lun, _slow_ext4) = (attack.memory_lun, slow_ext4);
+        Ok(Self { lunar, group, scratch, _slow_ext4, slow_disk, memory_lun })
     }
 
     /// Where it listens.
