@@ -118,6 +118,17 @@ enum TaskData {
     Out(Buffer),
 }
 
+impl TaskData {
+    /// Where the data-in goes, and the data-out.
+    fn split(self) -> (Option<Buffer>, Bytes) {
+        match self {
+            Self::None => (None, Bytes::new()),
+            Self::In(buffer) => (Some(buffer), Bytes::new()),
+            Self::Out(buffer) => (None, buffer.freeze()),
+        }
+    }
+}
+
 impl Planned {
     /// Runs it if nothing has to be waited for: most cached writes end here, and deferred reads.
     /// Else gives the data back.
@@ -721,11 +732,7 @@ async fn on_unit(
     dues: Dues,
 ) -> Ending {
     let By { shared, session, memory } = by;
-    let (read_buffer, mut data) = match data {
-        TaskData::None => (None, Bytes::new()),
-        TaskData::In(buffer) => (Some(buffer), Bytes::new()),
-        TaskData::Out(buffer) => (None, buffer.freeze()),
-    };
+    let (read_buffer, mut data) = data.split();
     let mut unsaved = None;
     // The plan holds what the parameters said: their charge stands for it.
     let mut _parameters = Bytes::new();

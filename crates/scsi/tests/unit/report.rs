@@ -36,8 +36,8 @@ fn luns_by_selection() {
     }
 }
 
-/// Fault: a short REPORT LUNS was made as long as the list and cut then; with 2,000 LUNs those of 16
-/// hosts left another host 2 % of its requests.
+/// Fault: a short REPORT LUNS was made as long as the list and cut then; with 2,000 LUNs those of
+/// 16 hosts left another host 2 % of its requests.
 #[test]
 fn a_short_list_of_luns_is_not_made_longer() {
     let luns: Vec<Lun> = (0..2000).map(Lun::new).collect();
