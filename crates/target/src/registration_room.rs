@@ -109,11 +109,7 @@ impl CountedRegistrations {
     }
 
     /// The unit has these now, by where they come from.
-    fn set(
-        &mut self,
-        room: &RegistrationRoom,
-        origins: impl Iterator<Item = Option<Origin>>,
-    ) {
+    fn set(&mut self, room: &RegistrationRoom, origins: impl Iterator<Item = Option<Origin>>) {
         if self.room.as_ref().is_some_and(|counted| !Arc::ptr_eq(&counted.0, &room.0)) {
             self.forget(); // counted by another server
         }

@@ -17,8 +17,8 @@ use crate::tasks::PlaceQueued;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
 use crate::view::{LunTable, View};
-use attachment::SessionRights;
 use arc_swap::{ArcSwap, Guard};
+use attachment::SessionRights;
 use block::{BufferPool, MemoryCharge};
 use iscsi::framing::TaskId;
 use iscsi::pdu::LogoutResult;
@@ -308,6 +308,15 @@ impl Session {
         }
     }
 
+    /// The same at a unit, which can ask for the sessions that see it.
+    pub(crate) fn context_at<'a>(
+        &'a self,
+        view: &'a View,
+        logins: &'a UnitLogins<'_>,
+    ) -> Context<'a> {
+        Context { logins, ..self.context(view) }
+    }
+
     /// What its leading connection negotiated; holds for all of them.
     pub(crate) fn parameters(&self) -> iscsi::text::SessionParameters {
         self.machine().parameters()
@@ -416,9 +425,7 @@ impl Session {
         }
         let view = self.view();
         let hit = |lun: Lun| match lun.form() {
-            LunForm::Unit(id) if view.unit(lun).is_some_and(&is_hit) => {
-                Some(id)
-            }
+            LunForm::Unit(id) if view.unit(lun).is_some_and(&is_hit) => Some(id),
             _ => None,
         };
         // Both forms of a number mean the same unit.

@@ -6,8 +6,8 @@
 
 use crate::catalogue::distinct;
 use crate::server::{Shared, lock};
-use crate::session::Session;
 use crate::session::ItlNexus;
+use crate::session::Session;
 use crate::unit::LogicalUnit;
 use scsi::attention::LogicalTime;
 use std::collections::{BTreeMap, HashMap};

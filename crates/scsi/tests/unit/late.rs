@@ -265,9 +265,9 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether what a unit told late a nexus whose loss it remembered is as good as what another one
-/// told that knew the nexus all the while: of what it remembers it cannot say whether it came before
-/// the login, and a reset or a nexus loss says all that came before it.
+/// Whether the unit attentions that a unit told late, of a nexus whose loss it remembered, are as
+/// good as those of a unit that knew the nexus all the while: the unit cannot tell which of them
+/// came before the login, and a reset or a nexus loss says all that came before it.
 fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     let says_all = |code: &u16| {
         let all = [Attention::POWER_ON_RESET, Attention::RESET_BY_FUNCTION, Attention::NEXUS_LOSS];
@@ -276,9 +276,8 @@ fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     // Initiators whose nexus was lost are told of an operation that they may have missed.
     let may_be_told =
         |code: &u16| early.contains(code) || *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
-    let is_told = |code: &u16| {
-        late.contains(code) || !says_all(code) && late.first().is_some_and(says_all)
-    };
+    let is_told =
+        |code: &u16| late.contains(code) || !says_all(code) && late.first().is_some_and(says_all);
     late.iter().all(may_be_told) && early.iter().all(is_told)
 }
 
