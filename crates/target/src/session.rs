@@ -311,6 +311,15 @@ impl Session {
         }
     }
 
+    /// The same at a unit, which can ask for the sessions that see it.
+    pub(crate) fn context_at<'a>(
+        &'a self,
+        view: &'a View,
+        logins: &'a UnitLogins<'_>,
+    ) -> Context<'a> {
+        Context { logins, ..self.context(view) }
+    }
+
     /// What its leading connection negotiated; holds for all of them.
     pub(crate) fn parameters(&self) -> iscsi::text::SessionParameters {
         self.machine().parameters()

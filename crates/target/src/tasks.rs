@@ -743,9 +743,8 @@ async fn on_unit(
         let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
-            let logins = &UnitLogins { shared, unit };
-            let context = scsi::unit::Context { logins, ..session.context(&view) };
-            scsi.resume(session.nexus, &context, parked, &data)
+            let logins = UnitLogins { shared, unit };
+            scsi.resume(session.nexus, &session.context_at(&view, &logins), parked, &data)
         };
         let resumed = if reserves {
             if abort.check().is_err() {

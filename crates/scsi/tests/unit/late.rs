@@ -265,9 +265,9 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether what a unit told late a nexus whose loss it remembered is as good as what another one
-/// told that knew the nexus all the while: of what it remembers it cannot say whether it came
-/// before the login, and a reset or a nexus loss says all that came before it.
+/// Whether the unit attentions that a unit told late, of a nexus whose loss it remembered, are as
+/// good as those of a unit that knew the nexus all the while: the unit cannot tell which of them
+/// came before the login, and a reset or a nexus loss says all that came before it.
 fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     let says_all = |code: &u16| {
         let all = [Attention::POWER_ON_RESET, Attention::RESET_BY_FUNCTION, Attention::NEXUS_LOSS];
