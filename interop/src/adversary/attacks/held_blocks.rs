@@ -20,25 +20,20 @@ const SECOND_NUMBER: usize = 1000;
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
     Attack::new("verify-then-caw", 65, |attacker| verify(attacker, 64)).from_hosts(2).summary(
-        "64 sessions VERIFY blocks of the good client, a second host wants them by \
-                  COMPARE AND WRITE",
+        "64 sessions VERIFY the good client's blocks, another host has COMPARE AND WRITE of them",
     ),
     Attack::new("verify-then-caw-4", 5, |attacker| verify(attacker, 4)).from_hosts(2).summary(
-        "4 sessions VERIFY blocks of the good client, a second host wants them by \
-                  COMPARE AND WRITE",
+        "4 sessions VERIFY the good client's blocks, another host has COMPARE AND WRITE of them",
     ),
     Attack::new("verify-pattern-then-orwrite", 65, verify_pattern).from_hosts(2).summary(
-        "64 sessions VERIFY blocks against one block of data, a second host wants them \
-                  and the good client's by ORWRITE",
+        "64 sessions VERIFY against one block, another host has ORWRITE of theirs and good blocks",
     ),
-    Attack::new("write-same-then-orwrite", 65, write_same).from_hosts(2).summary(
-        "64 sessions zero their own blocks by WRITE SAME, a second host wants these and \
-                  the good client's by ORWRITE",
-    ),
-    Attack::new("unmap-then-orwrite", 65, unmap).from_hosts(2).summary(
-        "64 sessions UNMAP lists of their own blocks, a second host wants these and the \
-                  good client's by ORWRITE",
-    ),
+    Attack::new("write-same-then-orwrite", 65, write_same)
+        .from_hosts(2)
+        .summary("64 sessions zero blocks, another host has ORWRITE of theirs and good blocks"),
+    Attack::new("unmap-then-orwrite", 65, unmap)
+        .from_hosts(2)
+        .summary("64 sessions UNMAP lists, another host has ORWRITE of theirs and good blocks"),
 ];
 
 /// Runs `holder` for these sessions of the first host, and `taker` for one of the second.

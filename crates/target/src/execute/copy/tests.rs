@@ -100,3 +100,29 @@ fn a_list_counts_in_a_turn() {
     assert!((1..8).contains(&ended), "{ended} short ones in a turn");
     drop(turn);
 }
+
+/// Goal: a piece that is deallocated at the source waits for its turn to be zeroed without holding
+/// blocks of the destination, and goes on when it has it.
+#[test]
+fn pieces_of_zeroes_wait_for_the_permit_first() {
+    let units = units(2);
+    let mut list = wrong_list(2, 1);
+    let segment = &mut list.segments[0];
+    (segment.blocks, segment.source_lba, segment.destination_lba) = (16, 0, 0);
+    let (abort, dues) = (AbortSignal::default(), Dues::default());
+    let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
+    let running = Running::begin(&units[0], NEXUS, None).unwrap();
+    let (nexus, units) = (NEXUS, units.as_slice());
+    let copy =
+        Copy { units, nexus, running: &running, abort: &abort, dues: &dues, memory: &memory };
+    let permit = units[1].clear_limit.permit(&Arc::default()).now_or_never().unwrap().unwrap();
+    let mut copied = Box::pin(copy.all(&list));
+    for _ in 0..3 {
+        assert!((&mut copied).now_or_never().is_none());
+    }
+    let all = LbaRange { lba: 0, count: BLOCKS };
+    assert!(units[1].ranges.lock(all, true).now_or_never().is_some());
+    drop(permit);
+    let ended = std::iter::from_fn(|| Some((&mut copied).now_or_never())).take(10).flatten().next();
+    assert!(matches!(ended, Some(Ok(()))));
+}
