@@ -88,7 +88,8 @@ const AT_HAND_BYTES_MAX: usize = 64 << 10;
 ///   ([`with_ring`]) or, where there is none, by a bounded pool of threads. Writes go into the page
 ///   cache inline, one at a time of a file system. They go by way of the pool for a while after one
 ///   was slow, while a sync takes long, while much is to be written back, while a piece of the file
-///   is cleared, and always where a file system may wait for another machine or process. With `direct`, all goes past the page cache, by way of the ring, or of the pool.
+///   is cleared, and always where a file system may wait for another machine or process. With
+///   `direct`, all goes past the page cache, by way of the ring, or of the pool.
 /// * Durable writes and flushes share syncs (group commit). After a failed sync the device is
 ///   poisoned until it is recovered or opened again: writes and flushes give `Poisoned`, reads go
 ///   on.

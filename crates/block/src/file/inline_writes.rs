@@ -6,8 +6,8 @@
 //!
 //! * One inline write of a file system runs at a time, on all cores together. A write that blocks
 //!   takes one core along, never two.
-//! * After a slow inline write, workers write for a while, longer each time. After a slow write of a
-//!   worker they go on until several in a row were quick.
+//! * After a slow inline write, workers write for a while, longer each time. After a slow write of
+//!   a worker they go on until several in a row were quick.
 //! * Bytes that no sync covers yet are counted. Beyond a limit workers write, and the files that
 //!   hold most of these bytes are synced.
 //!
@@ -43,8 +43,8 @@ const SLOW_SYNC: Duration = Duration::from_millis(200);
 /// milliseconds, it would be lost to workers.
 const FIRST_ESCAPE_MAX: Duration = Duration::from_secs(1);
 
-/// After the second one in a row workers write for so long, and after each further one twice as long
-/// as before …
+/// After the second one in a row workers write for so long, and after each further one twice as
+/// long as before …
 const SECOND_ESCAPE: Duration = Duration::from_secs(1);
 /// … up to this.
 const ESCAPE_MAX: Duration = Duration::from_secs(60);
