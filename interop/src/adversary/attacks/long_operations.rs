@@ -123,44 +123,34 @@ fn write_same(attacker: &Attacker, sessions: usize, destination: Destination) ->
 /// The atomic writes cross a border of the chunks that the disk is locked by.
 fn write_atomic_beside_zeroing(attacker: &Attacker) -> Result<()> {
     const CHUNK_BLOCKS: u64 = (64 << 10) / 512;
-    const BLOCKS: u32 = 60_000;
     const PAUSE: Duration = Duration::from_millis(5);
     let first = u64::from(SHARED_LBA);
-    std::thread::scope(|scope| {
-        let atomic = Flood::new(1, Destination::Shared).numbered_from(64).paced(PAUSE);
-        let writes = scope.spawn(move || {
-            atomic.reading(
-                attacker,
-                |session| {
-                    let lba = first + CHUNK_BLOCKS * (1 + session.random.below(10)) - 8;
-                    let mut cdb = cdb::sixteen(0x9c, 0, lba, 0);
-                    cdb[12..14].copy_from_slice(&16_u16.to_be_bytes());
-                    let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 8192);
-                    session.queue(&command.with_data(vec![0x5a; 8192]));
-                },
-                Session::keep_r2t,
-            )
+    let write = |session: &mut Session| {
+        let lba = first + CHUNK_BLOCKS * (1 + session.random.below(10)) - 8;
+        let mut cdb = cdb::sixteen(0x9c, 0, lba, 0);
+        cdb[12..14].copy_from_slice(&16_u16.to_be_bytes());
+        let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 8192);
+        session.queue(&command.with_data(vec![0x5a; 8192]));
+    };
+    let zero = |session: &mut Session| {
+        const BLOCKS: u32 = 60_000;
+        let lba = first + 2048;
+        let (cdb, data) = match session.random.below(3) {
+            0 => cdb::unmap([(lba, BLOCKS)]),
+            _ => (cdb::sixteen(0x93, 0, lba, BLOCKS), vec![0; 512]),
+        };
+        let bytes = data.len() as u32;
+        let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
+        session.queue(&command.with_data(data));
+    };
+    attacker.in_threads(2, |thread| {
+        let flood = Flood::new(if thread == 0 { 64 } else { 1 }, Destination::Shared);
+        drop(match thread {
+            0 => flood.reading(attacker, zero, |_, _| {}),
+            _ => flood.numbered_from(64).paced(PAUSE).reading(attacker, write, Session::keep_r2t),
         });
-        let mut commands = 0;
-        let zeroed = Flood::new(64, Destination::Shared).reading(
-            attacker,
-            |session| {
-                commands += 1;
-                let (data, cdb) = match commands % 3 {
-                    0 => {
-                        let (cdb, list) = cdb::unmap([(first + 2048, BLOCKS)]);
-                        (list, cdb)
-                    }
-                    _ => (vec![0; 512], cdb::sixteen(0x93, 0, first + 2048, BLOCKS)),
-                };
-                let bytes = data.len() as u32;
-                let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
-                session.queue(&command.with_data(data));
-            },
-            |_, _| {},
-        );
-        writes.join().unwrap_or(Ok(())).and(zeroed)
-    })
+    });
+    Ok(())
 }
 
 fn unmap(attacker: &Attacker, sessions: usize, counts: &[u64]) -> Result<()> {
