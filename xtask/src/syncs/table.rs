@@ -44,10 +44,12 @@ const fn kept(file: &'static str, text: &'static str, why: &'static str) -> Call
 const DURABLE: &str = "crates/block/src/durable.rs";
 const FOLDER: &str = "crates/block/src/state_directory.rs";
 const FILE: &str = "crates/block/src/file.rs";
+const DISK: &str = "crates/block/src/file/disk.rs";
 const COMMIT: &str = "crates/block/src/file/commit.rs";
 const OPEN: &str = "crates/block/src/file/open.rs";
 const IDENTITY: &str = "crates/control/src/identity.rs";
 const EXECUTE: &str = "crates/target/src/execute.rs";
+const VERIFY: &str = "crates/target/src/execute/verify.rs";
 const EXECUTE_LONG: &str = "crates/target/src/execute/long_operation.rs";
 const LONG: &str = "crates/target/src/long_operation.rs";
 const STATE: &str = "crates/target/src/state_file.rs";
@@ -71,7 +73,7 @@ const NO_DISK: &str = "standard output, no disk";
 /// All of them.
 pub const CALLS: &[Call] = &[
     // The device: data.
-    removed(FILE, "rustix::fs::fdatasync(&synced.file)", "Ok::<(), rustix::io::Errno>(())", BACK),
+    removed(DISK, "rustix::fs::fdatasync(&self.file)", "Ok::<(), rustix::io::Errno>(())", BACK),
     removed(FILE, "self.commit.commit(era, &self.workers).await", "Ok::<(), SyncError>(())", BACK),
     removed(
         FILE,
@@ -263,7 +265,13 @@ pub const CALLS: &[Call] = &[
         "()",
         BACK,
     ),
-    removed(EXECUTE, "self.put(guard, range, data.clone(), «true»).await?;", "false", BACK),
+    removed(VERIFY, "drop(self.put(guard, range, data.clone(), «true»).await?);", "false", BACK),
+    removed(
+        VERIFY,
+        "let guard = self.put(guard, range, data.clone(), «true»).await?;",
+        "false",
+        BACK,
+    ),
     removed(
         "crates/target/src/execute/copy.rs",
         "job.destination.flush(false).await",
