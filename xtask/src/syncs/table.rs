@@ -265,13 +265,7 @@ pub const CALLS: &[Call] = &[
         "()",
         BACK,
     ),
-    removed(VERIFY, "drop(self.put(guard, range, data.clone(), «true»).await?);", "false", BACK),
-    removed(
-        VERIFY,
-        "let guard = self.put(guard, range, data.clone(), «true»).await?;",
-        "false",
-        BACK,
-    ),
+    removed(VERIFY, "self.put(guard, range, data.clone(), «true»).await?;", "false", BACK),
     removed(
         "crates/target/src/execute/copy.rs",
         "job.destination.flush(false).await",

@@ -15,15 +15,15 @@ impl Run<'_> {
         compare: Compare,
         data: Bytes,
     ) -> Step<()> {
-        if compare == Compare::Medium {
-            let buffer = self.take(self.compared_bytes(range)).await?;
-            let guard = self.lock(range, false).await?;
-            drop(self.put(guard, range, data.clone(), true).await?);
-            return self.compare(range, compare, &data, buffer).await.map(drop);
-        }
-        let buffer = self.take(self.bytes(range)).await?;
+        let reads_pieces = compare == Compare::Medium;
+        let bytes = if reads_pieces { self.compared_bytes(range) } else { self.bytes(range) };
+        let buffer = self.take(bytes).await?;
         let guard = self.lock(range, false).await?;
         let guard = self.put(guard, range, data.clone(), true).await?;
+        if reads_pieces {
+            drop(guard);
+            return self.compare(range, compare, &data, buffer).await.map(drop);
+        }
         // In one piece, which waits for no turn: the range is held.
         let current = self.get_into(range, buffer).await?;
         drop(guard);

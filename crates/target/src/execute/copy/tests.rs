@@ -112,9 +112,15 @@ fn pieces_of_zeroes_wait_for_the_permit_first() {
     let (abort, dues) = (AbortSignal::default(), Dues::default());
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
     let running = Running::begin(&units[0], NEXUS, None).unwrap();
-    let (nexus, units) = (NEXUS, units.as_slice());
-    let copy =
-        Copy { units, nexus, running: &running, abort: &abort, dues: &dues, memory: &memory };
+    let copy = Copy {
+        units: &units,
+        attach: &|_| {},
+        nexus: NEXUS,
+        running: &running,
+        abort: &abort,
+        dues: &dues,
+        memory: &memory,
+    };
     let permit = units[1].clear_limit.permit(&Arc::default()).now_or_never().unwrap().unwrap();
     let mut copied = Box::pin(copy.all(&list));
     for _ in 0..3 {
