@@ -13,6 +13,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongConsumer;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.connection.CloseReason;
 import org.lunarsan.iscsi.connection.Logout;
@@ -64,6 +65,8 @@ final class Session {
     private final AtomicInteger nextCid = new AtomicInteger(LEADING);
     private volatile Established established;
     private volatile boolean over;
+    /** How many connections there were when the first of them was lost; 0: none was. */
+    private final AtomicInteger lostAmong = new AtomicInteger();
     /** On the clock of {@link System#nanoTime}, once it is over. */
     private volatile long overSince;
     private volatile boolean loggingOut;
@@ -234,10 +237,17 @@ final class Session {
             }
         } else if (failure.kind() == org.lunarsan.iscsi.connection.Failure.Kind.LOST) {
             Failure why = connection.cause();
-            if (end(why) && !connections.isEmpty() && !loggingOut) {
-                route.quirks().noteLoss(portal, why.getMessage(), System.nanoTime());
-            }
+            end(why, now -> {
+                if (hadSeveral() && !loggingOut) {
+                    route.quirks().noteLoss(portal, why.getMessage(), now);
+                }
+            });
         }
+    }
+
+    /** Whether it had several connections when the first one was lost, or has now. */
+    private boolean hadSeveral() {
+        return Math.max(lostAmong.get(), connections.size()) > 1;
     }
 
     /** A connection is gone. */
@@ -246,18 +256,26 @@ final class Session {
         if (!underWay(List.of(connection)).isEmpty()) {
             lostAnswers = true;
         }
+        lostAmong.compareAndSet(0, connections.size());
         connections.remove(connection);
         if (connections.isEmpty() || machine.ending().isPresent()) {
             Failure why = connection.cause();
-            if (end(why) && hasBeenJoined && !loggingOut
-                    && reason instanceof CloseReason.PeerClosed) {
-                route.quirks().noteJoinedEnd(portal, overSince - joinedSince, why.getMessage(),
-                        System.nanoTime());
-            }
+            end(why, now -> {
+                if (loggingOut) {
+                    return;
+                }
+                if (lostAnswers && hadSeveral()) {
+                    // Before any of its commands came back.
+                    route.quirks().noteLoss(portal, why.getMessage(), now);
+                } else if (hasBeenJoined && reason instanceof CloseReason.PeerClosed) {
+                    route.quirks().noteJoinedEnd(portal, now - joinedSince, why.getMessage(), now);
+                }
+            });
         } else if (!over && !loggingOut && !(reason instanceof CloseReason.LoggedOut)) {
             Log.info(() -> portal + ": connection " + connection.cid() + " is made again: "
                     + connection.cause().getMessage());
             lost.set(connection.cause());
+            lostAmong.set(0);
             startJoining();
         }
     }
@@ -325,18 +343,26 @@ final class Session {
         return !over && !loggingOut && connections.size() < connectionsMax();
     }
 
-    /** Ends it without a logout; false: it was over. */
-    boolean end(Failure why) {
+    /** Ends it without a logout, unless it is over. */
+    void end(Failure why) {
+        end(why, now -> { });
+    }
+
+    /**
+     * Ends it without a logout, unless it is over. What the loss says of the target is noted
+     * first: as soon as it is over, the next login may begin.
+     */
+    private void end(Failure why, LongConsumer note) {
         synchronized (this) {
             if (over) {
-                return false;
+                return;
             }
             cause = why;
             overSince = System.nanoTime();
+            note.accept(overSince);
             over = true;
         }
         machine.end();
-        return true;
     }
 
     /** Logs out, and waits at most so long for the answer; then it is over in any case. */
