@@ -165,7 +165,7 @@ impl LogicalTime {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Audience {
     All,
-    /// Those that logged in before this time.
+    /// Nexuses that logged in before this time.
     LoggedInBefore(LogicalTime),
 }
 
@@ -189,8 +189,8 @@ impl Audience {
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     last: LogicalTime,
-    /// Those that some nexus may not have heard, the oldest first, each kind once for each kind of
-    /// audience.
+    /// Announcements that some nexus may not have heard, the oldest first, each kind once for each
+    /// kind of audience.
     waiting: VecDeque<Announcement>,
 }
 
@@ -217,7 +217,7 @@ impl Announcements {
         self.waiting.push_back(Announcement { time: self.last, attention, audience });
     }
 
-    /// Those after `heard`, for a nexus that logged in at `logged_in`.
+    /// Returns the announcements after `heard` to a nexus that logged in at `logged_in`.
     pub(crate) fn after(
         &self,
         heard: LogicalTime,

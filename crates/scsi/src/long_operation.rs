@@ -75,7 +75,7 @@ enum Phase {
         operation: LongOperation,
         /// Of 65,536.
         progress: u16,
-        /// Who began it, and when; `None`: a former run of the process.
+        /// The nexus that began it, and when; `None`: a former run of the process did.
         begun: Option<(NexusId, LogicalTime)>,
         /// What was before, if the operation cannot even begin.
         before: Option<Failure>,

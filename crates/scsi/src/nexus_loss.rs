@@ -33,7 +33,7 @@ impl LostNexuses {
         self.waiting.push_back((ports, attentions));
     }
 
-    /// What a nexus that is back is to be told of all that came until now, if it was lost.
+    /// Takes the unit attentions of a nexus that is back after it was lost, up to now.
     pub(crate) fn find_again(&mut self, ports: &ItNexus) -> Option<AttentionQueue> {
         let at = self.waiting.iter().position(|(known, _)| **known == *ports)?;
         self.waiting.remove(at).map(|(_, attentions)| attentions)

@@ -300,7 +300,7 @@ impl BlockUnit {
             return;
         }
         match found_again {
-            // It has everything that was announced until now.
+            // The queue has everything that was announced until now.
             Some(attentions) => self.nexuses.set_attentions(nexus, attentions),
             None => self.nexuses.establish_first(nexus, Attention::POWER_ON_RESET),
         }
@@ -317,7 +317,7 @@ impl BlockUnit {
         self.copies.forget_nexus(nexus);
     }
 
-    /// How many nexuses it knows.
+    /// Returns the number of nexuses that the unit knows.
     pub fn nexus_count(&self) -> usize {
         self.nexuses.len()
     }

@@ -28,7 +28,7 @@ pub(crate) struct Indexed {
     pub(crate) catalogue: Catalogue,
     /// By name in lower case: the order in which discovery lists them.
     by_name: BTreeMap<String, usize>,
-    /// What everybody sees who is admitted to a target, where its LUNs have no lists of their own.
+    /// The LUNs of each target where no LUN has an access list: all initiators see the same.
     common_luns: Vec<OnceLock<Arc<LunTable>>>,
     asks_for_proof: bool,
 }

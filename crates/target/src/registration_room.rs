@@ -34,7 +34,7 @@ pub(crate) struct CountedRegistrations {
     of_origins: HashMap<Option<Origin>, usize>,
     /// Of the registrations that were counted.
     version: Option<RegistrationsVersion>,
-    /// How often all registrations were looked at.
+    /// Counts the walks over all registrations.
     #[cfg(test)]
     walks: usize,
 }

@@ -93,7 +93,7 @@ pub(crate) enum NoPlace {
     Full,
 }
 
-/// What a session takes for each unit that it sees once it uses it: the unit's knowledge of the
+/// Memory of a session for each unit that it sees, once it uses it: the unit's knowledge of the
 /// nexus, a task set, entries in tables. 610 bytes were measured.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
@@ -286,7 +286,7 @@ impl Session {
         &known.get_or_insert_with(|| KnownView { changes, view: self.view.load_full() }).view
     }
 
-    /// What it sees from now on. Tasks that have begun go on with the units they have.
+    /// Replaces the view. Tasks that have begun go on with the units they have.
     pub(crate) fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
         let mut machine = self.machine();

@@ -123,7 +123,7 @@ pub struct LogicalUnit {
     /// How often it was recovered after a failed sync; changes under the lock of the SCSI state.
     pub(crate) recoveries: AtomicU64,
     backing: Arc<Backing>,
-    /// How often its SCSI state was locked.
+    /// Counts the locks of its SCSI state.
     #[cfg(test)]
     times_locked: AtomicU64,
 }

@@ -17,7 +17,8 @@ use wire::{Lun, LunForm};
 /// The units under their numbers.
 pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 
-/// The LUNs that some initiators see: the same for all sessions that see the same.
+/// The LUNs that an initiator sees. Sessions share the table of a target whose LUNs have no access
+/// lists.
 #[derive(Debug, Default)]
 pub(crate) struct LunTable {
     /// Indexes of the units.
@@ -39,7 +40,7 @@ pub(crate) struct View {
     nexuses: Arc<ItlNexuses>,
 }
 
-/// What a session has at one of its units.
+/// The place of one unit in a view.
 #[derive(Debug)]
 struct Slot {
     /// Since when the session sees the unit.
@@ -76,7 +77,7 @@ impl LunTable {
         }
     }
 
-    /// How many numbers there are.
+    /// Returns the number of LUNs.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -178,12 +179,12 @@ impl View {
         self.luns.units.get(self.luns.at(lun)?)
     }
 
-    /// What the session has at the unit that a LUN field names.
+    /// The I_T_L nexus of the unit that a LUN field names.
     pub(crate) fn nexus(&self, lun: Lun) -> Option<&Arc<ItlNexus>> {
         self.nexus_at(self.luns.at(lun)?)
     }
 
-    /// What the session has at `unit`, if it sees it.
+    /// The I_T_L nexus of `unit`, if the session sees it.
     pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<&Arc<ItlNexus>> {
         self.nexus_at(self.luns.index_of(unit)?)
     }
@@ -193,7 +194,7 @@ impl View {
         Some(slot.nexus.get_or_init(|| self.nexuses.reach(unit, slot.seen_since)))
     }
 
-    /// What the session has at the units that it has reached.
+    /// The I_T_L nexuses of the units that the session has reached.
     pub(crate) fn nexuses(&self) -> &ItlNexuses {
         &self.nexuses
     }

@@ -53,7 +53,7 @@ impl ItlNexus {
     }
 }
 
-/// What the target as it is lets the initiator of a session do.
+/// The rights of a session's initiator, by the target as it is configured.
 pub(super) struct SessionRights {
     /// `None`: a discovery session, which has no units.
     target: Option<Arc<TargetOptions>>,

@@ -104,7 +104,7 @@ impl Rig {
         assert!(session.has_ended());
     }
 
-    /// How many nexuses each unit knows.
+    /// Returns the number of nexuses that each unit knows.
     fn known(&self) -> Vec<usize> {
         self.units.iter().map(|unit| unit.scsi().nexus_count()).collect()
     }
@@ -241,7 +241,7 @@ fn what_came_between_is_told_with_the_first_command() {
     assert_eq!(Rig::told(&sessions[0], 5), [LUNS_CHANGED]);
     assert_eq!(Rig::told(&sessions[0], 6), [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
     assert_eq!(Rig::told(&sessions[1], 6), [POWER_ON, LUNS_CHANGED]);
-    // Those that are seen again are seen from now on.
+    // A unit that comes back is seen from now on.
     rig.units[230].scsi().raise(CAPACITY_CHANGED, None);
     rig.replace(|target| {
         let unit = |id: u16| LunOptions::new(id, Arc::clone(&rig.units[usize::from(id)]));
