@@ -17,6 +17,7 @@ mod dirty;
 mod oldest;
 #[cfg(test)]
 mod tests;
+mod unsafe_rusage;
 
 pub(super) use dirty::Syncer;
 use dirty::{DirtyBytes, DiskBytes};
@@ -39,8 +40,8 @@ const SLOW_WRITE_NANOS_PER_BYTE: u64 = 4;
 const SLOW_SYNC: Duration = Duration::from_millis(200);
 
 /// After the first slow inline write, workers write for as long as it took, but for no longer than
-/// this. A fixed time would be wrong: where the system only gave the core to somebody else for some
-/// milliseconds, it would be lost to workers.
+/// this. The system may only have given the core to somebody else for some milliseconds. Whether a
+/// later write really waited is looked at ([`ThreadWaits`]).
 const FIRST_ESCAPE_MAX: Duration = Duration::from_secs(1);
 
 /// After the second one in a row workers write for so long, and after each further one twice as
@@ -49,7 +50,8 @@ const SECOND_ESCAPE: Duration = Duration::from_secs(1);
 /// … up to this.
 const ESCAPE_MAX: Duration = Duration::from_secs(60);
 
-/// A slow inline write that comes so long after the last escape is the first one again.
+/// A slow inline write that comes so long after the last escape is the first one again; until then
+/// inline writes are looked at.
 const STRIKES_KEPT: Duration = Duration::from_secs(60);
 
 /// Writes of workers in a row that have to be quick before inline writes come back.
@@ -118,15 +120,27 @@ impl FileSystems {
 enum Clock {
     System(Instant),
     #[cfg(test)]
-    Manual(AtomicU64),
+    Manual { nanos: AtomicU64, waits: AtomicU64 },
 }
+
+/// How often this thread has waited in the kernel so far. A thread that only has to leave the
+/// processor to another one does not wait.
+type ThreadWaits = u64;
 
 impl Clock {
     fn nanos(&self) -> u64 {
         match self {
             Self::System(start) => start.elapsed().as_nanos() as u64,
             #[cfg(test)]
-            Self::Manual(nanos) => nanos.load(Relaxed),
+            Self::Manual { nanos, .. } => nanos.load(Relaxed),
+        }
+    }
+
+    fn thread_waits(&self) -> ThreadWaits {
+        match self {
+            Self::System(_) => unsafe_rusage::thread_waits(),
+            #[cfg(test)]
+            Self::Manual { waits, .. } => waits.load(Relaxed),
         }
     }
 }
@@ -141,6 +155,8 @@ pub(super) struct FileSystemWrites {
     /// When the inline write began that runs now, 0 if none does.
     inline_since_nanos: AtomicU64,
     slow_until_nanos: AtomicU64,
+    /// Until then it is looked at whether inline writes wait.
+    watched_until_nanos: AtomicU64,
     /// Writes of workers that have to be quick before inline writes come back.
     quick_writes_missing: AtomicU32,
     strikes: Mutex<Strikes>,
@@ -154,7 +170,6 @@ pub(super) struct FileSystemWrites {
 #[derive(Debug, Default)]
 struct Strikes {
     count: u32,
-    escape_end_nanos: u64,
 }
 
 impl FileSystemWrites {
@@ -168,6 +183,7 @@ impl FileSystemWrites {
             in_memory,
             inline_since_nanos: AtomicU64::new(0),
             slow_until_nanos: AtomicU64::new(0),
+            watched_until_nanos: AtomicU64::new(0),
             quick_writes_missing: AtomicU32::new(0),
             strikes: Mutex::default(),
             syncs: Oldest::default(),
@@ -200,7 +216,7 @@ impl FileSystemWrites {
     /// An inline write has ended that took so long, and was slow.
     fn strike(&self, now: u64, took: u64) {
         let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
-        if now > strikes.escape_end_nanos.saturating_add(STRIKES_KEPT.as_nanos() as u64) {
+        if now > self.watched_until_nanos.load(Relaxed) {
             strikes.count = 0;
         }
         let escape = match strikes.count.checked_sub(1) {
@@ -211,8 +227,10 @@ impl FileSystemWrites {
             }
         };
         strikes.count = strikes.count.saturating_add(1);
-        strikes.escape_end_nanos = now.saturating_add(escape.as_nanos() as u64);
-        self.slow_until_nanos.fetch_max(strikes.escape_end_nanos, Relaxed);
+        let escape_end = now.saturating_add(escape.as_nanos() as u64);
+        self.slow_until_nanos.fetch_max(escape_end, Relaxed);
+        let watched_until = escape_end.saturating_add(STRIKES_KEPT.as_nanos() as u64);
+        self.watched_until_nanos.store(watched_until, Relaxed);
     }
 }
 
@@ -252,7 +270,9 @@ impl DiskWrites {
         if self.may_block(begun) || !(self.in_memory || self.try_turn(begun)) {
             return None;
         }
-        Some(InlineWrite { disk: self, bytes, begun })
+        let is_watched = begun <= self.watched_until_nanos.load(Relaxed);
+        let waits = is_watched.then(|| self.clock.thread_waits());
+        Some(InlineWrite { disk: self, bytes, begun, waits })
     }
 
     /// Before a write of a worker, without locks: begins to write back if that is due, and waits a
@@ -264,8 +284,8 @@ impl DiskWrites {
 
     /// Held during a write of `bytes` by a worker.
     pub(super) fn begin(&self, bytes: usize) -> WorkerWrite<'_> {
-        let begun = self.clock.nanos();
-        WorkerWrite { disk: self, bytes, begun, id: self.worker_writes.begin(begun) }
+        let (begun, waits) = (self.clock.nanos(), self.clock.thread_waits());
+        WorkerWrite { disk: self, bytes, begun, waits, id: self.worker_writes.begin(begun) }
     }
 
     /// Held during a sync. One runs at a time.
@@ -280,6 +300,8 @@ pub(super) struct InlineWrite<'a> {
     disk: &'a DiskWrites,
     bytes: usize,
     begun: u64,
+    /// Those before it, if that is looked at.
+    waits: Option<ThreadWaits>,
 }
 
 impl Drop for InlineWrite<'_> {
@@ -287,7 +309,7 @@ impl Drop for InlineWrite<'_> {
         let disk = self.disk;
         let ended = disk.clock.nanos();
         let took = ended.saturating_sub(self.begun);
-        if is_slow(took, self.bytes) {
+        if is_slow(took, self.bytes) && self.waits != Some(disk.clock.thread_waits()) {
             disk.strike(ended, took);
         }
         if !disk.in_memory {
@@ -302,6 +324,7 @@ pub(super) struct WorkerWrite<'a> {
     disk: &'a DiskWrites,
     bytes: usize,
     begun: u64,
+    waits: ThreadWaits,
     id: u64,
 }
 
@@ -310,7 +333,8 @@ impl Drop for WorkerWrite<'_> {
         let disk = self.disk;
         disk.worker_writes.end(self.id);
         let missing = &disk.quick_writes_missing;
-        if is_slow(disk.clock.nanos().saturating_sub(self.begun), self.bytes) {
+        let took = disk.clock.nanos().saturating_sub(self.begun);
+        if is_slow(took, self.bytes) && disk.clock.thread_waits() != self.waits {
             missing.store(QUICK_WRITES_MIN, Relaxed);
         } else if missing.load(Relaxed) > 0 {
             // Two that end at once may both find the last one.

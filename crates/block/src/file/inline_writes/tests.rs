@@ -23,7 +23,7 @@ struct Rig {
 
 impl Rig {
     fn new(memory_bytes: u64) -> Self {
-        let clock = Clock::Manual(AtomicU64::new(1));
+        let clock = Clock::Manual { nanos: AtomicU64::new(1), waits: AtomicU64::new(0) };
         let file_systems = FileSystems::with_clock(memory_bytes, clock);
         Self { scratch: Scratch::new(), file_systems, disks: std::cell::Cell::new(0) }
     }
@@ -55,12 +55,26 @@ impl Rig {
     }
 
     fn advance(&self, time: Duration) {
-        let Clock::Manual(nanos) = &*self.file_systems.0.clock else { return };
+        let Clock::Manual { nanos, .. } = &*self.file_systems.0.clock else { return };
         nanos.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    /// A write by which so much time passes.
-    fn taking(&self, time: Duration) -> impl Fn(&File, &[u8], u64) -> io::Result<()> {
+    fn wait(&self) {
+        let Clock::Manual { waits, .. } = &*self.file_systems.0.clock else { return };
+        waits.fetch_add(1, Relaxed);
+    }
+
+    /// A write that waits for so long.
+    fn waiting(&self, time: Duration) -> impl Fn(&File, &[u8], u64) -> io::Result<()> {
+        move |file, from, offset| {
+            self.wait();
+            self.advance(time);
+            write_fully(file, from, offset)
+        }
+    }
+
+    /// A write that is not given the processor for so long.
+    fn preempted(&self, time: Duration) -> impl Fn(&File, &[u8], u64) -> io::Result<()> {
         move |file, from, offset| {
             self.advance(time);
             write_fully(file, from, offset)
@@ -68,18 +82,16 @@ impl Rig {
     }
 }
 
-type BlockingWrite = Box<dyn FnOnce(&File, &[u8], u64) -> io::Result<()> + Send>;
-
-/// A write that blocks until it is told to go on: what begins it, and what lets it end.
-fn blocking() -> (BlockingWrite, Receiver<()>, Sender<()>) {
-    let (begun, begins) = channel();
-    let (go, may_go) = channel::<()>();
-    let write = move |file: &File, from: &[u8], offset: u64| {
+/// A write that says when it has begun, and blocks until it is told to go on.
+fn blocking(
+    begun: Sender<()>,
+    may_go: Receiver<()>,
+) -> impl FnOnce(&File, &[u8], u64) -> io::Result<()> {
+    move |file, from, offset| {
         begun.send(()).map_err(io::Error::other)?;
         may_go.recv_timeout(MINUTE).map_err(io::Error::other)?;
         write_fully(file, from, offset)
-    };
-    (Box::new(write), begins, go)
+    }
 }
 
 fn writes_inline(disk: &Disk) -> bool {
@@ -99,7 +111,7 @@ fn a_slow_write_sends_the_other_disks_of_its_file_system_to_workers() {
     let mut elsewhere = rig.disk();
     elsewhere.writes = rig.file_systems.disk(2, false);
     assert!(writes_inline(&first) && writes_inline(&second));
-    let slow = rig.taking(Duration::from_millis(300));
+    let slow = rig.waiting(Duration::from_millis(300));
     assert!(first.write_inline_by(&(0..512), &[1; 512], slow).unwrap());
     assert!(!writes_inline(&first) && !writes_inline(&second) && writes_inline(&elsewhere));
     rig.advance(Duration::from_millis(299));
@@ -115,7 +127,7 @@ fn escapes_double() {
     let rig = Rig::new(1 << 30);
     let disk = rig.disk();
     let slow = || {
-        let slow = rig.taking(Duration::from_millis(6));
+        let slow = rig.waiting(Duration::from_millis(6));
         assert!(disk.write_inline_by(&(0..512), &[1; 512], slow).unwrap());
     };
     slow();
@@ -150,6 +162,7 @@ fn slow_writes_of_workers_keep_cores_away() {
         assert!(writes_inline(&other));
         let beside = slow.write_inline(&(4096..4608), &[1; 512]).unwrap();
         assert!(!beside, "it holds the lock of its file");
+        rig.wait();
         rig.advance(SLOW_WRITE + Duration::from_micros(10));
         assert!(!writes_inline(&other));
         Ok(())
@@ -162,21 +175,47 @@ fn slow_writes_of_workers_keep_cores_away() {
     assert!(writes_inline(&other) && writes_inline(&slow));
     // A long write may take longer.
     let long = vec![1; MIB as usize];
-    slow.write_by(&(0..MIB), &long, rig.taking(SLOW_WRITE + Duration::from_millis(4))).unwrap();
+    slow.write_by(&(0..MIB), &long, rig.waiting(SLOW_WRITE + Duration::from_millis(4))).unwrap();
     assert!(writes_inline(&other));
 }
 
-/// A core that was taken away for a few milliseconds writes inline again soon: the 200 ms that it
-/// once left all writes to workers were most of what was to be seen of the tail of small writes.
+/// A core that was taken away for a few milliseconds writes inline again soon, however often that
+/// happens: the 200 ms that it once left all writes to workers were most of what was to be seen of
+/// the tail of small writes.
 #[test]
-fn a_write_is_left_to_workers_for_as_long_as_one_took() {
+fn a_core_that_is_taken_away_writes_inline_again_soon() {
     let rig = Rig::new(1 << 30);
     let disk = rig.disk();
-    let taken = rig.taking(Duration::from_millis(8));
-    assert!(disk.write_inline_by(&(0..512), &[1; 512], taken).unwrap());
-    assert!(!writes_inline(&disk));
-    rig.advance(Duration::from_millis(8));
+    let taken = || disk.write_inline_by(&(0..512), &[1; 512], rig.preempted(2 * SLOW_WRITE));
+    assert!(taken().unwrap());
+    assert!(!writes_inline(&disk), "it may have waited: nobody has looked");
+    rig.advance(2 * SLOW_WRITE);
+    assert!((0..9).all(|_| taken().unwrap()));
+    disk.write_by(&(0..512), &[1; 512], rig.preempted(2 * SLOW_WRITE)).unwrap();
     assert!(writes_inline(&disk));
+}
+
+/// What tells the two apart: the kernel counts when a thread waits.
+#[test]
+fn a_thread_that_waits_is_counted() {
+    let (go, may_go) = channel::<()>();
+    let (begun, begins) = channel();
+    let waiter = std::thread::spawn(move || {
+        let before = unsafe_rusage::thread_waits();
+        begun.send(rustix::thread::gettid()).unwrap();
+        may_go.recv_timeout(MINUTE).unwrap();
+        unsafe_rusage::thread_waits() - before
+    });
+    let thread = begins.recv().unwrap().as_raw_nonzero();
+    let is_asleep = || {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        stat.contains(") S ")
+    };
+    while !is_asleep() {
+        std::thread::yield_now();
+    }
+    go.send(()).unwrap();
+    assert!(waiter.join().unwrap() > 0);
 }
 
 /// Fault: while one core was blocked in a write, a second one waited for the lock of the same file,
@@ -187,7 +226,8 @@ fn one_inline_write_of_a_file_system_runs_at_a_time() {
     let (first, second) = (rig.disk(), rig.disk());
     let mut elsewhere = rig.disk();
     elsewhere.writes = rig.file_systems.disk(2, false);
-    let (write, begins, go) = blocking();
+    let ((begun, begins), (go, may_go)) = (channel(), channel());
+    let write = blocking(begun, may_go);
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| first.write_inline_by(&(0..512), &[1; 512], write));
         begins.recv_timeout(MINUTE).unwrap();
@@ -207,7 +247,8 @@ fn file_systems_in_memory_have_no_turn_and_no_limit() {
     let (mut first, mut second) = (rig.disk(), rig.disk());
     first.writes = rig.file_systems.disk(3, true);
     second.writes = rig.file_systems.disk(3, true);
-    let (write, begins, go) = blocking();
+    let ((begun, begins), (go, may_go)) = (channel(), channel());
+    let write = blocking(begun, may_go);
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| first.write_inline_by(&(0..512), &[1; 512], write));
         begins.recv_timeout(MINUTE).unwrap();

@@ -1,0 +1,16 @@
+//! What the kernel counts of a thread (`getrusage(2)`, RUSAGE_THREAD), for which there is no safe
+//! wrapper among our dependencies.
+
+/// How often this thread has waited so far: its voluntary context switches. 0 if the kernel does
+/// not say.
+pub(super) fn thread_waits() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `struct rusage` to the address, which is valid for that.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    if result != 0 {
+        return 0;
+    }
+    // SAFETY: all bytes are initialized, with zeroes at least, and any bits are valid integers.
+    let usage = unsafe { usage.assume_init() };
+    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
+}
