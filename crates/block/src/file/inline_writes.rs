@@ -120,7 +120,10 @@ impl FileSystems {
 enum Clock {
     System(Instant),
     #[cfg(test)]
-    Manual { nanos: AtomicU64, waits: AtomicU64 },
+    Manual {
+        nanos: AtomicU64,
+        waits: AtomicU64,
+    },
 }
 
 /// How often this thread has waited in the kernel so far. A thread that only has to leave the
