@@ -12,7 +12,7 @@ use std::time::Duration;
 /// group of version 1 from when it is full.
 pub(super) const INLINE_PART: u64 = 16;
 /// Of a large memory as well no more than this: a flush writes all of it back.
-const INLINE_BYTES_MAX: u64 = 256 << 20;
+const INLINE_BYTES_MAX: u64 = 1 << 30;
 
 /// The part of the memory from which on writes of workers wait for syncs. Where a control group is
 /// full of such bytes, the cores wait for memory.
