@@ -143,7 +143,10 @@ impl Disk {
         let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
         let Some(_gate) = self.clear_gate.try_inline() else { return Ok(false) };
         self.still_there(bytes)?;
-        let Some(_inline) = self.writes.try_inline(from.len()) else { return Ok(false) };
+        let disk_bytes = self.geometry().size_bytes();
+        let Some(_inline) = self.writes.try_inline(from.len(), disk_bytes) else {
+            return Ok(false);
+        };
         write(&self.file, from, bytes.start)?;
         Ok(true)
     }
@@ -168,7 +171,7 @@ impl Disk {
                 self.still_there(bytes)?;
                 // An inline write would wait for the lock of the file, which this one holds.
                 let _gate = self.writes_compute().then(|| self.clear_gate.worker_write());
-                let _write = self.writes.begin(from.len());
+                let _write = self.writes.begin(from.len(), self.geometry().size_bytes());
                 write(&self.file, from, bytes.start)
             }
         }

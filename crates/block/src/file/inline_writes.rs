@@ -266,8 +266,9 @@ impl Deref for DiskWrites {
 }
 
 impl DiskWrites {
-    /// Held during a write of `bytes` on a core. `None`: it may block there.
-    pub(super) fn try_inline(&self, bytes: usize) -> Option<InlineWrite<'_>> {
+    /// Held during a write of `bytes` on a core, to a disk of `disk_bytes`. `None`: it may block
+    /// there.
+    pub(super) fn try_inline(&self, bytes: usize, disk_bytes: u64) -> Option<InlineWrite<'_>> {
         // 0 says that no inline write runs.
         let begun = self.clock.nanos().max(1);
         if self.may_block(begun) || !(self.in_memory || self.try_turn(begun)) {
@@ -275,7 +276,7 @@ impl DiskWrites {
         }
         let is_watched = begun <= self.watched_until_nanos.load(Relaxed);
         let waits = is_watched.then(|| self.clock.thread_waits());
-        Some(InlineWrite { disk: self, bytes, begun, waits })
+        Some(InlineWrite { disk: self, bytes, disk_bytes, begun, waits })
     }
 
     /// Before a write of a worker, without locks: begins to write back if that is due, and waits a
@@ -285,15 +286,16 @@ impl DiskWrites {
         self.wait_for_syncs();
     }
 
-    /// Held during a write of `bytes` by a worker.
-    pub(super) fn begin(&self, bytes: usize) -> WorkerWrite<'_> {
+    /// Held during a write of `bytes` by a worker, to a disk of `disk_bytes`.
+    pub(super) fn begin(&self, bytes: usize, disk_bytes: u64) -> WorkerWrite<'_> {
         let (begun, waits) = (self.clock.nanos(), self.clock.thread_waits());
-        WorkerWrite { disk: self, bytes, begun, waits, id: self.worker_writes.begin(begun) }
+        let id = self.worker_writes.begin(begun);
+        WorkerWrite { disk: self, bytes, disk_bytes, begun, waits, id }
     }
 
     /// Held during a sync. One runs at a time.
     pub(super) fn syncing(&self) -> Syncing<'_> {
-        let covered = self.bytes.unsynced();
+        let covered = self.bytes.take();
         Syncing { disk: self, covered, id: self.syncs.begin(self.clock.nanos()) }
     }
 }
@@ -302,6 +304,7 @@ impl DiskWrites {
 pub(super) struct InlineWrite<'a> {
     disk: &'a DiskWrites,
     bytes: usize,
+    disk_bytes: u64,
     begun: u64,
     /// Those before it, if that is looked at.
     waits: Option<ThreadWaits>,
@@ -316,7 +319,7 @@ impl Drop for InlineWrite<'_> {
             disk.strike(ended, took);
         }
         if !disk.in_memory {
-            disk.file_system.count(&disk.bytes, self.bytes as u64);
+            disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
             disk.inline_since_nanos.store(0, Release);
         }
     }
@@ -326,6 +329,7 @@ impl Drop for InlineWrite<'_> {
 pub(super) struct WorkerWrite<'a> {
     disk: &'a DiskWrites,
     bytes: usize,
+    disk_bytes: u64,
     begun: u64,
     waits: ThreadWaits,
     id: u64,
@@ -344,7 +348,7 @@ impl Drop for WorkerWrite<'_> {
             let _ = missing.fetch_update(Relaxed, Relaxed, |missing| missing.checked_sub(1));
         }
         if !disk.in_memory {
-            disk.file_system.count(&disk.bytes, self.bytes as u64);
+            disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
         }
     }
 }
@@ -360,6 +364,6 @@ pub(super) struct Syncing<'a> {
 impl Drop for Syncing<'_> {
     fn drop(&mut self) {
         self.disk.syncs.end(self.id);
-        self.disk.file_system.release(&self.disk.bytes, self.covered);
+        self.disk.file_system.release(self.covered);
     }
 }

@@ -67,13 +67,18 @@ impl DirtyBytes {
     }
 }
 
-/// Those of one disk.
+/// Those of one disk that no sync covers which has begun.
 #[derive(Debug, Default)]
 pub(super) struct DiskBytes(AtomicU64);
 
 impl DiskBytes {
     pub(super) fn unsynced(&self) -> u64 {
         self.0.load(SeqCst)
+    }
+
+    /// A sync begins that covers them, or they are lost.
+    pub(super) fn take(&self) -> u64 {
+        self.0.swap(0, SeqCst)
     }
 }
 
@@ -105,7 +110,7 @@ impl Syncer {
         self.disk.dirty.syncers().retain(|syncer| !Arc::ptr_eq(syncer, self));
         self.wait_until_idle(limit);
         let file_system = &self.disk.file_system;
-        file_system.release(&self.disk.bytes, self.disk.bytes.unsynced());
+        file_system.release(self.disk.bytes.take());
     }
 
     /// Waits for a sync that runs, no longer than `limit`.
@@ -125,7 +130,7 @@ impl Syncer {
         let file_system = &self.disk.file_system;
         if self.commit.is_poisoned() {
             // Nothing is written, and what was is lost.
-            file_system.release(&self.disk.bytes, self.disk.bytes.unsynced());
+            file_system.release(self.disk.bytes.take());
         }
         let syncers = file_system.dirty.syncers();
         self.is_running.store(false, Relaxed);
@@ -136,8 +141,13 @@ impl Syncer {
 }
 
 impl FileSystemWrites {
-    /// Counts bytes that were written into the page cache.
-    pub(super) fn count(&self, disk: &DiskBytes, bytes: u64) {
+    /// Counts bytes of a disk of `disk_bytes` that were written into the page cache. Whatever is
+    /// written again, no more than the whole disk is to be written back.
+    pub(super) fn count(&self, disk: &DiskBytes, bytes: u64, disk_bytes: u64) {
+        let bytes = bytes.min(disk_bytes.saturating_sub(disk.unsynced()));
+        if bytes == 0 {
+            return;
+        }
         disk.0.fetch_add(bytes, SeqCst);
         let before = self.dirty.bytes.fetch_add(bytes, SeqCst);
         if before + bytes > self.limit_bytes() {
@@ -145,11 +155,8 @@ impl FileSystemWrites {
         }
     }
 
-    /// These bytes of a disk are written back, or lost.
-    pub(super) fn release(&self, disk: &DiskBytes, bytes: u64) {
-        // A disk that is closed, or poisoned, may have given up what a sync covers.
-        let given_up = disk.0.fetch_update(SeqCst, SeqCst, |all| Some(all.saturating_sub(bytes)));
-        let bytes = given_up.unwrap_or(0).min(bytes);
+    /// These bytes are written back, or lost.
+    pub(super) fn release(&self, bytes: u64) {
         let before = self.dirty.bytes.fetch_sub(bytes, SeqCst);
         if self.dirty.is_full() && before - bytes <= self.limit_bytes() / RESUME_PART {
             self.dirty.full.store(false, SeqCst);

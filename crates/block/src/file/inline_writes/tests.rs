@@ -331,6 +331,21 @@ fn a_flush_makes_room_for_inline_writes() {
     assert!(writes_inline(&device.disk));
 }
 
+/// A disk that is written again and again leaves no more to be written back than it has bytes.
+#[test]
+fn rewritten_bytes_count_once() {
+    let rig = Rig::new(INLINE_PART * MIB);
+    let device = rig.device(|_| Ok(()));
+    let all = vec![1; MIB as usize];
+    assert!((0..9).all(|_| device.disk.write_inline(&(0..MIB), &all).unwrap()));
+    block_on(device.flush()).unwrap();
+    assert!(device.disk.writes.bytes.unsynced() == 0);
+    let syncing = device.disk.writes.syncing();
+    assert!((0..9).all(|_| device.disk.write_inline(&(0..MIB), &all).unwrap()));
+    drop(syncing);
+    assert_eq!(device.disk.writes.bytes.unsynced(), MIB);
+}
+
 /// Goal: the error of a sync that nobody asked for is known to all, as that of a flush is; bytes of
 /// that disk do not keep others from inline writes for ever.
 #[test]
