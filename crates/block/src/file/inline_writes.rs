@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// [`SLOW_WRITE_NANOS_PER_BYTE`].
 const SLOW_WRITE: Duration = Duration::from_millis(5);
 
-/// What the slowest machines need to copy a byte.
+/// Time that the slowest machines need to copy a byte.
 const SLOW_WRITE_NANOS_PER_BYTE: u64 = 4;
 
 /// While a sync takes longer than this, writes go to workers: where the disk hangs they would as
@@ -57,7 +57,7 @@ const STRIKES_KEPT: Duration = Duration::from_secs(60);
 /// Writes of workers in a row that have to be quick before inline writes come back.
 const QUICK_WRITES_MIN: u32 = 8;
 
-/// How often a core asks for the turn of its inline write. The write of another core is through in
+/// A core asks so often for the turn of its inline write. The write of another core is through in
 /// a microsecond or two, as a rule.
 const TURN_TRIES_MAX: u32 = 128;
 
@@ -126,7 +126,7 @@ enum Clock {
     },
 }
 
-/// How often this thread has waited in the kernel so far. A thread that only has to leave the
+/// Number of times that this thread has waited in the kernel. A thread that only has to leave the
 /// processor to another one does not wait.
 type ThreadWaits = u64;
 
@@ -148,7 +148,7 @@ impl Clock {
     }
 }
 
-/// What the disks of one file system share.
+/// State that the disks of one file system share.
 #[derive(Debug)]
 pub(super) struct FileSystemWrites {
     registry: Arc<Registry>,
@@ -306,7 +306,7 @@ pub(super) struct InlineWrite<'a> {
     bytes: usize,
     disk_bytes: u64,
     begun: u64,
-    /// Those before it, if that is looked at.
+    /// Waits of the thread before it, if they are looked at.
     waits: Option<ThreadWaits>,
 }
 

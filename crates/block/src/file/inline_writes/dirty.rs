@@ -21,7 +21,7 @@ const WORKERS_PART: u64 = 4;
 /// The part of a file system's free room that inline writes may leave to be written back, where
 /// files take room as they are written. ext4 has writers wait from a half on.
 const ROOM_PART: u64 = 8;
-/// Where little room is left it may be this all the same: most writes take none.
+/// The limit is at least this, however little room is left: most writes take none.
 const ROOM_BYTES_MIN: u64 = 4 << 20;
 
 /// Inline writes come back when so much of the limit is left.
@@ -39,7 +39,7 @@ pub(super) struct DirtyBytes {
     bytes: AtomicU64,
     /// The limit was reached, and a good part of it is not free yet.
     full: AtomicBool,
-    /// What the free room allows.
+    /// Limit by the free room.
     room_bytes: AtomicU64,
     syncers: Mutex<Vec<Arc<Syncer>>>,
     changed: Condvar,
@@ -67,7 +67,7 @@ impl DirtyBytes {
     }
 }
 
-/// Those of one disk that no sync covers which has begun.
+/// Bytes of one disk that no sync covers which has begun.
 #[derive(Debug, Default)]
 pub(super) struct DiskBytes(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! How long the oldest of several system calls has been with the kernel.
+//! Age of the oldest of several system calls that are with the kernel.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

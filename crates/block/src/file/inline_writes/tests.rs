@@ -195,7 +195,7 @@ fn a_core_that_is_taken_away_writes_inline_again_soon() {
     assert!(writes_inline(&disk));
 }
 
-/// What tells the two apart: the kernel counts when a thread waits.
+/// The kernel counts when a thread waits, which tells the two apart.
 #[test]
 fn a_thread_that_waits_is_counted() {
     let (go, may_go) = channel::<()>();

@@ -1,8 +1,8 @@
-//! What the kernel counts of a thread (`getrusage(2)`, RUSAGE_THREAD), for which there is no safe
+//! Counters of a thread in the kernel (`getrusage(2)`, RUSAGE_THREAD), for which there is no safe
 //! wrapper among our dependencies.
 
-/// How often this thread has waited so far: its voluntary context switches. 0 if the kernel does
-/// not say.
+/// Number of times that this thread has waited: its voluntary context switches. 0 if the kernel
+/// does not say.
 pub(super) fn thread_waits() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes one `struct rusage` to the address, which is valid for that.
