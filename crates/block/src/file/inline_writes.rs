@@ -51,8 +51,13 @@ const SECOND_ESCAPE: Duration = Duration::from_secs(1);
 const ESCAPE_MAX: Duration = Duration::from_secs(60);
 
 /// A slow inline write that comes so long after the last escape is the first one again; until then
-/// inline writes are looked at.
+/// inline writes are looked at, which costs a system call each.
 const STRIKES_KEPT: Duration = Duration::from_secs(60);
+
+/// After the first one it is this many times as long as the escape, and …
+const FIRST_STRIKE_KEPT_FACTOR: u32 = 100;
+/// … at least this.
+const FIRST_STRIKE_KEPT_MIN: Duration = Duration::from_secs(1);
 
 /// Writes of workers in a row that have to be quick before inline writes come back.
 const QUICK_WRITES_MIN: u32 = 8;
@@ -222,17 +227,22 @@ impl FileSystemWrites {
         if now > self.watched_until_nanos.load(Relaxed) {
             strikes.count = 0;
         }
-        let escape = match strikes.count.checked_sub(1) {
-            None => Duration::from_nanos(took).min(FIRST_ESCAPE_MAX),
+        let (escape, kept) = match strikes.count.checked_sub(1) {
+            None => {
+                let escape = Duration::from_nanos(took).min(FIRST_ESCAPE_MAX);
+                let kept = escape * FIRST_STRIKE_KEPT_FACTOR;
+                (escape, kept.clamp(FIRST_STRIKE_KEPT_MIN, STRIKES_KEPT))
+            }
             Some(doubled) => {
                 self.quick_writes_missing.store(QUICK_WRITES_MIN, Relaxed);
-                SECOND_ESCAPE.saturating_mul(1 << doubled.min(16)).min(ESCAPE_MAX)
+                let escape = SECOND_ESCAPE.saturating_mul(1 << doubled.min(16));
+                (escape.min(ESCAPE_MAX), STRIKES_KEPT)
             }
         };
         strikes.count = strikes.count.saturating_add(1);
         let escape_end = now.saturating_add(escape.as_nanos() as u64);
         self.slow_until_nanos.fetch_max(escape_end, Relaxed);
-        let watched_until = escape_end.saturating_add(STRIKES_KEPT.as_nanos() as u64);
+        let watched_until = escape_end.saturating_add(kept.as_nanos() as u64);
         self.watched_until_nanos.store(watched_until, Relaxed);
     }
 }
