@@ -32,7 +32,7 @@ const SHARDS: u64 = 64;
 ///
 /// A chunk is read and written under its lock, so a block is never torn, by reads either. Atomic
 /// writes of several chunks also hold the fence, which all else that touches several chunks passes.
-/// What takes long is done in pieces, a poll each, and no future waits with the fence held.
+/// Long work is done in pieces, a poll each, and no future waits with the fence held.
 pub struct MemoryDevice {
     name: String,
     shape: Shape,

@@ -226,7 +226,7 @@ impl Owners {
         }
     }
 
-    /// How many other owners move data.
+    /// Number of other owners that move data.
     fn moving_beside(&self, place: usize) -> u32 {
         let is_there = self.moving.contains(&(self.owners[place].moving, place));
         u32::try_from(self.moving.len() - usize::from(is_there)).unwrap_or(u32::MAX)

@@ -91,7 +91,7 @@ pub fn count_moved(bytes: usize) {
     MOVED.set(MOVED.get().saturating_add(bytes));
 }
 
-/// So many bytes were moved on this core since the last call.
+/// Bytes that were moved on this core since the last call.
 pub(crate) fn take_moved() -> usize {
     MOVED.take()
 }

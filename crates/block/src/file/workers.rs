@@ -55,7 +55,7 @@ struct State {
     closed: bool,
 }
 
-/// What a job needs besides a thread.
+/// Limits that a job needs room in, besides a thread.
 #[derive(Clone, Copy, Default)]
 pub(super) struct JobLimits<'a> {
     /// Has one of these permits until it ends. The permit comes first.
@@ -175,7 +175,7 @@ impl Workers {
         self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
     }
 
-    /// How many jobs have come.
+    /// Number of jobs that have come.
     #[cfg(test)]
     pub(super) fn jobs(&self) -> u64 {
         self.shared.lock().jobs.numbered()
@@ -213,9 +213,9 @@ impl fmt::Debug for FirstJobs {
 struct WaitingJob<'a> {
     shared: &'a Shared,
     owner: JobOwner,
-    /// Whose permit the job needs, and its number there.
+    /// Limit whose permit the job needs, and the job's number there.
     permit: Option<(&'a ComputingLimit, u64)>,
-    /// Whose slot the job needs, and its number there.
+    /// Slots of which the job needs one, and the job's number there.
     slot: Option<(&'a ComputingSlots, u64)>,
     number: u64,
     /// The job has ended.

@@ -12,7 +12,7 @@ use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 pub(super) const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 const _: () = assert!((ATOMIC_BYTES_MAX as u64) < (SHARDS - 1) * CHUNK_BYTES);
 
-/// How often atomic writes have crossed borders of chunks, counted for every 64th border together.
+/// Atomic writes that crossed borders of chunks, counted for every 64th border together.
 pub(super) struct BorderCrossings([u64; SHARDS as usize]);
 
 impl Default for BorderCrossings {

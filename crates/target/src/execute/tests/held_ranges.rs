@@ -1,4 +1,4 @@
-//! How long commands that take long keep their blocks from those who want them alone.
+//! Long commands beside commands that want the same blocks alone.
 
 use super::*;
 use block::Operation;
